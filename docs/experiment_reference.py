@@ -11,21 +11,29 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from workbench.alerts.sinks import SINKS
 from workbench.data import DATASETS
-from workbench.domain import Choice, Fixed, Float, Int
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import RULES
 from workbench.experiment.aliases import ALIASES
+from workbench.experiment.domain import Choice, Fixed, Float, Int
 from workbench.experiment.pruners import PRUNERS
 from workbench.experiment.samplers import SAMPLERS
-from workbench.formatting import compact_duration
+from workbench.foundation.formatting import compact_duration
 from workbench.models import LOSSES, METRICS, MODELS
+from workbench.store.alerts.sinks import SINKS
 
 _SECTIONS = (
-    "objectives", "constraints", "training", "plan", "federated", "budget", "sampler", "early_stop",
-    "resources", "advise",
-)  # fmt: skip
+    "objectives",
+    "constraints",
+    "training",
+    "plan",
+    "federated",
+    "budget",
+    "sampler",
+    "early_stop",
+    "resources",
+    "advise",
+)
 _NAMES = {float: "number", int: "whole number", str: "text", bool: "true or false", type(None): "null"}
 
 

@@ -22,9 +22,13 @@ function buildPage() {
   return esbuild.build({
     ...shared,
     entryPoints: { view: "src/page.ts" },
-    outdir: join(python, "server", "static"),
+    outdir: join(python, "views", "server", "static"),
     format: "iife",
   });
 }
 
-await Promise.all([buildPage(), buildLabExtension(shared), buildWidgets(shared, join(python, "widgets", "static"))]);
+await Promise.all([
+  buildPage(),
+  buildLabExtension(shared),
+  buildWidgets(shared, join(python, "views", "widgets", "static")),
+]);

@@ -18,8 +18,8 @@ from tests.services.fake_nvml import FakeNvml
 from tests.services.memory_shortage import describe_shortage
 from tests.services.postgresql import PASSWORD, Server, find_programs
 from tests.services.s3 import S3Server
-from workbench.head import spare_processes
-from workbench.head.ray_startup.sitecustomize import defer_grammar
+from workbench.cluster.head import spare_processes
+from workbench.cluster.head.ray_startup.sitecustomize import defer_grammar
 
 # Else each of the hundreds of processes that tests start compiles the sources of this project for itself,
 # which takes one that trains two to four seconds.
@@ -132,7 +132,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.fixture(scope="session")
 def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Attach this process to a Ray head of the test session's own, with two CPUs; yield its home."""
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.events import Event, Noted, TrialProposed, TrialReported, TrialStarted, to_json
 from workbench.experiment import Experiment
-from workbench.history import blocks
-from workbench.history.blocks import decode_block, encode_block
-from workbench.history.stored_rows import ReadRows, read_rows
-from workbench.plots.run_data import RunData
+from workbench.foundation.events import Event, Noted, TrialProposed, TrialReported, TrialStarted, to_json
+from workbench.runs.plots.run_data import RunData
+from workbench.store.history import blocks
+from workbench.store.history.blocks import decode_block, encode_block
+from workbench.store.history.stored_rows import ReadRows, read_rows
 
 EXPERIMENT = Experiment(train="package.module:function", objectives=[{"metric": "loss", "goal": "minimize"}])
 NUM_TRIALS = 3
@@ -77,7 +77,7 @@ def contents(read: ReadRows) -> list[object]:
 
 
 def force_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("workbench.history.stored_rows", "workbench.history.blocks"):
+    for module in ("workbench.store.history.stored_rows", "workbench.store.history.blocks"):
         monkeypatch.setattr(f"{module}.are_many_reports", lambda _rows: True)
 
 

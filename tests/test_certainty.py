@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.events import ProgramKept, TrialEnded, TrialProposed, TrialStarted
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.history.certainty import Certainty, certainty_of, describe_luck, noise_of, shrink, survivors
+from workbench.foundation.events import ProgramKept, TrialEnded, TrialProposed, TrialStarted
+from workbench.store.history import History
+from workbench.store.history.certainty import (
+    Certainty,
+    certainty_of,
+    describe_luck,
+    noise_of,
+    shrink,
+    survivors,
+)
 
 _VALUES = st.floats(-100, 100)
 
@@ -20,16 +27,20 @@ _VALUES = st.floats(-100, 100)
 def history_of(groups: list[list[float]], **changes: object) -> History:
     """Make a history with the complete trainings of some configurations."""
     fields = {
-        "train": "m:f", "objectives": [{"metric": "score", "goal": "maximize"}], "budget": {"trials": 99},
+        "train": "m:f",
+        "objectives": [{"metric": "score", "goal": "maximize"}],
+        "budget": {"trials": 99},
         "search": {"x": {"low": 0.0, "high": 1.0}},
-    }  # fmt: skip
+    }
     history = History(Experiment(**fields | changes))
     number = 0
     for configuration, values in enumerate(groups):
         for repeat, value in enumerate(values):
-            history.apply(TrialProposed(
-                trial=number, params={"x": 0.5}, configuration=configuration, repeat=repeat, seed=repeat
-            ))  # fmt: skip
+            history.apply(
+                TrialProposed(
+                    trial=number, params={"x": 0.5}, configuration=configuration, repeat=repeat, seed=repeat
+                )
+            )
             history.apply(TrialEnded(trial=number, attempt=0, state="complete", values={"score": value}))
             number += 1
     return history

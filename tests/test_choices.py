@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, begin, trial_events
-from workbench.errors import ArgumentError
-from workbench.events import Event
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.history.choices import check_choice, chosen_by_hand, chosen_or_best, describe_choice
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.events import Event
+from workbench.store.history import History
+from workbench.store.history.choices import check_choice, chosen_by_hand, chosen_or_best, describe_choice
 
 
 def history_of(*results: tuple[float, float]) -> History:

@@ -8,35 +8,47 @@ from typing import Any
 import pytest
 
 from workbench.cli.next_steps import next_commands
-from workbench.errors import RunError
-from workbench.events import CommandHandled, Event, TrialEnded, TrialEnqueued, TrialProposed
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.history.compression import compressed, describe_way, is_compression
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import CommandHandled, Event, TrialEnded, TrialEnqueued, TrialProposed
 from workbench.runs.bundle import choose_trial
 from workbench.runs.event_lines import Narrator
+from workbench.store.history import History
+from workbench.store.history.compression import compressed, describe_way, is_compression
 
 EXPERIMENT = Experiment(
     train={
-        "name": "package.module:function", "base_run": "digits-1", "base_trial": 3,
-        "base_metric": "val_accuracy", "base_value": 0.99,
+        "name": "package.module:function",
+        "base_run": "digits-1",
+        "base_trial": 3,
+        "base_metric": "val_accuracy",
+        "base_value": 0.99,
     },
     objectives=[
-        {"metric": "latency_ratio", "goal": "minimize"}, {"metric": "val_accuracy", "goal": "maximize"},
+        {"metric": "latency_ratio", "goal": "minimize"},
+        {"metric": "val_accuracy", "goal": "maximize"},
     ],
     constraints=[
-        {"metric": "latency_ratio_high", "at_most": 0.97}, {"metric": "drop", "at_most": 0.005},
-        {"metric": "size_bytes", "at_most": 500_000}, {"metric": "latency_s", "at_most": 0.005},
+        {"metric": "latency_ratio_high", "at_most": 0.97},
+        {"metric": "drop", "at_most": 0.005},
+        {"metric": "size_bytes", "at_most": 500_000},
+        {"metric": "latency_s", "at_most": 0.005},
     ],
     search={"quantiser": {"choices": ["none", "dynamic", "static"]}},
-)  # fmt: skip
+)
 
 
 def trial(number: int, ratio: float, *, drop: float = 0.0, **values: float) -> list[Event]:
     measured = {
-        "latency_ratio": ratio, "latency_ratio_low": ratio - 0.01, "latency_ratio_high": ratio + 0.01,
-        "drop": drop, "val_accuracy": 0.99 - drop, "size_bytes": 1e5, "size_ratio": 0.25, "latency_s": 1e-4,
-    }  # fmt: skip
+        "latency_ratio": ratio,
+        "latency_ratio_low": ratio - 0.01,
+        "latency_ratio_high": ratio + 0.01,
+        "drop": drop,
+        "val_accuracy": 0.99 - drop,
+        "size_bytes": 1e5,
+        "size_ratio": 0.25,
+        "latency_s": 1e-4,
+    }
     params: dict[str, Any] = {"quantiser": "static", "calibration": "minmax"}
     return [
         TrialProposed(trial=number, params=params, configuration=number, repeat=0, seed=number),
@@ -50,9 +62,14 @@ def verdict(*events: list[Event]) -> Any:
 
 def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why_not() -> None:
     found = verdict(
-        trial(0, 1.0), trial(1, 2.3), trial(2, 0.42, drop=0.003), trial(3, 0.3, drop=0.02), trial(4, 0.6),
-        trial(5, 0.4, size_bytes=2e6), trial(6, 0.4, latency_s=0.008),
-    )  # fmt: skip
+        trial(0, 1.0),
+        trial(1, 2.3),
+        trial(2, 0.42, drop=0.003),
+        trial(3, 0.3, drop=0.02),
+        trial(4, 0.6),
+        trial(5, 0.4, size_bytes=2e6),
+        trial(6, 0.4, latency_s=0.008),
+    )
     assert found.recommended.number == 2
     assert found.words == (
         "0.42 (0.41 to 0.43) of the base's latency and 25% of its size, 0.3 points less: trial 2 is "
@@ -140,10 +157,12 @@ def test_a_compression_is_known_by_the_options_of_its_function() -> None:
     ("params", "words"),
     [
         ({"pruning": 0.0, "rank": 1.0, "quantiser": "none", "epochs": 0}, "no compression"),
-        ({"pruning": 0.5, "epochs": 3, "quantiser": "static", "calibration": "entropy"},
-         "50% of the channels pruned, 3 epochs of fine-tuning, static int8 (entropy)"),
+        (
+            {"pruning": 0.5, "epochs": 3, "quantiser": "static", "calibration": "entropy"},
+            "50% of the channels pruned, 3 epochs of fine-tuning, static int8 (entropy)",
+        ),
         ({"rank": 0.25, "quantiser": "dynamic"}, "25% of the rank, dynamic int8"),
     ],
-)  # fmt: skip
+)
 def test_a_way_to_compress_is_described(params: dict[str, Any], words: str) -> None:
     assert describe_way(params) == words

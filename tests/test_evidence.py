@@ -7,12 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from workbench.events import Event, TrialEnded, TrialPlanned, TrialProposed, TrialTested, from_json, to_json
 from workbench.experiment import Experiment
 from workbench.experiment.metric_declarations import METRICS, declaration_of
-from workbench.history import History
-from workbench.history.certainty import certainty_lines, describe_luck
-from workbench.history.evidence import describe_evidence, rate_interval
+from workbench.foundation.events import (
+    Event,
+    TrialEnded,
+    TrialPlanned,
+    TrialProposed,
+    TrialTested,
+    from_json,
+    to_json,
+)
+from workbench.store.history import History
+from workbench.store.history.certainty import certainty_lines, describe_luck
+from workbench.store.history.evidence import describe_evidence, rate_interval
 
 
 @pytest.mark.parametrize("num_right", [0, 1, 7, 180, 359, 360])
@@ -26,8 +34,12 @@ def test_the_interval_of_a_rate_is_that_of_scipy(num_right: int, certainty: floa
 
 def test_the_interval_of_a_rate_is_that_of_a_textbook() -> None:
     """Newcombe, Two-sided confidence intervals for the single proportion, 1998, table I, method 3."""
-    published = {(81, 263): (0.2553, 0.3662), (15, 148): (0.0624, 0.1605), (0, 20): (0.0, 0.1611),
-                 (1, 29): (0.0061, 0.1718)}  # fmt: skip
+    published = {
+        (81, 263): (0.2553, 0.3662),
+        (15, 148): (0.0624, 0.1605),
+        (0, 20): (0.0, 0.1611),
+        (1, 29): (0.0061, 0.1718),
+    }
     for (num_right, num_samples), ends in published.items():
         assert rate_interval(num_right / num_samples, num_samples) == pytest.approx(ends, abs=6e-5)
 
@@ -43,11 +55,17 @@ EXPERIMENT = {"model": "mlp", "data": "digits", "search": {"lr": {"low": 0.001, 
 
 
 def history_of(
-    values: list[float], *, metric: str = "val_accuracy", goal: str = "maximize",
+    values: list[float],
+    *,
+    metric: str = "val_accuracy",
+    goal: str = "maximize",
     num_validation: int | None = 360,
-    rates: tuple[str, ...] = ("val_accuracy",), tested: dict[str, float] | None = None, num_test: int = 0,
-    side: dict[str, float] | None = None, **changes: object,
-) -> History:  # fmt: skip
+    rates: tuple[str, ...] = ("val_accuracy",),
+    tested: dict[str, float] | None = None,
+    num_test: int = 0,
+    side: dict[str, float] | None = None,
+    **changes: object,
+) -> History:
     """Make a history of complete trials with these values; the first is tested."""
     objective = {"metric": metric, "goal": goal}
     history = History(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import WorkbenchError
-from workbench.history.failure_place import failure_place
+from workbench.foundation.errors import WorkbenchError
+from workbench.store.history.failure_place import failure_place
 
 
 @pytest.fixture

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.events import DriverStarted, TrialEnded, TrialProposed, TrialStarted
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.history.failure_text import (
+from workbench.foundation.events import DriverStarted, TrialEnded, TrialProposed, TrialStarted
+from workbench.store.history import History
+from workbench.store.history.failure_text import (
     cause_in,
     exceptions_in,
     failure_message,
     headline,
     without_variable_parts,
 )
-from workbench.history.failures import failure_groups, failure_line, systematic_failure
+from workbench.store.history.failures import failure_groups, failure_line, systematic_failure
 
 CUDA = (
     "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some "

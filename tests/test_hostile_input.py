@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from tests.builders.hostile import CASES, survives
 
 MODEL: dict[str, Any] = {
-    "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-}  # fmt: skip
+    "model": "mlp",
+    "data": "digits",
+    "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+}
 SWEEP: dict[str, Any] = {
-    "method": "grid", "metric": {"name": "loss"}, "parameters": {"width": {"values": [1, 2]}},
-}  # fmt: skip
+    "method": "grid",
+    "metric": {"name": "loss"},
+    "parameters": {"width": {"values": [1, 2]}},
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -14,9 +14,9 @@ import pytest
 from tests.builders.installations import installed_with
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
 from workbench.cli.doctor_packages import find_packages
-from workbench.errors import install_command
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.errors import install_command
+from workbench.store.database import Store
 
 COMMANDS = """
 import contextlib, io, json, sys
@@ -49,9 +49,13 @@ def light(tmp_path: Path) -> Iterator[Run]:
     (tmp_path / "code").mkdir()
 
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMANDS], cwd=tmp_path / "code", env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", COMMANDS],
+        cwd=tmp_path / "code",
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
 
     def run(*words: object) -> tuple[int, str, str]:
         assert process.stdin is not None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.builders.studies import make_experiment
-from workbench.events import Segment, TrialProposed
-from workbench.history import History
-from workbench.history.lineage import describe_segment
+from workbench.foundation.events import Segment, TrialProposed
+from workbench.store.history import History
+from workbench.store.history.lineage import describe_segment
 
 POPULATION = {"name": "pbt", "options": {"population": 4, "every": 2, "length": 6}}
 
@@ -16,10 +16,14 @@ def test_a_part_is_described_in_epochs_of_a_model_and_in_steps_of_a_function() -
     search = {"lr": {"low": 0.01, "high": 0.3}}
     function = make_experiment(search=search, sampler=POPULATION)
     model = make_experiment(
-        train=None, model="mlp", data="digits", search=search, training={"epochs": 6},
+        train=None,
+        model="mlp",
+        data="digits",
+        search=search,
+        training={"epochs": 6},
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         sampler={"name": "pbt", "options": {"population": 4, "every": 2}},
-    )  # fmt: skip
+    )
     for experiment, unit in ((model, "epochs"), (function, "steps")):
         history = History.of(experiment, [proposed])
         described = describe_segment(history, history.trials[0])

@@ -23,11 +23,11 @@ from workbench.experiment.yaml_file import read_yaml_file
 
 ROOT = Path(__file__).parents[1]
 BUILT = {
-    "workbench/server/static/view.js",
-    "workbench/server/static/view.css",
-    "workbench/widgets/static/widget.js",
-    "workbench/widgets/static/form.js",
-    "workbench/widgets/static/tiers.js",
+    "workbench/views/server/static/view.js",
+    "workbench/views/server/static/view.css",
+    "workbench/views/widgets/static/widget.js",
+    "workbench/views/widgets/static/form.js",
+    "workbench/views/widgets/static/tiers.js",
 }
 EXPERIMENT = """
 model: mlp
@@ -59,8 +59,11 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with_npm = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", folder],
-        cwd=ROOT, check=True, capture_output=True, env={**os.environ, "PATH": with_npm},
-    )  # fmt: skip
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PATH": with_npm},
+    )
     return folder
 
 
@@ -123,9 +126,14 @@ def test_each_package_installs_without_node_and_runs_a_sweep(
 
     def run(*words: object) -> str:
         done = subprocess.run(
-            [str(word) for word in words], cwd=work, env=environment, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            [str(word) for word in words],
+            cwd=work,
+            env=environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         assert done.returncode == 0, done.stdout
         return done.stdout
 
@@ -142,16 +150,22 @@ def test_each_package_installs_without_node_and_runs_a_sweep(
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_the_environment_says_what_is_installed_and_fails_as_pip_does(tmp_path: Path, status: int) -> None:
-    lines = [*(f"Collecting package{number}" for number in range(60)), "Downloading package1.whl (1 kB)",
-             "Installing collected packages: one, two, three"]  # fmt: skip
+    lines = [
+        *(f"Collecting package{number}" for number in range(60)),
+        "Downloading package1.whl (1 kB)",
+        "Installing collected packages: one, two, three",
+    ]
     pip = tmp_path / "bin" / "python"
     pip.parent.mkdir()
     pip.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + f"exit {status}\n")
     pip.chmod(0o755)
     made = subprocess.run(
         ["make", "--no-print-directory", "env", f"VENV={tmp_path}", f"PYTHON={sys.executable}"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert "this takes a few minutes" in made.stdout
     shown = ["  25 packages found", "  50 packages found", "  installing 3 packages"]
@@ -221,9 +235,14 @@ def test_what_is_imported_from_a_library_that_comes_in_parts_has_all_that_it_nee
     modules = sorted(imported_modules({item.name for item in needed if item.extras}))
     assert "ray.core.generated.node_manager_pb2_grpc" in modules
     done = subprocess.run(
-        [sys.executable, "-c", IMPORT_EACH], input=json.dumps(modules), cwd=tmp_path, check=True,
-        env=installed_with(map(str, needed), tmp_path), text=True, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", IMPORT_EACH],
+        input=json.dumps(modules),
+        cwd=tmp_path,
+        check=True,
+        env=installed_with(map(str, needed), tmp_path),
+        text=True,
+        stdout=subprocess.PIPE,
+    )
     lacking = dict(json.loads(line) for line in done.stdout.splitlines())
 
     in_other_parts = ("ray.serve",)

@@ -9,16 +9,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.history.reports import NumberColumn, Reports, read_columns
+from workbench.store.history.reports import NumberColumn, Reports, read_columns
 
 numbers = st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
 reports = st.fixed_dictionaries(
     {"step": st.integers(0, 9)},
     optional={
-        "attempt": st.integers(0, 3), "epoch": numbers, "parts_s": st.none(),
+        "attempt": st.integers(0, 3),
+        "epoch": numbers,
+        "parts_s": st.none(),
         "values": st.dictionaries(st.sampled_from("ab"), numbers, max_size=2),
     },
-)  # fmt: skip
+)
 
 
 def assert_equal(columns: Mapping[str, NumberColumn], expected: Mapping[str, NumberColumn]) -> None:
@@ -44,7 +46,7 @@ def test_reading_many_reports_does_not_import_pandas():
     program = """
 import sys
 from collections.abc import Mapping
-from workbench.history.reports import read_columns
+from workbench.store.history.reports import read_columns
 assert read_columns(['{"step": 1, "values": {"loss": 1}}', '{"step": 2, "epoch": 0.5, "values": {}}'])
 assert "pandas" not in sys.modules
 """

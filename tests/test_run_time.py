@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.live_feed.test_machine_history import keep, sample
+from tests.views.live_feed.test_machine_history import keep, sample
 from workbench.cli.live_table import _run_time
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.events import (
     AdviceRequested,
     AlertRaised,
     AttemptEnded,
@@ -30,25 +31,24 @@ from workbench.events import (
     TrialStarted,
     continue_from,
 )
-from workbench.experiment import Experiment
-from workbench.formatting import duration_argument_s, format_duration
-from workbench.history import History
-from workbench.history.run_clock import SIGN_S, RunClock
-from workbench.live_feed.feed import Feed
-from workbench.live_feed.machine_history import MachineHistory
-from workbench.live_feed.protocol import TableQuery
-from workbench.live_feed.run_summaries import run_detail
-from workbench.live_feed.run_tail import RunTail
-from workbench.live_feed.trial_table import table_of
-from workbench.plots.prepare_trials import prepare_timeline
-from workbench.plots.run_data import RunData
+from workbench.foundation.formatting import duration_argument_s, format_duration
 from workbench.runs import Run
+from workbench.runs.plots.prepare_trials import prepare_timeline
+from workbench.runs.plots.run_data import RunData
 from workbench.runs.progress import elapsed_s
-from workbench.server.log_routes import _narrate
-from workbench.store import Store
+from workbench.store.database import Store
+from workbench.store.history import History
+from workbench.store.history.run_clock import SIGN_S, RunClock
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.run_clock import RunClock as DriversClock
 from workbench.sweeps.run_clock import timely
+from workbench.views.live_feed.feed import Feed
+from workbench.views.live_feed.machine_history import MachineHistory
+from workbench.views.live_feed.protocol import TableQuery
+from workbench.views.live_feed.run_summaries import run_detail
+from workbench.views.live_feed.run_tail import RunTail
+from workbench.views.live_feed.trial_table import table_of
+from workbench.views.server.log_routes import _narrate
 
 EXPERIMENT = Experiment(train="package:train", objectives=[{"metric": "f1", "goal": "maximize"}])
 CREATED_S, NIGHT_S = 1_700_000_000.0, 8 * 3600.0
@@ -214,10 +214,15 @@ def test_a_killed_driver_counts_for_as_long_as_it_was_shown_to_live(monkeypatch:
     assert history.active_s(history.now_unix_s()) == 309.0
     history.apply(
         AlertRaised(
-            alert=0, on="run_ended", rule="r", cause="lost", level="error", message="lost",
+            alert=0,
+            on="run_ended",
+            rule="r",
+            cause="lost",
+            level="error",
+            message="lost",
             time_unix_s=CREATED_S + 399.0,
         )
-    )  # fmt: skip
+    )
     again = DriverStarted(
         pid=2, host="here", num_cpus=1, time_unix_s=CREATED_S + 400.0, before_unix_s=CREATED_S + 309.0
     )

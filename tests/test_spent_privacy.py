@@ -6,18 +6,21 @@ from typing import Any
 
 import pytest
 
-from workbench.events import Event, TrialProposed, TrialReported
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.history.privacy import spent_privacy
-from workbench.plots.report import report_html
+from workbench.foundation.events import Event, TrialProposed, TrialReported
+from workbench.runs.plots.report import report_html
+from workbench.store.history import History
+from workbench.store.history.privacy import spent_privacy
 
 
 def experiment(**training: Any) -> Experiment:
     return Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        search={"lr": {"low": 0.01, "high": 1.0}}, training=training,
-    )  # fmt: skip
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search={"lr": {"low": 0.01, "high": 1.0}},
+        training=training,
+    )
 
 
 def trial(number: int, epsilons: list[float], **params: Any) -> list[Event]:

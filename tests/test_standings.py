@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_history import experiment, trial
-from workbench.events import AttemptEnded, CheckpointSaved, Event, RunStateChanged, TrialEnded
+from tests.store.test_history import experiment, trial
 from workbench.experiment import Objective
-from workbench.history import History, Trial
+from workbench.foundation.events import AttemptEnded, CheckpointSaved, Event, RunStateChanged, TrialEnded
+from workbench.store.history import History, Trial
 from workbench.sweeps.budget import ending_now
 
 VALUES = st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.9, 1.0, math.nan, math.inf])
@@ -47,9 +47,10 @@ def plain_without_improvement(history: History) -> int:
     if best is None or best.ended_unix_s is None:
         return 0
     later = [
-        each.configuration for each in history.trials.values()
+        each.configuration
+        for each in history.trials.values()
         if each.finished and (each.ended_unix_s or 0.0) > best.ended_unix_s
-    ]  # fmt: skip
+    ]
     return len(set(later) - {best.configuration})
 
 
@@ -69,9 +70,13 @@ def events_of_runs(draw: Any) -> list[Event]:
         state = draw(st.sampled_from(["complete", "complete", "pruned", "stopped", "failed"]))
         values = {"accuracy": draw(VALUES), "cost": draw(VALUES)}
         ended = TrialEnded(
-            trial=number, attempt=0, state=state, values=values, time_unix_s=now_unix_s,
+            trial=number,
+            attempt=0,
+            state=state,
+            values=values,
+            time_unix_s=now_unix_s,
             fits=draw(st.integers(0, 4)) > 0,
-        )  # fmt: skip
+        )
         other = [
             AttemptEnded(trial=number, attempt=0, reason="lost", message="gone", time_unix_s=now_unix_s),
             CheckpointSaved(trial=number, attempt=0, step=1, path="a", time_unix_s=now_unix_s),

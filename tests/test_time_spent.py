@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.events import (
     DriverStarted,
     Event,
     TrialEnded,
@@ -17,10 +18,9 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment import Experiment
-from workbench.history import History, Verdict, verdicts_of
-from workbench.history.reports import Reports
-from workbench.plots.report import report_html
+from workbench.runs.plots.report import report_html
+from workbench.store.history import History, Verdict, verdicts_of
+from workbench.store.history.reports import Reports
 
 PLAN = {"workers": 1, "micro_batch": 32, "accumulation": 1}
 
@@ -165,15 +165,25 @@ def test_random_proposals_are_offered_only_where_they_could_take_the_place_of_ot
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(sorted(_SAMPLERS)), st.integers(1, 4), st.booleans(), st.booleans(),
-    st.sampled_from([0.0, 0.3]), st.sampled_from([1.0, 30.0]), st.sampled_from([0.0, 20.0]),
+    st.sampled_from(sorted(_SAMPLERS)),
+    st.integers(1, 4),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([1.0, 30.0]),
+    st.sampled_from([0.0, 20.0]),
     st.lists(st.sampled_from("ab"), min_size=1, max_size=3),
-)  # fmt: skip
+)
 def test_no_hint_is_one_that_cannot_be_followed(
-    sampler: str, num_cpus: int, at_once: bool, is_late: bool, data_s: float, start_s: float,
+    sampler: str,
+    num_cpus: int,
+    at_once: bool,
+    is_late: bool,
+    data_s: float,
+    start_s: float,
     choosing_s: float,
     hosts: list[str],
-) -> None:  # fmt: skip
+) -> None:
     events: list[Event] = [DriverStarted(time_unix_s=1.0, pid=1, host="a", num_cpus=num_cpus)]
     for number in range(3):
         moved_s = 0.0 if at_once else 100.0 * number

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.events import (
+from workbench.foundation.events import (
     Event,
     RunStateChanged,
     TrialEnded,
@@ -18,7 +18,7 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.history.trace import trace_of
+from workbench.store.history.trace import trace_of
 
 START_UNIX_S = 1_700_000_000.0
 
@@ -35,11 +35,15 @@ def trial_events(
         TrialStarted(time_unix_s=at + 0.5, trial=number, attempt=0, worker_pids=[*pids], hosts=hosts),
         TrialPlanned(time_unix_s=at + 1.5, trial=number, plan={"workers": len(pids)}),
         TrialReported(
-            time_unix_s=at + 3.5, trial=number, step=10, values=loss, parts_s={"data": 0.002},
+            time_unix_s=at + 3.5,
+            trial=number,
+            step=10,
+            values=loss,
+            parts_s={"data": 0.002},
             samples_per_s=64.0,
         ),
         TrialReported(time_unix_s=at + 6.5, trial=number, step=20, values={"val_loss": math.nan}),
-    ]  # fmt: skip
+    ]
     ended = TrialEnded(time_unix_s=at + 7.0, trial=number, attempt=0, state="complete", values=loss, step=20)
     return [*events, ended] if ends else events
 

@@ -16,7 +16,8 @@ from rich.console import Console
 
 from workbench.cli.best_trials import print_best
 from workbench.cli.inspect import trials_table
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.events import (
     AttemptEnded,
     DriverStarted,
     Event,
@@ -25,18 +26,17 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment import Experiment
-from workbench.formatting import MISSING
-from workbench.history import History
-from workbench.history.trial_columns import FEASIBLE, MEMBER, columns_of
-from workbench.live_feed.protocol import TableQuery
-from workbench.live_feed.trial_table import table_of
-from workbench.plots.report import report_html
-from workbench.plots.report_tables import best_trials
-from workbench.plots.run_data import RunData
+from workbench.foundation.formatting import MISSING
 from workbench.runs.descriptions import leaders
+from workbench.runs.plots.report import report_html
+from workbench.runs.plots.report_tables import best_trials
+from workbench.runs.plots.run_data import RunData
 from workbench.runs.trial_table import to_table
 from workbench.runs.waiting_view import progress_line
+from workbench.store.history import History
+from workbench.store.history.trial_columns import FEASIBLE, MEMBER, columns_of
+from workbench.views.live_feed.protocol import TableQuery
+from workbench.views.live_feed.trial_table import table_of
 
 EXPERIMENT = Experiment(
     train="package:train",

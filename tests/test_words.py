@@ -126,11 +126,11 @@ def test_names_are_the_usual_ones() -> None:
         ("a.py", '"""The trial.\n\n    It cannot be Started so: why?\n    """', True),
         ("a.py", 'x = "cannot be started sometimes"', False),
         ("a.py", "# It cannot be started so, as only its writer reads.\n", False),
-        ("a.ts", 'const text = `cannot be ${what} started so`;', True),
+        ("a.ts", "const text = `cannot be ${what} started so`;", True),
         ("a.ts", "// cannot be started so\nconst one = 'it\\'s started solo';", False),
         ("a.md", "It cannot be\nstarted so.", True),
     ],
-)  # fmt: skip
+)
 def test_a_phrase_is_found_in_texts_and_not_in_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, is_found: bool
 ) -> None:

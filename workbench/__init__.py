@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 from workbench.version import VERSION as __version__  # noqa: N811 (the name that packages have for it)
 
 if TYPE_CHECKING:
-    from workbench import widgets
-    from workbench.automl_pipeline import AutoML, automl
-    from workbench.errors import WorkbenchError
     from workbench.experiment import (
         Budget,
         Component,
@@ -28,9 +25,9 @@ if TYPE_CHECKING:
         Training,
     )
     from workbench.experiment.metric_declarations import metric
-    from workbench.history import History, Trial
-    from workbench.plan import Plan
-    from workbench.programs.script_report import report
+    from workbench.experiment.plan import Plan
+    from workbench.experiment.space import Choice, Fixed, Float, Int, Space
+    from workbench.foundation.errors import WorkbenchError
     from workbench.runs import (
         Bundle,
         Ensemble,
@@ -44,30 +41,51 @@ if TYPE_CHECKING:
         submit,
         sweep,
     )
-    from workbench.space import Choice, Fixed, Float, Int, Space
-    from workbench.store import Store
-    from workbench.widgets import app, live
+    from workbench.runs.automl import AutoML, automl
+    from workbench.store.database import Store
+    from workbench.store.history import History, Trial
+    from workbench.training.programs.script_report import report
+    from workbench.views import widgets
+    from workbench.views.widgets import app, live
 
 
 _HOMES = {
-    "automl_pipeline": ("AutoML", "automl"),
-    "errors": ("WorkbenchError",),
+    "runs.automl": ("AutoML", "automl"),
+    "foundation.errors": ("WorkbenchError",),
     "experiment": (
-        "Budget", "Component", "Confirm", "Constraint", "EarlyStop", "Experiment", "Objective",
-        "PlanSettings", "Resources", "Sampler", "Training",
+        "Budget",
+        "Component",
+        "Confirm",
+        "Constraint",
+        "EarlyStop",
+        "Experiment",
+        "Objective",
+        "PlanSettings",
+        "Resources",
+        "Sampler",
+        "Training",
     ),
     "experiment.metric_declarations": ("metric",),
-    "history": ("History", "Trial"),
-    "plan": ("Plan",),
+    "store.history": ("History", "Trial"),
+    "experiment.plan": ("Plan",),
     "runs": (
-        "Bundle", "Ensemble", "Run", "SubmittedRun", "advise", "attach", "compare", "compare_table",
-        "load_bundle", "submit", "sweep",
+        "Bundle",
+        "Ensemble",
+        "Run",
+        "SubmittedRun",
+        "advise",
+        "attach",
+        "compare",
+        "compare_table",
+        "load_bundle",
+        "submit",
+        "sweep",
     ),
-    "space": ("Choice", "Fixed", "Float", "Int", "Space"),
-    "store": ("Store",),
-    "programs.script_report": ("report",),
-    "widgets": ("app", "live"),
-}  # fmt: skip
+    "experiment.space": ("Choice", "Fixed", "Float", "Int", "Space"),
+    "store.database": ("Store",),
+    "training.programs.script_report": ("report",),
+    "views.widgets": ("app", "live"),
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -117,7 +135,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if name == "widgets":
-        return importlib.import_module("workbench.widgets")
+        return importlib.import_module("workbench.views.widgets")
     if home is None:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"workbench.{home}"), name)

@@ -1,4 +1,4 @@
-// How quantities are written, as `workbench/formatting.py` writes them; `tests/formatting.json` holds cases for both.
+// How quantities are written, as `workbench/foundation/formatting.py` writes them; `tests/foundation/formatting.json` holds cases for both.
 import { toNumber } from "./frames";
 
 const MISSING = "–";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import cases from "../../tests/formatting.json";
+import cases from "../../tests/foundation/formatting.json";
 import * as format from "../src/format";
 import { parseSettings, parseValue } from "../src/format";
 

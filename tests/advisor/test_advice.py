@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from workbench.advisor.advice import Advice, Candidate, Estimate
-from workbench.plan import Plan
+from workbench.experiment.plan import Plan
 
 
 def test_the_card_is_not_repeated_where_the_cell_shows_it_already() -> None:

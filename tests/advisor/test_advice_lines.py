@@ -11,9 +11,9 @@ from tests.builders.advice import advice
 from workbench.advisor.advice import apply_settings
 from workbench.advisor.advice_card import card_of
 from workbench.advisor.advice_lines import COMPARED, NOT_SHOWN, WIDTH, compare, lines_of, yaml_lines
-from workbench.errors import ExperimentError
-from workbench.events import AdviceGiven, from_json, to_json
 from workbench.experiment.yaml_file import read_yaml
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import AdviceGiven, from_json, to_json
 
 GOLDEN = """\
 Advice for the least time to the target

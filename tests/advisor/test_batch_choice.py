@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor.batch_choice import BatchPlan, SeenNoise, StepTimes, rank_batches, read_noise
-from workbench.errors import DataError, ResourcesError
+from workbench.foundation.errors import DataError, ResourcesError
 
 BATCHES = [64, 128, 256, 512, 1024]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor.batch_finder import MIN_GAIN, FastestBatch, find_fastest
-from workbench.events import PlanMeasured
+from workbench.foundation.events import PlanMeasured
 
 Law = Callable[[int], float]
 

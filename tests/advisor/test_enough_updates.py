@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
 from workbench.advisor.recommend import describe_overrun
 from workbench.experiment import Experiment
-from workbench.performance.goodput import efficiency
+from workbench.hardware.performance.goodput import efficiency
 
 
 @given(st.integers(1, 4096), st.none() | st.floats(0.0, 1e6), st.none() | st.integers(1, 10**7))

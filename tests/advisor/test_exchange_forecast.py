@@ -18,15 +18,15 @@ from workbench.advisor.exchange_forecast import (
     has_swept_links,
     worth_timing,
 )
-from workbench.errors import RunError
-from workbench.events import PlanMeasured, RunStateChanged
-from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import with_options
-from workbench.exchanges.exchange import TrafficStating
-from workbench.performance.exchange_time import Link
-from workbench.plan import PartialPlan
-from workbench.probes.link_sweep import SIZES_BYTES
-from workbench.store import Store
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import PlanMeasured, RunStateChanged
+from workbench.hardware.performance.exchange_time import Link
+from workbench.store.database import Store
+from workbench.training.exchanges import EXCHANGES
+from workbench.training.exchanges.capabilities import with_options
+from workbench.training.exchanges.exchange import TrafficStating
+from workbench.training.probes.link_sweep import SIZES_BYTES
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "exchanges.json"
 MEASURED_S: dict[str, dict[str, float]] = json.loads(RESULTS.read_text())["seconds_per_step"]
@@ -60,9 +60,10 @@ def exchanges() -> dict[str, dict[str, Any]]:
         if traffic.is_overlapped:
             longer_s -= moves_s_per_byte * traffic.num_bytes
         found[name] = {
-            **vars(traffic), "is_exact": exchange.capabilities.is_exact,
+            **vars(traffic),
+            "is_exact": exchange.capabilities.is_exact,
             "compute_s": max(0.0, longer_s) * traffic.period,
-        }  # fmt: skip
+        }
     return found
 
 
@@ -79,11 +80,15 @@ def measured(link: str, *, is_swept: bool = True, **plan: Any) -> PlanMeasured:
         **plan,
     }
     return PlanMeasured(
-        setting="s", plan=stored, workers_per_node=[1, 1], step_time_s=step_s, num_train_samples=1000,
+        setting="s",
+        plan=stored,
+        workers_per_node=[1, 1],
+        step_time_s=step_s,
+        num_train_samples=1000,
         parts_s={"communication": step_s - COMPUTES_S},
         all_reduce_s={str(size): true.seconds("reduce", size, 2) for size in SIZES_BYTES} if is_swept else {},
         exchanges=exchanges() if is_swept else {},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("link", ["1 Gbit/s", "200 Mbit/s"])
@@ -135,10 +140,11 @@ def test_waiting_for_a_slow_worker_speaks_for_no_exchange() -> None:
     late_s, step_s = 0.5, quiet.step_time_s or 0.0
     disturbed = quiet.model_copy(
         update={
-            "step_time_s": step_s + late_s, "straggling_s": late_s,
+            "step_time_s": step_s + late_s,
+            "straggling_s": late_s,
             "parts_s": {"communication": quiet.parts_s["communication"] + late_s},
         }
-    )  # fmt: skip
+    )
     found = {each.exchange: each.step_time_s.value - late_s for each in forecast_exchanges([disturbed])}
     # What travels while the next step is computed hides behind a longer one.
     assert found.pop("asynchronous") < expected.pop("asynchronous")
@@ -182,14 +188,20 @@ def test_agreeing_by_way_of_nodes_is_predicted_where_their_links_were_swept_apar
     inside, between = Link(1e-5, 1e-10), Link(2e-4, 8e-9)
     num_bytes, computes_s = 4.0 * 10**6, 0.02
     traffic = {
-        "num_bytes": num_bytes, "num_rounds": 1, "period": 1, "num_servers": 1, "compute_s": 0.0,
+        "num_bytes": num_bytes,
+        "num_rounds": 1,
+        "period": 1,
+        "num_servers": 1,
+        "compute_s": 0.0,
         "is_exact": True,
-    }  # fmt: skip
+    }
     flat_s = between.seconds("reduce", num_bytes, 4)
     swept = measured("1 Gbit/s").model_copy(
         update={
-            "plan": {**measured("1 Gbit/s").plan, "workers": 4}, "workers_per_node": [2, 2],
-            "step_time_s": computes_s + flat_s, "parts_s": {"communication": flat_s},
+            "plan": {**measured("1 Gbit/s").plan, "workers": 4},
+            "workers_per_node": [2, 2],
+            "step_time_s": computes_s + flat_s,
+            "parts_s": {"communication": flat_s},
             "all_reduce_s": {str(size): between.seconds("reduce", size, 4) for size in SIZES_BYTES},
             "inside_nodes_s": {str(size): inside.seconds("reduce", size, 2) for size in SIZES_BYTES},
             "between_nodes_s": {str(size): between.seconds("reduce", size, 2) for size in SIZES_BYTES},
@@ -198,7 +210,7 @@ def test_agreeing_by_way_of_nodes_is_predicted_where_their_links_were_swept_apar
                 "hierarchical": {**traffic, "way": "nodes", "is_overlapped": False},
             },
         }
-    )  # fmt: skip
+    )
     fastest, other = forecast_exchanges([swept])
     expected_s = computes_s + 4 * (1e-5 + num_bytes / 2 * 1e-10) + 2 * (2e-4 + num_bytes / 2 * 8e-9)
     assert (fastest.exchange, other.exchange) == ("hierarchical", "allreduce")

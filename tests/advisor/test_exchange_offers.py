@@ -19,8 +19,8 @@ from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course
 from workbench.advisor.variants import plan_of
 from workbench.advisor.verdict import Findings, conclude
-from workbench.exchanges.capabilities import with_options
-from workbench.plan import PartialPlan, Plan
+from workbench.experiment.plan import PartialPlan, Plan
+from workbench.training.exchanges.capabilities import with_options
 
 
 def plan_with_exchange(name: str, micro_batch: int = 64) -> Plan:
@@ -65,9 +65,11 @@ def test_only_trainings_that_are_alike_in_all_else_are_compared() -> None:
     assert costs_of(exact, trained("local", step_s=0.02, repeat=1)) == {}
     assert costs_of(trained("powersgd", step_s=0.1), trained("local", step_s=0.02)) == {}
     more = costs_of(
-        exact, trained("allreduce", step_s=0.1, repeat=1),
-        trained("local", step_s=0.02, slower=1.2), trained("local", step_s=0.02, slower=1.4, repeat=1),
-    )  # fmt: skip
+        exact,
+        trained("allreduce", step_s=0.1, repeat=1),
+        trained("local", step_s=0.02, slower=1.2),
+        trained("local", step_s=0.02, slower=1.4, repeat=1),
+    )
     assert more["local"].num_pairs == 2
     assert more["local"].factor.low < 1.2 < 1.4 < more["local"].factor.high
 
@@ -95,12 +97,21 @@ def test_an_advice_shows_what_exchanges_would_bring() -> None:
     events = [measured("200 Mbit/s")]
     found = conclude(
         Findings(
-            experiment=experiment, goal="time", choices=choose(experiment, workers=2),
-            knowledge=Knowledge(events, [1, 1], limit_bytes=None), reference=events[0],
-            plans=[plan_of(events[0].plan)], rates=None, race=None, noise_scale=None, placement="pack",
-            num_known=0, num_measured=1, cost_s=1.0,
+            experiment=experiment,
+            goal="time",
+            choices=choose(experiment, workers=2),
+            knowledge=Knowledge(events, [1, 1], limit_bytes=None),
+            reference=events[0],
+            plans=[plan_of(events[0].plan)],
+            rates=None,
+            race=None,
+            noise_scale=None,
+            placement="pack",
+            num_known=0,
+            num_measured=1,
+            cost_s=1.0,
         )
-    )  # fmt: skip
+    )
     assert found.choice.plan.exchange == "allreduce"
     by_name = {each.exchange: each for each in found.exchanges}
     assert by_name["allreduce"].is_exact
@@ -118,15 +129,19 @@ def test_what_a_race_found_is_stated_with_how_sure_it_is() -> None:
     offers = exchange_offers([measured("200 Mbit/s")], plan_with_exchange("allreduce"))
     stored = [
         {
-            "exchange": each.exchange, "batch_text": each.batch_text, "is_exact": each.is_exact,
-            "step_time_s": vars(each.step_time_s), "is_measured": each.is_measured,
+            "exchange": each.exchange,
+            "batch_text": each.batch_text,
+            "is_exact": each.is_exact,
+            "step_time_s": vars(each.step_time_s),
+            "is_measured": each.is_measured,
             "cost": {"factor": {"value": 1.2, "low": low, "high": high}, "num_pairs": pairs},
         }
         for each, (low, high, pairs) in zip(
             (each for each in offers if each.exchange in ("allreduce", "powersgd", "bf16")),
-            ((1.1, 1.3, 3), (0.9, 2.6, 1), (1.0, 1.0, 1)), strict=True,
+            ((1.1, 1.3, 3), (0.9, 2.6, 1), (1.0, 1.0, 1)),
+            strict=True,
         )
-    ]  # fmt: skip
+    ]
     _, powersgd, bf16 = describe_exchanges({"exchanges": stored})
     assert powersgd.endswith(
         "times the steps: 1.20 of them (1.10 to 1.30 in 3 pairs of trainings), so it pays"

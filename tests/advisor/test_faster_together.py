@@ -8,8 +8,8 @@ import pytest
 
 from workbench.advisor.faster_together import together
 from workbench.advisor.variants import Variant, plan_with, variant_of
-from workbench.events import PlanMeasured
-from workbench.plan import PartialPlan, Plan
+from workbench.experiment.plan import PartialPlan, Plan
+from workbench.foundation.events import PlanMeasured
 
 BASE = variant_of(Plan(precision="bf16"))
 
@@ -21,11 +21,13 @@ def changed(**change: Any) -> Variant:
 def measured(variant: Variant, factor: float, *, sizes: tuple[int, ...] = (8, 64)) -> list[PlanMeasured]:
     return [
         PlanMeasured(
-            setting="s", plan=plan_with(variant, 1, size).to_json(), workers_per_node=[1],
+            setting="s",
+            plan=plan_with(variant, 1, size).to_json(),
+            workers_per_node=[1],
             step_time_s=factor * size,
         )
         for size in sizes
-    ]  # fmt: skip
+    ]
 
 
 LAST, RECORDED = changed(memory_format="channels_last"), changed(compile="cuda_graphs")

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from workbench.advisor import memory
 from workbench.advisor.gpu_sharing import MAX_PER_GPU, WORTHWHILE, Copies, find_sharing
+from workbench.cluster.workers.admission import Shape
+from workbench.cluster.workers.capacity import Capacity
 from workbench.experiment import Experiment, Resources
-from workbench.resources import ClusterInventory, Gpu, Inventory
-from workbench.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
-from workbench.workers.admission import Shape
-from workbench.workers.capacity import Capacity
+from workbench.hardware.resources import ClusterInventory, Gpu, Inventory
+from workbench.hardware.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
 
 GB, GIB = 10**9, 2**30
 RATES = st.lists(st.floats(1.0, 1e6), min_size=MAX_PER_GPU, max_size=MAX_PER_GPU)
@@ -65,9 +65,13 @@ def test_there_are_never_more_than_cores_for_them() -> None:
 
 def test_the_largest_training_of_the_search_must_fit_as_often() -> None:
     per_gpu, words, tried = find(
-        100.0, 190.0, 280.0, 370.0, peak_bytes=20 * GB,
+        100.0,
+        190.0,
+        280.0,
+        370.0,
+        peak_bytes=20 * GB,
         allowed_bytes=lambda number: allowed_bytes(80 * GB, 1.0 / number),
-    )  # fmt: skip
+    )
     assert per_gpu == 3
     assert tried == [1, 2, 3], "what would run out of memory is not tried"
     assert "the largest training holds 18.6 GiB" in words

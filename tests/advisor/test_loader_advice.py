@@ -9,16 +9,16 @@ import pytest
 
 from workbench.advisor.loaders import describe_loading, describe_missing_cores, loader_numbers
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
-from workbench.events import PlanMeasured
-from workbench.events.step_parts import loaders_to_hide
+from workbench.cluster.workers.admission import Shape
+from workbench.cluster.workers.capacity import Capacity, free_cores_of
 from workbench.experiment import Experiment
-from workbench.performance.profiler import summarise
-from workbench.plan import PartialPlan
-from workbench.planning.settings import resolve
-from workbench.probes.measurements import PlanProbe
-from workbench.resources import ClusterInventory, NodeInventory
-from workbench.workers.admission import Shape
-from workbench.workers.capacity import Capacity, free_cores_of
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import PlanMeasured
+from workbench.foundation.events.step_parts import loaders_to_hide
+from workbench.hardware.performance.profiler import summarise
+from workbench.hardware.resources import ClusterInventory, NodeInventory
+from workbench.training.planning.settings import resolve
+from workbench.training.probes.measurements import PlanProbe
 
 DATA_S, COMPUTE_S = 3e-3, 1e-3
 """Seconds of a sample."""
@@ -52,10 +52,14 @@ class LoadingBench:
             parts = {"data": waits_s, "forward": compute_s / 2, "backward": compute_s / 2, "update": 0.0}
             found.append(
                 PlanMeasured(
-                    setting="s", plan=plan.to_json(), workers_per_node=[num_workers], parts_s=parts,
-                    num_train_samples=4096, step_time_s=sum(parts.values()),
+                    setting="s",
+                    plan=plan.to_json(),
+                    workers_per_node=[num_workers],
+                    parts_s=parts,
+                    num_train_samples=4096,
+                    step_time_s=sum(parts.values()),
                 )
-            )  # fmt: skip
+            )
         return found
 
 

@@ -12,7 +12,7 @@ from workbench.advisor.tables import (
     positive_whole_number,
     read_table,
 )
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 COLUMNS = (
     Column("gpus", positive_whole_number),

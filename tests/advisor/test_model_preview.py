@@ -4,8 +4,8 @@ import pytest
 
 from workbench.advisor.memory import forecast_memory
 from workbench.advisor.model_preview import preview_model
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
 
 OBJECTIVES = [{"metric": "val_loss", "goal": "minimize"}]
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.advisor.next_run import FullRun, NextRun, advise_next_run, read_epoch_times, read_runs
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 BATCHES = [16, 32, 64, 128, 256, 512, 1024]
 # Epochs get cheaper up to where the device is full, at about 128 samples.

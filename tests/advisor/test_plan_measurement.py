@@ -14,14 +14,14 @@ from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.variants import read_plan
 from workbench.advisor.what_to_measure import num_affordable
-from workbench.errors import ExperimentError
-from workbench.events import PlanMeasured
+from workbench.cluster.workers.admission import Placement, Shape
+from workbench.cluster.workers.capacity import Capacity
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan, Plan
-from workbench.planning.settings import resolve
-from workbench.probes.measurements import PlanProbe
-from workbench.workers.admission import Placement, Shape
-from workbench.workers.capacity import Capacity
+from workbench.experiment.plan import PartialPlan, Plan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import PlanMeasured
+from workbench.training.planning.settings import resolve
+from workbench.training.probes.measurements import PlanProbe
 
 seconds = st.floats(min_value=-1e4, max_value=1e4)
 plan_seconds = st.floats(min_value=1e-6, max_value=1e3)
@@ -71,9 +71,12 @@ class TwoNodes:
         self.placement = placement
 
     def probe(
-        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
+        self,
+        num_workers: int,
+        plans: Sequence[PartialPlan],
+        order: PlanProbe,
         params: Mapping[str, Any],
-    ) -> list[PlanMeasured]:  # fmt: skip
+    ) -> list[PlanMeasured]:
         self.placements.add(self.placement)
         topology = Knowledge([], ROOM, placement=self.placement, limit_bytes=None).topology(num_workers)
         factor = 1.0 if num_workers == 1 else self._packed if topology.num_nodes == 1 else self._apart
@@ -91,9 +94,12 @@ class TwoNodes:
 
 def survey_two_nodes(packed: float, apart: float, **resources: Any) -> tuple[PlanMeasurer, TwoNodes]:
     experiment = Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        plan={"workers": 2}, resources=resources,
-    )  # fmt: skip
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        plan={"workers": 2},
+        resources=resources,
+    )
     bench = TwoNodes(experiment, packed, apart)
     around = MeasurementContext(Capacity(Shape(1, 0.0), ROOM), on_gpu=False, limit_bytes=None, setting="s")
     measurer = PlanMeasurer(experiment, bench, around, 60.0)  # type: ignore[arg-type]
@@ -125,9 +131,12 @@ class OnALink:
         self.surveyed: list[int] = []
 
     def probe(
-        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
+        self,
+        num_workers: int,
+        plans: Sequence[PartialPlan],
+        order: PlanProbe,
         params: Mapping[str, Any],
-    ) -> list[PlanMeasured]:  # fmt: skip
+    ) -> list[PlanMeasured]:
         found = []
         self.surveyed += [num_workers] if order.surveys_links else []
         for plan in resolved(self._experiment, num_workers, plans, params):
@@ -142,12 +151,15 @@ class OnALink:
             waits_s = self._exchange_s if plan.replicas > 1 else 0.0
             found.append(
                 PlanMeasured(
-                    setting=order.setting, plan=plan.to_json(), workers_per_node=[1] * num_workers,
-                    num_train_samples=SAMPLES, step_time_s=1e-3 + 1e-4 * plan.micro_batch + waits_s,
+                    setting=order.setting,
+                    plan=plan.to_json(),
+                    workers_per_node=[1] * num_workers,
+                    num_train_samples=SAMPLES,
+                    step_time_s=1e-3 + 1e-4 * plan.micro_batch + waits_s,
                     parts_s={"communication": waits_s} if plan.workers_per_replica == 1 else {},
                     all_reduce_s={"4096": 1e-3} if order.surveys_links else {},
                 )
-            )  # fmt: skip
+            )
         return found
 
 
@@ -155,9 +167,12 @@ def survey_link(
     exchange_s: float, budget_s: float = 60.0, *, can_divide: bool = True, **changes: Any
 ) -> tuple[PlanMeasurer, OnALink]:
     fields: dict[str, Any] = {
-        "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-        "plan": {"workers": 2}, **changes,
-    }  # fmt: skip
+        "model": "mlp",
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "plan": {"workers": 2},
+        **changes,
+    }
     experiment = Experiment(**fields)
     bench = OnALink(experiment, exchange_s, can_divide=can_divide)
     around = MeasurementContext(Capacity(Shape(1, 0.0), (1, 1)), on_gpu=False, limit_bytes=None, setting="s")
@@ -175,8 +190,11 @@ def test_when_the_time_is_used_up_only_the_usual_plans_are_measured() -> None:
 def test_where_gradients_take_longer_than_the_step_the_model_is_divided_instead() -> None:
     measurer, bench = survey_link(exchange_s=2.0)
     assert bench.tried == {
-        ("ddp", "1f1b"), ("pipeline", "1f1b"), ("pipeline", "zero_bubble"), ("tensor", "1f1b"),
-    }  # fmt: skip
+        ("ddp", "1f1b"),
+        ("pipeline", "1f1b"),
+        ("pipeline", "zero_bubble"),
+        ("tensor", "1f1b"),
+    }
     best = measurer.fastest_plans("time", None)[0]
     assert (best.strategy, best.stages, best.pipeline_schedule) == ("pipeline", 2, "zero_bubble")
 
@@ -196,8 +214,10 @@ def test_links_are_surveyed_once_for_all_plans_of_the_same_workers() -> None:
 def test_micro_batches_in_stages_are_compared_in_both_orders_where_stages_are_searched() -> None:
     search = {"stages": {"choices": [1, 2]}}
     assert survey_link(exchange_s=0.0, search=search)[1].tried == {
-        ("ddp", "1f1b"), ("pipeline", "1f1b"), ("pipeline", "zero_bubble"),
-    }  # fmt: skip
+        ("ddp", "1f1b"),
+        ("pipeline", "1f1b"),
+        ("pipeline", "zero_bubble"),
+    }
     written = survey_link(exchange_s=0.0, plan={"stages": 2, "schedule": "gpipe"})[1]
     assert written.tried == {("pipeline", "gpipe")}
 
@@ -236,28 +256,38 @@ class WithLittleMemory:
         self.tried: list[int] = []
 
     def probe(
-        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
+        self,
+        num_workers: int,
+        plans: Sequence[PartialPlan],
+        order: PlanProbe,
         params: Mapping[str, Any],
-    ) -> list[PlanMeasured]:  # fmt: skip
+    ) -> list[PlanMeasured]:
         found = []
         for plan in resolved(self._experiment, num_workers, plans, params):
             self.tried.append(plan.micro_batch)
             fits = plan.micro_batch <= self._most
             found.append(
                 PlanMeasured(
-                    setting=order.setting, plan=plan.to_json(), workers_per_node=[1] * num_workers,
-                    num_train_samples=SAMPLES, fits=fits, message=None if fits else "memory ran out.",
+                    setting=order.setting,
+                    plan=plan.to_json(),
+                    workers_per_node=[1] * num_workers,
+                    num_train_samples=SAMPLES,
+                    fits=fits,
+                    message=None if fits else "memory ran out.",
                     step_time_s=1e-3 + 1e-4 * plan.micro_batch if fits else None,
                 )
-            )  # fmt: skip
+            )
         return found
 
 
 def begin_with_little_memory(most: int, **plan: Any) -> tuple[PlanMeasurer, WithLittleMemory]:
     experiment = Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        training={"global_batch": 512}, plan={"workers": 1, **plan},
-    )  # fmt: skip
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={"global_batch": 512},
+        plan={"workers": 1, **plan},
+    )
     bench = WithLittleMemory(experiment, most)
     around = MeasurementContext(Capacity(Shape(1, 0.0), (1,)), on_gpu=False, limit_bytes=None, setting="s")
     return PlanMeasurer(experiment, bench, around, 60.0), bench  # type: ignore[arg-type]
@@ -284,27 +314,35 @@ class OneGpu:
         self._experiment = experiment
 
     def probe(
-        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
+        self,
+        num_workers: int,
+        plans: Sequence[PartialPlan],
+        order: PlanProbe,
         params: Mapping[str, Any],
-    ) -> list[PlanMeasured]:  # fmt: skip
+    ) -> list[PlanMeasured]:
         found = []
         for plan in resolved(self._experiment, num_workers, plans, params):
             factor = 0.8 if plan.memory_format == "channels_last" else 1.0
             factor *= 0.5 if plan.compile == "cuda_graphs" else 1.0
             found.append(
                 PlanMeasured(
-                    setting=order.setting, plan=plan.to_json(), workers_per_node=[num_workers],
-                    num_train_samples=SAMPLES, step_time_s=factor * (1e-3 + 1e-4 * plan.micro_batch),
+                    setting=order.setting,
+                    plan=plan.to_json(),
+                    workers_per_node=[num_workers],
+                    num_train_samples=SAMPLES,
+                    step_time_s=factor * (1e-3 + 1e-4 * plan.micro_batch),
                 )
-            )  # fmt: skip
+            )
         return found
 
 
 def test_changes_that_help_one_by_one_are_measured_together() -> None:
     experiment = Experiment(
-        model="convnet", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        model="convnet",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
         resources={"gpus_per_worker": 1},
-    )  # fmt: skip
+    )
     around = MeasurementContext(Capacity(Shape(1, 1.0), (1,)), on_gpu=True, limit_bytes=None, setting="s")
     measurer = PlanMeasurer(experiment, OneGpu(experiment), around, 60.0)  # type: ignore[arg-type]
     measurer.measure_plans()

@@ -12,11 +12,11 @@ from workbench.advisor.choices import Choices, choices_of
 from workbench.advisor.plans import Knowledge, enumerate_plans
 from workbench.advisor.variants import plan_with
 from workbench.advisor.what_to_measure import spread
-from workbench.errors import ExperimentError
-from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
-from workbench.performance.memory import MemoryLaw
-from workbench.plan import Hardware, PartialPlan
+from workbench.experiment.plan import Hardware, PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import PlanMeasured
+from workbench.hardware.performance.memory import MemoryLaw
 
 PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none", compile="none", loaders=0)
 GIB = 2**30
@@ -24,8 +24,10 @@ GIB = 2**30
 
 def make_experiment(**changes: Any) -> Experiment:
     settings: dict[str, Any] = {
-        "model": "mlp", "data": "breast_cancer", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-    }  # fmt: skip
+        "model": "mlp",
+        "data": "breast_cancer",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    }
     return Experiment(**(settings | changes))
 
 
@@ -35,14 +37,23 @@ def choose(experiment: Experiment, samples: int = 4096, workers: int = 4, **devi
 
 
 def measure(
-    workers: int, micro_batch: int, step_time_s: float | None, peak_bytes: int | None = None,
-    *, fits: bool = True, nodes: list[int] | None = None,
-) -> PlanMeasured:  # fmt: skip
+    workers: int,
+    micro_batch: int,
+    step_time_s: float | None,
+    peak_bytes: int | None = None,
+    *,
+    fits: bool = True,
+    nodes: list[int] | None = None,
+) -> PlanMeasured:
     plan = plan_with(PLAIN, workers, micro_batch)
     return PlanMeasured(
-        setting="s", plan=plan.to_json(), workers_per_node=nodes or [workers], fits=fits,
-        step_time_s=step_time_s, peak_bytes=peak_bytes,
-    )  # fmt: skip
+        setting="s",
+        plan=plan.to_json(),
+        workers_per_node=nodes or [workers],
+        fits=fits,
+        step_time_s=step_time_s,
+        peak_bytes=peak_bytes,
+    )
 
 
 def law_s(workers: int, micro_batch: int) -> float:
@@ -94,9 +105,11 @@ def test_what_is_open_is_free_and_what_is_written_stays() -> None:
 
 def test_what_is_searched_is_free_among_its_values() -> None:
     search = {
-        "lr": {"choices": [0.001, 0.01, 0.1]}, "global_batch": {"choices": [32, 256]},
-        "workers": {"choices": [1, 2]}, "hidden_width": {"choices": [16, 32]},
-    }  # fmt: skip
+        "lr": {"choices": [0.001, 0.01, 0.1]},
+        "global_batch": {"choices": [32, 256]},
+        "workers": {"choices": [1, 2]},
+        "hidden_width": {"choices": [16, 32]},
+    }
     choices = choose(make_experiment(search=search))
     assert choices.workers == (1, 2)
     assert choices.global_batches == (32, 256)
@@ -119,9 +132,12 @@ def test_train_functions_are_refused_with_the_way_out() -> None:
 
 
 @given(
-    workers=st.integers(1, 9), parts=st.integers(1, 8), size=st.integers(1, 40),
-    samples=st.integers(3000, 10_000), is_micro_fixed=st.booleans(),
-)  # fmt: skip
+    workers=st.integers(1, 9),
+    parts=st.integers(1, 8),
+    size=st.integers(1, 40),
+    samples=st.integers(3000, 10_000),
+    is_micro_fixed=st.booleans(),
+)
 def test_every_plan_is_exactly_its_global_batch(
     workers: int, parts: int, size: int, samples: int, is_micro_fixed: bool
 ) -> None:
@@ -159,8 +175,9 @@ def test_plans_that_do_not_fit_are_left_out_and_accumulate_instead() -> None:
     experiment = make_experiment(training={"global_batch": 1024}, plan={"workers": 1})
     known = Knowledge(
         [measure(1, 32, 0.01, GIB), measure(1, 64, 0.02, 2 * GIB), measure(1, 256, None, fits=False)],
-        [4], limit_bytes=8 * GIB,
-    )  # fmt: skip
+        [4],
+        limit_bytes=8 * GIB,
+    )
     plans = list(enumerate_plans(choose(experiment), [PLAIN], known))
     assert plans
     assert max(plan.micro_batch for plan in plans) == 128  # 4 GiB by the line; 256 would be 8 GiB
@@ -233,13 +250,16 @@ def test_micro_batches_follow_each_other_through_stages() -> None:
     known = Knowledge(
         [
             PlanMeasured(
-                setting="s", plan=plan_with(staged, 2, size).to_json(), workers_per_node=[2],
+                setting="s",
+                plan=plan_with(staged, 2, size).to_json(),
+                workers_per_node=[2],
                 step_time_s=law_s(2, size),
             )
             for size in (16, 32, 64, 128)
         ],
-        [2], limit_bytes=None,
-    )  # fmt: skip
+        [2],
+        limit_bytes=None,
+    )
     alone, four = known.step_times([plan_with(staged, 2, 64, 1), plan_with(staged, 2, 64, 4)])
     assert four.value == pytest.approx(alone.value * 5 / 2, rel=0.05)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor.rate import OPTIMIZERS, RULES, RateAdvice, RateRequest, advise_rate
-from workbench.errors import ExperimentError
-from workbench.planning.learning_rate import Rule
+from workbench.foundation.errors import ExperimentError
+from workbench.training.planning.learning_rate import Rule
 
 
 def advise(

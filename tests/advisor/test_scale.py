@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tests.advisor.test_plans import measure
 from workbench.advisor.scale import _times, scale_of
-from workbench.errors import RunError
-from workbench.events import PlanMeasured
-from workbench.performance.scaling import num_parameter_servers
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import PlanMeasured
+from workbench.hardware.performance.scaling import num_parameter_servers
 
 PARTS_S = {"data": 0.0, "forward": 0.04, "backward": 0.06, "update": 0.0}
 
@@ -95,8 +95,11 @@ def test_what_is_extrapolated_on_request_is_marked() -> None:
     assert curve[-1].extrapolated
     assert curve[-1].efficiency < curve[7].efficiency
     assert [round(point.exchange_share or 0, 3) for point in curve if point.is_measured] == [
-        0, round(0.005 / 0.105, 3), round(0.01 / 0.11, 3), round(0.02 / 0.12, 3),
-    ]  # fmt: skip
+        0,
+        round(0.005 / 0.105, 3),
+        round(0.01 / 0.11, 3),
+        round(0.02 / 0.12, 3),
+    ]
 
 
 def test_one_worker_alone_does_not_show_how_a_plan_scales() -> None:
@@ -127,8 +130,12 @@ def test_one_global_batch_is_divided_so_that_no_worker_takes_more_at_once_than_w
     curve = scale_of(CHEAP, 0.8, global_batch=256).curve
     divided = {point.workers: point.divided for point in curve if point.divided is not None}
     assert {workers: (each.micro_batch, each.accumulation) for workers, each in divided.items()} == {
-        1: (64, 4), 2: (64, 2), 4: (64, 1), 8: (32, 1), 16: (16, 1),
-    }  # fmt: skip
+        1: (64, 4),
+        2: (64, 2),
+        4: (64, 1),
+        8: (32, 1),
+        16: (16, 1),
+    }
     # Four steps of 64 samples take one worker 0.4 s; four workers were measured with 64 samples each.
     assert divided[1].step_time_s == pytest.approx(0.4, rel=0.05)
     assert divided[4].step_time_s == curve[3].step_time_s
@@ -168,8 +175,12 @@ def test_no_step_is_predicted_faster_than_one_of_fewer_workers(
 
 def test_more_workers_than_were_measured_are_on_more_such_nodes() -> None:
     placed = [
-        (1, 0.1, [1]), (2, 0.11, [2]), (4, 0.12, [4]), (8, 0.3, [4, 4]), (12, 0.22, [4, 4, 4]),
-    ]  # fmt: skip
+        (1, 0.1, [1]),
+        (2, 0.11, [2]),
+        (4, 0.12, [4]),
+        (8, 0.3, [4, 4]),
+        (12, 0.22, [4, 4, 4]),
+    ]
     measured = [measure(workers, 64, step_s, nodes=nodes) for workers, step_s, nodes in placed]
     step_s = {point.workers: point.step_time_s for point in scale_of(measured, 0.8, up_to=16).curve}
     assert min(step_s[workers] for workers in range(9, 17)) > 0.18
@@ -180,9 +191,13 @@ def test_more_workers_than_were_measured_are_on_more_such_nodes() -> None:
 def test_a_slow_step_on_two_workers_is_not_forgotten_on_four() -> None:
     # Seen on two cores: a law through all micro batches would have taken four workers for faster than two.
     measured = [
-        measure(1, 4, 0.00031), measure(1, 64, 0.00047), measure(1, 256, 0.00085),
-        measure(2, 2, 0.00246), measure(2, 16, 0.00253), measure(2, 128, 0.00488),
-    ]  # fmt: skip
+        measure(1, 4, 0.00031),
+        measure(1, 64, 0.00047),
+        measure(1, 256, 0.00085),
+        measure(2, 2, 0.00246),
+        measure(2, 16, 0.00253),
+        measure(2, 128, 0.00488),
+    ]
     curve = scale_of(measured, 0.8, up_to=8).curve
     assert [point.step_time_s >= 0.00488 for point in curve] == [False, *[True] * 7]
     assert max(point.efficiency for point in curve[2:]) <= curve[1].efficiency

@@ -18,12 +18,12 @@ from workbench.advisor.speed_history import (
     setting_of,
     work_params,
 )
-from workbench.events import Event, Noted, PlanMeasured, ResizeMeasured
+from workbench.cluster.workers.admission import Shape
 from workbench.experiment import Experiment
-from workbench.plan import Plan
-from workbench.resources import ClusterInventory, NodeInventory
-from workbench.store import Store
-from workbench.workers.admission import Shape
+from workbench.experiment.plan import Plan
+from workbench.foundation.events import Event, Noted, PlanMeasured, ResizeMeasured
+from workbench.hardware.resources import ClusterInventory, NodeInventory
+from workbench.store.database import Store
 
 PAIR = {"workers": 2, "micro_batch": 32, "accumulation": 1, "precision": "fp32", "strategy": "ddp"}
 ONE_CPU = Shape(1)

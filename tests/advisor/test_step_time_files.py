@@ -6,9 +6,9 @@ import pytest
 
 from workbench.advisor.plan_tables import read_plans
 from workbench.advisor.step_time_tables import predict_step_times, read_measured, read_points
-from workbench.errors import DataError
-from workbench.performance.step_time import Measurement, Point
-from workbench.performance.topology import Topology
+from workbench.foundation.errors import DataError
+from workbench.hardware.performance.step_time import Measurement, Point
+from workbench.hardware.performance.topology import Topology
 
 
 def write(folder: Path, text: str) -> Path:

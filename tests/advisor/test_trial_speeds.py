@@ -8,7 +8,8 @@ import pytest
 
 from workbench.advisor.speed_history import Speed
 from workbench.advisor.trial_speeds import AttemptSpeed, TrialSpeeds
-from workbench.events import (
+from workbench.experiment.plan import PartialPlan, Plan
+from workbench.foundation.events import (
     AttemptEnded,
     DriverStarted,
     Event,
@@ -19,7 +20,6 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.plan import PartialPlan, Plan
 
 PAIR = PartialPlan.of(workers=2, micro_batch=32)
 

@@ -17,10 +17,10 @@ from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race
 from workbench.advisor.variants import plan_with
 from workbench.advisor.verdict import Findings, conclude
-from workbench.errors import ExperimentError
-from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
-from workbench.plan import Hardware, PartialPlan, Plan
+from workbench.experiment.plan import Hardware, PartialPlan, Plan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import PlanMeasured, RatesTested
 
 SAMPLES = 1024
 EXPERIMENT = Experiment(
@@ -48,22 +48,32 @@ def conclude_after(
     race.run(RatedPlan(PLANS[0], 1e-3))
     measured = [
         PlanMeasured(
-            setting="s", plan=plan.to_json(), workers_per_node=[1], num_train_samples=SAMPLES,
-            step_time_s=1e-3 + 1e-4 * plan.micro_batch, compile_s=12.0,
+            setting="s",
+            plan=plan.to_json(),
+            workers_per_node=[1],
+            num_train_samples=SAMPLES,
+            step_time_s=1e-3 + 1e-4 * plan.micro_batch,
+            compile_s=12.0,
         )
         for plan in plans
-    ]  # fmt: skip
+    ]
     return conclude(
         Findings(
-            experiment=experiment, goal="time",
-            choices=choices_of(
-                experiment, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware()
-            ),
-            knowledge=Knowledge(measured, [1], limit_bytes=None), reference=measured[0], plans=PLANS,
-            rates=None, race=race, noise_scale=None, placement="pack", num_known=0, num_measured=3,
+            experiment=experiment,
+            goal="time",
+            choices=choices_of(experiment, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware()),
+            knowledge=Knowledge(measured, [1], limit_bytes=None),
+            reference=measured[0],
+            plans=PLANS,
+            rates=None,
+            race=race,
+            noise_scale=None,
+            placement="pack",
+            num_known=0,
+            num_measured=3,
             cost_s=1.0,
         )
-    )  # fmt: skip
+    )
 
 
 def test_where_no_candidate_came_to_an_evaluation_the_models_answer_and_say_so() -> None:
@@ -77,9 +87,15 @@ def test_where_no_candidate_came_to_an_evaluation_the_models_answer_and_say_so()
 
 @pytest.mark.parametrize(
     ("value", "low", "high", "said"),
-    [(1.0, 1.0, 3.6, "3.6 times shorter"), (5.0, 2.0, 5.0, "2.5 times longer"), (2.0, 1.0, 9.0, None),
-     (1.0, 1.0, 1.9, None), (1.0, 1.0, 1.0, None), (1.0, 0.0, 1.0, None)],
-)  # fmt: skip
+    [
+        (1.0, 1.0, 3.6, "3.6 times shorter"),
+        (5.0, 2.0, 5.0, "2.5 times longer"),
+        (2.0, 1.0, 9.0, None),
+        (1.0, 1.0, 1.9, None),
+        (1.0, 1.0, 1.0, None),
+        (1.0, 0.0, 1.0, None),
+    ],
+)
 def test_a_measured_step_that_contradicts_the_model_is_named(
     value: float, low: float, high: float, said: str | None
 ) -> None:
@@ -88,19 +104,32 @@ def test_a_measured_step_that_contradicts_the_model_is_named(
 
 
 @pytest.mark.parametrize(
-    ("runner_up_s", "said"), [((0.1, 0.02, 0.1), "5.0 times longer"), ((0.1, 0.09, 0.1), None),
-                              ((0.4, 0.1, 0.4), None), ((0.1, 0.1, 0.9), None)],
-)  # fmt: skip
+    ("runner_up_s", "said"),
+    [
+        ((0.1, 0.02, 0.1), "5.0 times longer"),
+        ((0.1, 0.09, 0.1), None),
+        ((0.4, 0.1, 0.4), None),
+        ((0.1, 0.1, 0.9), None),
+    ],
+)
 def test_a_runner_up_that_may_be_faster_than_its_one_measured_step_is_named(
     runner_up_s: tuple[float, float, float], said: str | None
 ) -> None:
     choice, runner_up = (
         Candidate(
-            plan=plan, lr=None, lr_rule=None, warmup_epochs=0, samples_per_s=step.inverse(64),
-            step_time_s=step, epoch_time_s=None, memory_bytes=None, power_w=None, time_to_target_s=None,
+            plan=plan,
+            lr=None,
+            lr_rule=None,
+            warmup_epochs=0,
+            samples_per_s=step.inverse(64),
+            step_time_s=step,
+            epoch_time_s=None,
+            memory_bytes=None,
+            power_w=None,
+            time_to_target_s=None,
         )
         for plan, step in ((PLANS[0], Estimate(0.05, 0.04, 0.06)), (PLANS[1], Estimate(*runner_up_s)))
-    )  # fmt: skip
+    )
     doubt = doubt_of_runner_up(runner_up, choice)
     assert doubt is None if said is None else said in (doubt or "")
     assert doubt is None or doubt.startswith("the measured step of 64 = 64 x 1 x 1 is up to")
@@ -117,9 +146,13 @@ def test_where_no_value_is_finite_nothing_is_recommended() -> None:
 
 def test_a_rate_that_a_test_suggests_is_believed_in_to_three_digits() -> None:
     rates = RatesTested(
-        setting="s", global_batch=128, rates=[1e-4, 1e-2], losses=[2.0, 1.0], num_seeds=1,
+        setting="s",
+        global_batch=128,
+        rates=[1e-4, 1e-2],
+        losses=[2.0, 1.0],
+        num_seeds=1,
         suggested=0.002607982066771268,
-    )  # fmt: skip
+    )
     choices = choices_of(EXPERIMENT, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware())
     assert believed_rate(EXPERIMENT, choices, rates) == 0.00261
 
@@ -132,8 +165,11 @@ def reach_target(goes_on: Callable[[float, float | None], bool]) -> bool:
 def test_the_settings_are_those_that_a_trial_would_not_choose_by_itself() -> None:
     advice = conclude_after(reach_target)
     assert set(advice.settings) == {
-        "training.global_batch", "training.lr", "plan.workers", "plan.micro_batch",
-    }  # fmt: skip
+        "training.global_batch",
+        "training.lr",
+        "plan.workers",
+        "plan.micro_batch",
+    }
     searched = EXPERIMENT.replace(search={"precision": {"choices": ["fp32", "bf16"]}})
     measured = [*PLANS, dataclasses.replace(PLANS[0], precision="bf16")]
     assert conclude_after(reach_target, searched, measured).settings["plan.precision"] == "fp32"
@@ -163,8 +199,9 @@ def test_what_no_plan_may_be_is_not_missed(workers: int, missing: dict[str, list
 def test_the_experiment_as_it_stands_has_what_is_listed_first_of_a_plan() -> None:
     for seed in range(5):
         search: dict[str, Any] = {
-            "memory_format": {"choices": ["contiguous", "channels_last"]}, "lr": {"low": 0.1, "high": 1.0}
-        }  # fmt: skip
+            "memory_format": {"choices": ["contiguous", "channels_last"]},
+            "lr": {"low": 0.1, "high": 1.0},
+        }
         drawn = drawn_params(EXPERIMENT.replace(search=search, seed=seed))
         assert drawn["memory_format"] == "contiguous"
 
@@ -198,20 +235,31 @@ def conclude_ranked(
     )
     measured = [
         PlanMeasured(
-            setting="s", plan=plan.to_json(), workers_per_node=[1], num_train_samples=455,
+            setting="s",
+            plan=plan.to_json(),
+            workers_per_node=[1],
+            num_train_samples=455,
             step_time_s=1e-3 + 1e-5 * plan.micro_batch,
         )
         for plan in ALL_BATCHES
-    ]  # fmt: skip
+    ]
     return conclude(
         Findings(
-            experiment=experiment, goal="time",
+            experiment=experiment,
+            goal="time",
             choices=choices_of(experiment, num_train_samples=455, max_workers=1, hardware=Hardware()),
-            knowledge=Knowledge(measured, [1], limit_bytes=None), reference=measured[0], plans=plans,
-            rates=None, race=race, noise_scale=noise_scale, placement="pack", num_known=0, num_measured=5,
+            knowledge=Knowledge(measured, [1], limit_bytes=None),
+            reference=measured[0],
+            plans=plans,
+            rates=None,
+            race=race,
+            noise_scale=noise_scale,
+            placement="pack",
+            num_known=0,
+            num_measured=5,
             cost_s=1.0,
         )
-    )  # fmt: skip
+    )
 
 
 ALL_BATCHES = [
@@ -257,8 +305,10 @@ def test_without_a_target_a_whole_training_shows_that_few_updates_suffice() -> N
             lambda rated, _, goes_on, whole=is_whole: (
                 goes_on(1.0, rated.plan.global_batch / 1000.0) and whole
             ),
-            target=None, budget_s=60.0, clock=lambda: 0.0,
-        )  # fmt: skip
+            target=None,
+            budget_s=60.0,
+            clock=lambda: 0.0,
+        )
         for plan in (LARGEST, SMALLEST):
             race.run(RatedPlan(plan, 1e-3))
         objectives = [{"metric": "val_accuracy", "goal": "maximize"}]

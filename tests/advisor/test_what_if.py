@@ -9,9 +9,9 @@ import pytest
 from tests.advisor.test_plans import PLAIN, law_s, make_experiment, measure
 from workbench.advisor.variants import plan_with
 from workbench.advisor.what_if import PlanQuery, WhatIf
-from workbench.errors import ExperimentError, RunError
-from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError, RunError
+from workbench.foundation.events import PlanMeasured
 
 SAMPLES = 4096
 MIB = 2**20
@@ -25,8 +25,9 @@ def peak_bytes(micro_batch: int) -> int:
 def measured(counts: tuple[int, ...] = (1, 2)) -> list[PlanMeasured]:
     found = [
         measure(workers, size, law_s(workers, size), peak_bytes(size))
-        for workers in counts for size in (16, 32, 64, 128, 256)
-    ]  # fmt: skip
+        for workers in counts
+        for size in (16, 32, 64, 128, 256)
+    ]
     return [each.model_copy(update={"num_train_samples": SAMPLES}) for each in found]
 
 
@@ -55,8 +56,11 @@ def test_a_plan_that_was_measured_is_told_as_it_was() -> None:
     assert told["samples_per_s"]["value"] == pytest.approx(64 / law_s(1, 64))
     assert told["epoch_time_s"]["value"] == pytest.approx(SAMPLES // 64 * law_s(1, 64))
     assert told["memory_bytes"] == {
-        "value": pytest.approx(peak_bytes(64)), "limit": LIMIT_BYTES, "measured": True, "words": None,
-    }  # fmt: skip
+        "value": pytest.approx(peak_bytes(64)),
+        "limit": LIMIT_BYTES,
+        "measured": True,
+        "words": None,
+    }
     assert told["fits"] is True
     assert told["limits"] == []
 
@@ -99,8 +103,12 @@ def test_the_time_to_the_target_follows_steps_and_the_worth_of_a_sample() -> Non
     asked = models()
     same = asked.answer(PlanQuery(workers=1, global_batch=128))
     assert same["time_to_target_s"] == {
-        "value": 100.0, "low": 80.0, "high": 120.0, "extrapolated": False, "words": None,
-    }  # fmt: skip
+        "value": 100.0,
+        "low": 80.0,
+        "high": 120.0,
+        "extrapolated": False,
+        "words": None,
+    }
     faster = asked.answer(PlanQuery(workers=2, global_batch=128))["time_to_target_s"]
     assert faster["value"] == pytest.approx(100.0 * law_s(2, 64) / law_s(1, 128), rel=0.02)
     larger = asked.answer(PlanQuery(workers=1, global_batch=256))["time_to_target_s"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from workbench.advisor.memory import memory_limit_bytes
+from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
-from workbench.resources.cluster import ClusterInventory, NodeInventory
-from workbench.workers.capacity import capacity_of
+from workbench.hardware.resources.cluster import ClusterInventory, NodeInventory
 
 GB = 10**9
 
@@ -29,9 +29,13 @@ def test_workers_share_the_memory_of_their_node_with_those_that_run_at_the_same_
     settings: dict[str, Any], expected_gb: int
 ) -> None:
     fields: dict[str, Any] = {
-        "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-        "search": {"lr": {"low": 1e-3, "high": 1e-1}}, "budget": {"trials": 20}, **settings,
-    }  # fmt: skip
+        "model": "mlp",
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "search": {"lr": {"low": 1e-3, "high": 1e-1}},
+        "budget": {"trials": 20},
+        **settings,
+    }
     experiment = Experiment(**fields)
     cluster = ClusterInventory((NodeInventory("a", "a", 4.0, 0.0, 8 * GB),))
     assert memory_limit_bytes(experiment, capacity_of(experiment, cluster), cluster) == expected_gb * GB

@@ -21,9 +21,9 @@ from tests.benchmarks.store_throughput import describe_machine
 from tests.builders.measured import PlacedStep, find_measured, read_placements
 from tests.builders.measured_trainings import TrainingCurve, measured_step_s, read_curves, steps_to_accuracy
 from workbench.advisor.batch_choice import BatchPlan, SeenNoise, rank_batches
-from workbench.performance.goodput import efficiency
-from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
-from workbench.performance.topology import Topology
+from workbench.hardware.performance.goodput import efficiency
+from workbench.hardware.performance.step_time import Measurement, Point, StepTimeModel, fit
+from workbench.hardware.performance.topology import Topology
 
 RESULTS = Path(__file__).parent / "results" / "advisor_batch.json"
 LIMITS = {"ours, first fifth": 0.20, "ours, middle": 0.06}
@@ -86,9 +86,12 @@ class Case:
 def choose_ours(case: Case, seen_at: int, part: Part) -> int:
     """Return what we would choose."""
     ranking = rank_batches(
-        list(case.true_times_s), case.seen(seen_at, part), case.step_times,
-        num_workers=case.num_gpus, max_micro_batch=case.max_micro_batch,
-    )  # fmt: skip
+        list(case.true_times_s),
+        case.seen(seen_at, part),
+        case.step_times,
+        num_workers=case.num_gpus,
+        max_micro_batch=case.max_micro_batch,
+    )
     return ranking[0].global_batch
 
 

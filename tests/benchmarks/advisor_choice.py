@@ -106,7 +106,7 @@ def choose_with_ours(name: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Ask for advice in `budget_s` seconds, with a `seed`."""
     from workbench.advisor import recommend  # noqa: F401  (its imports are not part of the time)
     from workbench.runs import advising
-    from workbench.store import Store
+    from workbench.store.database import Store
 
     with _trainer(name) as trainer:
         trainer.warm_up()
@@ -180,7 +180,7 @@ SIDES: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]] = {
 @contextmanager
 def _trainer(name: str) -> Iterator[Trainer]:
     """Give a trainer of a task, with a store of its own."""
-    from workbench.store import Store
+    from workbench.store.database import Store
 
     with (
         tempfile.TemporaryDirectory(prefix="wb-bench-") as folder,
@@ -198,7 +198,7 @@ def run_here(side: str, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     if side == "Lightning":
         read_data(name)
         return SIDES[side](name, asked)
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     try:
         attachment.connect(num_cpus=NUM_CPUS, num_gpus=0)
@@ -268,9 +268,14 @@ def compare(name: str, num_seeds: int, quick: bool, grid: dict[str, Any] | None)
     }
     finalists = list(dict.fromkeys([best, *(cell for several in cells.values() for cell in several)]))
     finals = run_side(
-        "finals", name, cells=[cell.to_json() for cell in finalists],
-        first_seed=FINAL_SEED, seeds=2 if quick else 8, longest_s=FINALS_LIMIT_S, limit_s=2.0 * cap_s,
-    )  # fmt: skip
+        "finals",
+        name,
+        cells=[cell.to_json() for cell in finalists],
+        first_seed=FINAL_SEED,
+        seeds=2 if quick else 8,
+        longest_s=FINALS_LIMIT_S,
+        limit_s=2.0 * cap_s,
+    )
     times_s = {cell: found["mean_s"] for cell, found in zip(finalists, finals["cells"], strict=True)}
     ratios = {side: [times_s[cell] / times_s[best] for cell in several] for side, several in cells.items()}
     print(f"  true times; the best cell is {best.written}, {times_s[best]:.2f} s")
@@ -282,10 +287,14 @@ def compare(name: str, num_seeds: int, quick: bool, grid: dict[str, Any] | None)
                 flush=True,
             )
     return {
-        "quick": quick, "budget_s": budget_s, "best": {**best.to_json(), "time_s": times_s[best]},
+        "quick": quick,
+        "budget_s": budget_s,
+        "best": {**best.to_json(), "time_s": times_s[best]},
         "ratios": {side: fmean(several) for side, several in ratios.items() if several},
-        "chosen": chosen, "grid": grid, "finals": finals,
-    }  # fmt: skip
+        "chosen": chosen,
+        "grid": grid,
+        "finals": finals,
+    }
 
 
 def _best_cell(name: str, grid: dict[str, Any]) -> Cell:
@@ -293,9 +302,14 @@ def _best_cell(name: str, grid: dict[str, Any]) -> Cell:
     fields, limit_s = Cell.__dataclass_fields__, grid["cap_s"]
     first = grid["cells"][:NUM_FINALISTS]
     again = run_side(
-        "finals", name, cells=[{key: cell[key] for key in fields} for cell in first],
-        first_seed=SEMIFINAL_SEED, seeds=4, longest_s=SEMIFINALS_LIMIT_S, limit_s=limit_s,
-    )["cells"]  # fmt: skip
+        "finals",
+        name,
+        cells=[{key: cell[key] for key in fields} for cell in first],
+        first_seed=SEMIFINAL_SEED,
+        seeds=4,
+        longest_s=SEMIFINALS_LIMIT_S,
+        limit_s=limit_s,
+    )["cells"]
 
     def mean_time_s(index: int) -> float:
         timed = [
@@ -345,8 +359,10 @@ def main() -> None:
 
 def mean_ratios(tasks: dict[str, Any]) -> dict[str, float]:
     """Return the mean ratio of each contestant over the tasks that it has one for."""
-    ratios = {side: [task["ratios"][side] for task in tasks.values() if side in task["ratios"]]
-              for side in CONTESTANTS}  # fmt: skip
+    ratios = {
+        side: [task["ratios"][side] for task in tasks.values() if side in task["ratios"]]
+        for side in CONTESTANTS
+    }
     return {side: fmean(several) for side, several in ratios.items() if several}
 
 

@@ -23,8 +23,8 @@ from tests.benchmarks import clocked
 
 if TYPE_CHECKING:
     from workbench.data import Datasets
-    from workbench.events import PlanMeasured
     from workbench.experiment import Experiment
+    from workbench.foundation.events import PlanMeasured
 
 RESULTS = Path(__file__).parent / "results" / "advisor_device.json"
 NUM_CLASSES = 10
@@ -34,16 +34,18 @@ GPU_MODELS: dict[str, dict[str, Any]] = {
     "resnet": {"model": {"name": "resnet", "depth": 56, "width": 64}, "image": 64, "num_samples": 8192},
     "transformer": {
         "model": {"name": "transformer", "width": 768, "num_layers": 12, "num_heads": 12},
-        "context": 512, "num_samples": 4096,
+        "context": 512,
+        "num_samples": 4096,
     },
-}  # fmt: skip
+}
 CPU_MODELS: dict[str, dict[str, Any]] = {
     "resnet": {"model": {"name": "resnet", "depth": 8, "width": 8}, "image": 16, "num_samples": 256},
     "transformer": {
         "model": {"name": "transformer", "width": 64, "num_layers": 2, "num_heads": 2},
-        "context": 32, "num_samples": 256,
+        "context": 32,
+        "num_samples": 256,
     },
-}  # fmt: skip
+}
 
 
 def load_images(options: Mapping[str, Any]) -> Datasets:
@@ -60,9 +62,13 @@ def load_images(options: Mapping[str, Any]) -> Datasets:
         return ArraySplit(inputs, random.integers(NUM_CLASSES, size=num_samples))
 
     return Datasets(
-        name="images", task="classification", train=split(options["num_samples"]), validation=split(64),
-        input_shape=(3, side, side), num_outputs=NUM_CLASSES,
-    )  # fmt: skip
+        name="images",
+        task="classification",
+        train=split(options["num_samples"]),
+        validation=split(64),
+        input_shape=(3, side, side),
+        num_outputs=NUM_CLASSES,
+    )
 
 
 def load_tokens(options: Mapping[str, Any]) -> Datasets:
@@ -78,9 +84,14 @@ def load_tokens(options: Mapping[str, Any]) -> Datasets:
         return TokenSplit(random.integers(NUM_TOKENS, size=num_samples * context + 1), context, context)
 
     return Datasets(
-        name="tokens", task="language_model", train=split(options["num_samples"]), validation=split(64),
-        input_shape=(context,), num_outputs=NUM_TOKENS, vocabulary_size=NUM_TOKENS,
-    )  # fmt: skip
+        name="tokens",
+        task="language_model",
+        train=split(options["num_samples"]),
+        validation=split(64),
+        input_shape=(context,),
+        num_outputs=NUM_TOKENS,
+        vocabulary_size=NUM_TOKENS,
+    )
 
 
 def make_experiment(settings: Mapping[str, Any]) -> Experiment:
@@ -108,9 +119,9 @@ def size_of(measured: PlanMeasured) -> int:
 def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
     """Measure every doubling of the micro batch until one does not fit or the data ends."""
     from workbench.advisor.recommend import bench_for, measurement_context_of
-    from workbench.plan import PartialPlan
-    from workbench.probes.measurements import PlanProbe
-    from workbench.store import Store
+    from workbench.experiment.plan import PartialPlan
+    from workbench.store.database import Store
+    from workbench.training.probes.measurements import PlanProbe
 
     with Store.open(str(home / "store.sqlite")) as store:
         run_id = store.create_run(experiment)
@@ -133,9 +144,9 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     from workbench.advisor.plans import Knowledge
     from workbench.advisor.variants import plan_of, plan_with, variant_of
     from workbench.advisor.what_to_measure import spread
-    from workbench.performance.memory import fit_law
-    from workbench.plan import PartialPlan
-    from workbench.probes.memory_estimate import estimate_memory
+    from workbench.experiment.plan import PartialPlan
+    from workbench.hardware.performance.memory import fit_law
+    from workbench.training.probes.memory_estimate import estimate_memory
 
     measured = [each for each in measure_all(experiment, home) if each.step_time_s is not None]
     sizes = [size_of(each) for each in measured]
@@ -143,8 +154,9 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     peaks = {size: each.peak_bytes or 0 for size, each in zip(sizes, measured, strict=True)}
     memory = [abs(law.peak_bytes(size) / peak - 1.0) for size, peak in peaks.items() if peak]
     fitted = spread(sizes, FITTED)
-    known = Knowledge([each for size, each in zip(sizes, measured, strict=True) if size in fitted], [1],
-                      limit_bytes=None)  # fmt: skip
+    known = Knowledge(
+        [each for size, each in zip(sizes, measured, strict=True) if size in fitted], [1], limit_bytes=None
+    )
     held_out = [each for size, each in zip(sizes, measured, strict=True) if size not in fitted]
     plans = [plan_with(variant_of(plan_of(each.plan)), 1, size_of(each)) for each in held_out]
     errors = [
@@ -181,8 +193,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     arguments = parser.parse_args()
-    from workbench.head import attachment, local_head
-    from workbench.resources import inventory
+    from workbench.cluster.head import attachment, local_head
+    from workbench.hardware.resources import inventory
 
     if arguments.device == "cuda" and not inventory().gpus:
         print(f"skipped: there is no GPU here ({inventory().no_gpus_because})")

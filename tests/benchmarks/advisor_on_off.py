@@ -35,7 +35,7 @@ from tests.benchmarks.clocked import describe_machine
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
-    from workbench.store import Store
+    from workbench.store.database import Store
 
 RESULTS = Path(__file__).parent / "results" / "advisor_on_off.json"
 LIMIT = 1.0
@@ -117,7 +117,7 @@ SIDES = {"on": run_on, "off": run_off}
 @contextmanager
 def _store() -> Iterator[Store]:
     """Give an empty store."""
-    from workbench.store import Store
+    from workbench.store.database import Store
 
     with (
         tempfile.TemporaryDirectory(prefix="wb-bench-") as folder,
@@ -153,7 +153,7 @@ def compare(num_seeds: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Compare, print the ratio, write the result."""
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
@@ -176,9 +176,15 @@ def main() -> None:
         f"expected: below {LIMIT:g}"
     )
     report = {
-        "machine": machine, "limit": LIMIT, "target": TARGET, "advice_s": ADVICE_S, "ratio": ratio,
-        "medians_s": medians, "seeds": rows, "took_s": time.monotonic() - started_s,
-    }  # fmt: skip
+        "machine": machine,
+        "limit": LIMIT,
+        "target": TARGET,
+        "advice_s": ADVICE_S,
+        "ratio": ratio,
+        "medians_s": medians,
+        "seeds": rows,
+        "took_s": time.monotonic() - started_s,
+    }
     arguments.to.parent.mkdir(exist_ok=True)
     arguments.to.write_text(json.dumps(report, indent=2) + "\n")
 

@@ -20,9 +20,9 @@ import numpy as np
 from tests.benchmarks.store_throughput import describe_machine
 from tests.builders.measured import find_measured
 from workbench.advisor.plan_tables import read_measured_peaks, read_measured_steps
-from workbench.performance.parallel_plans import ParallelPlan
-from workbench.performance.parallel_step_time import MeasuredStep, predict_steps
-from workbench.performance.plan_memory import MeasuredPeak, predict_memory
+from workbench.hardware.performance.parallel_plans import ParallelPlan
+from workbench.hardware.performance.parallel_step_time import MeasuredStep, predict_steps
+from workbench.hardware.performance.plan_memory import MeasuredPeak, predict_memory
 
 RESULTS = Path(__file__).parent / "results" / "advisor_plans.json"
 COVERAGE = (0.80, 0.97)
@@ -75,9 +75,12 @@ def main() -> None:
         f"goals: coverage {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%}, choice at most {GOAL_OF_CHOICE:.0%} slower"
     )
     report = {
-        "machine": describe_machine(), "goals": GOALS, "coverage": COVERAGE, "choice": GOAL_OF_CHOICE,
+        "machine": describe_machine(),
+        "goals": GOALS,
+        "coverage": COVERAGE,
+        "choice": GOAL_OF_CHOICE,
         "results": {name: asdict(found) for name, found in scores.items()},
-    }  # fmt: skip
+    }
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
 
@@ -241,11 +244,17 @@ def predict_by_nearest(seen: Rows, plans: Sequence[ParallelPlan]) -> np.ndarray:
 def _doublings(plans: Sequence[ParallelPlan]) -> np.ndarray:
     rows = [
         (
-            plan.replicas, plan.stages, plan.tensor, plan.micro_batch, plan.accumulation, 1 + plan.zero,
-            plan.shape.hidden or 1, plan.shape.layers or 1,
+            plan.replicas,
+            plan.stages,
+            plan.tensor,
+            plan.micro_batch,
+            plan.accumulation,
+            1 + plan.zero,
+            plan.shape.hidden or 1,
+            plan.shape.layers or 1,
         )
         for plan in plans
-    ]  # fmt: skip
+    ]
     return np.log2(np.array(rows, float))
 
 

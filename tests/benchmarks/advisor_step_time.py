@@ -20,9 +20,9 @@ from scipy.optimize import minimize
 
 from tests.benchmarks.store_throughput import describe_machine
 from tests.builders.measured import PlacedStep, find_measured, read_placements
-from workbench.performance.goodput import PolluxLaw
-from workbench.performance.step_time import Measurement, Point, fit
-from workbench.performance.topology import Topology
+from workbench.hardware.performance.goodput import PolluxLaw
+from workbench.hardware.performance.step_time import Measurement, Point, fit
+from workbench.hardware.performance.topology import Topology
 
 RESULTS = Path(__file__).parent / "results" / "advisor_step_time.json"
 FEW = "12 rows of 4 placements"
@@ -55,9 +55,13 @@ def main() -> None:
     for split, found in results.items():
         print_table(split, found, means[split])
     report = {
-        "machine": describe_machine(), "draws": num_draws, "limits": LIMITS, "coverage": COVERAGE,
-        "results": results, "means": means,
-    }  # fmt: skip
+        "machine": describe_machine(),
+        "draws": num_draws,
+        "limits": LIMITS,
+        "coverage": COVERAGE,
+        "results": results,
+        "means": means,
+    }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 

@@ -84,9 +84,9 @@ def run_ours(task: str, seed: int, time_s: float) -> dict[str, Any]:
 
 def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] | None:
     """Run a rival on the rows that ours may use, and score it on those that ours is tested on."""
-    from workbench.automl_pipeline.preparation import divide, fold
-    from workbench.automl_pipeline.scores import scores_of
-    from workbench.automl_pipeline.task_detection import read_problem, take
+    from workbench.runs.automl.preparation import divide, fold
+    from workbench.runs.automl.scores import scores_of
+    from workbench.runs.automl.task_detection import read_problem, take
 
     samples, targets = read_task(task)
     question = read_problem((samples, targets))
@@ -99,9 +99,13 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "data.npz")
         np.savez(
-            path, inputs=take(samples, rest), targets=question.targets[rest], test_inputs=take(samples, test),
-            validation=validation, task=question.task,
-        )  # fmt: skip
+            path,
+            inputs=take(samples, rest),
+            targets=question.targets[rest],
+            test_inputs=take(samples, test),
+            validation=validation,
+            task=question.task,
+        )
         python = os.environ.get("WORKBENCH_RIVALS_PYTHON", sys.executable)
         command = [python, str(RIVALS), side, str(path), str(time_s), str(seed)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -112,9 +116,10 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
     said = json.loads(done.stdout.strip().splitlines()[-1])
     predicted = np.array(said["predicted"])
     outputs = (
-        predicted[:, None] if question.task == "regression"
+        predicted[:, None]
+        if question.task == "regression"
         else np.eye(len(question.class_names))[predicted.astype(int)]
-    )  # fmt: skip
+    )
     score = scores_of(outputs, question.targets[test], question.task)
     return {"score": next(iter(score.values())), "time_s": said["time_s"]}
 
@@ -122,7 +127,7 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
 def measure_ours(tasks: list[str], seeds: range, time_s: float) -> dict[str, list[dict[str, Any]]]:
     """Run `automl` on all tasks on a Ray head of its own."""
     import workbench as wb
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     attachment.connect(num_cpus=NUM_CPUS, num_gpus=0)
     try:
@@ -196,9 +201,13 @@ def main() -> None:
     means = summarise(table)
     if not arguments.quick and not arguments.task:
         report = {
-            "machine": describe_machine(), "time_s": time_s, "seeds": num_seeds, "tasks": table,
-            "mean_scores": means, "load_average_at_end": os.getloadavg()[0],
-        }  # fmt: skip
+            "machine": describe_machine(),
+            "time_s": time_s,
+            "seeds": num_seeds,
+            "tasks": table,
+            "mean_scores": means,
+            "load_average_at_end": os.getloadavg()[0],
+        }
         RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
 

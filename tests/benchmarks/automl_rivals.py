@@ -33,8 +33,9 @@ def plain_scikit_learn(given: dict[str, Any], *, seed: int, time_s: float) -> np
     inputs, test_inputs, targets = given["inputs"], given["test_inputs"], given["targets"]
     if given["task"] == "regression":
         models: list[Any] = [
-            HistGradientBoostingRegressor(random_state=seed), make_pipeline(StandardScaler(), RidgeCV())
-        ]  # fmt: skip
+            HistGradientBoostingRegressor(random_state=seed),
+            make_pipeline(StandardScaler(), RidgeCV()),
+        ]
     else:
         models = [
             HistGradientBoostingClassifier(random_state=seed),
@@ -55,9 +56,14 @@ def flaml(given: dict[str, Any], *, seed: int, time_s: float) -> np.ndarray:
     is_regression = given["task"] == "regression"
     found = AutoML()
     found.fit(
-        given["inputs"], given["targets"], task="regression" if is_regression else "classification",
-        metric="r2" if is_regression else "log_loss", time_budget=time_s, seed=seed, verbose=0,
-    )  # fmt: skip
+        given["inputs"],
+        given["targets"],
+        task="regression" if is_regression else "classification",
+        metric="r2" if is_regression else "log_loss",
+        time_budget=time_s,
+        seed=seed,
+        verbose=0,
+    )
     return found.predict(given["test_inputs"])
 
 

@@ -157,17 +157,22 @@ def choose_with_tune(name: str, budget_s: float, seed: int) -> dict[str, Any]:
                 "workers": tune.choice(list(task.workers)),
             },
             tune_config=tune.TuneConfig(
-                metric=task.metric, mode=mode, search_alg=OptunaSearch(seed=seed),
+                metric=task.metric,
+                mode=mode,
+                search_alg=OptunaSearch(seed=seed),
                 scheduler=ASHAScheduler(
                     max_t=task.epochs, grace_period=GRACE_EPOCHS, reduction_factor=REDUCTION
                 ),
-                reuse_actors=True, max_concurrent_trials=NUM_CPUS, **limits,
+                reuse_actors=True,
+                max_concurrent_trials=NUM_CPUS,
+                **limits,
             ),
             run_config=tune.RunConfig(
-                storage_path=os.environ["WORKBENCH_HOME"], verbose=0,
+                storage_path=os.environ["WORKBENCH_HOME"],
+                verbose=0,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
             ),
-        ).fit()  # fmt: skip
+        ).fit()
 
     # A first search is not part of the time: it imports what Tune needs in this process.
     search(num_samples=1, time_budget_s=WARM_UP_S)
@@ -245,11 +250,16 @@ def choose_with_lightning(name: str, seed: int) -> dict[str, Any]:
     started_s = time.monotonic()
     tuner = Tuner(
         Trainer(
-            accelerator="cpu", devices=1, max_epochs=task.epochs, logger=False, enable_checkpointing=False,
-            enable_progress_bar=False, enable_model_summary=False,
+            accelerator="cpu",
+            devices=1,
+            max_epochs=task.epochs,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
             default_root_dir=os.environ["WORKBENCH_HOME"],
         )
-    )  # fmt: skip
+    )
     tuner.scale_batch_size(module, mode="power", init_val=task.batches[0], max_trials=len(task.batches))
     batch = min(task.batches, key=lambda each: abs(each - module.batch_size))
     module.batch_size = batch

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from workbench.advisor.bench import Report
     from workbench.experiment import Experiment
-    from workbench.plan import Plan
-    from workbench.store import Store
+    from workbench.experiment.plan import Plan
+    from workbench.store.database import Store
 
 # Seconds that a first training may take, before anything is known.
 LONGEST_S = 20.0
@@ -93,22 +93,35 @@ TASKS = {
     "digits": Task(
         model={"name": "convnet", "width": 64},
         data={"name": "digits"},
-        metric="val_loss", goal="minimize", target=0.06, epochs=200,
-        batches=(16, 32, 64, 128, 256), rates=(1e-4, 6e-4, 3e-3, 2e-2, 0.1),
+        metric="val_loss",
+        goal="minimize",
+        target=0.06,
+        epochs=200,
+        batches=(16, 32, 64, 128, 256),
+        rates=(1e-4, 6e-4, 3e-3, 2e-2, 0.1),
     ),
     "text": Task(
         model={"name": "transformer", "num_heads": 2, "width": 32, "num_layers": 1},
         data={"name": "text", "context": 32, "max_characters": 60_000},
-        metric="val_loss", goal="minimize", target=2.4, epochs=200,
-        batches=(8, 16, 32, 64, 128), rates=(1e-4, 6e-4, 3e-3, 2e-2, 0.1),
+        metric="val_loss",
+        goal="minimize",
+        target=2.4,
+        epochs=200,
+        batches=(8, 16, 32, 64, 128),
+        rates=(1e-4, 6e-4, 3e-3, 2e-2, 0.1),
     ),
     "breast_cancer": Task(
         model={"name": "mlp", "hidden_width": 2048, "num_layers": 2, "dropout": 0.2},
         data={"name": "breast_cancer"},
-        metric="val_loss", goal="minimize", target=0.1, epochs=2000, optimizer="sgd",
-        batches=(8, 16, 32, 64, 128), rates=(1e-5, 1e-4, 6e-4, 3e-3, 2e-2),
+        metric="val_loss",
+        goal="minimize",
+        target=0.1,
+        epochs=2000,
+        optimizer="sgd",
+        batches=(8, 16, 32, 64, 128),
+        rates=(1e-5, 1e-4, 6e-4, 3e-3, 2e-2),
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,7 @@ class Cell:
         """Return the plan of its trial."""
         micro = self.global_batch // (self.workers * self.accumulation)
         from workbench.advisor.variants import plan_with
-        from workbench.plan import PartialPlan
+        from workbench.experiment.plan import PartialPlan
 
         variant = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
         return plan_with(variant, self.workers, micro, self.accumulation)
@@ -165,10 +178,10 @@ class Trainer:
     def __init__(self, task: Task, store: Store) -> None:
         """Prepare to train on the cluster that this process is attached to."""
         from workbench.advisor.bench import Bench
+        from workbench.cluster.remote.code_origin import Origin
+        from workbench.cluster.workers.capacity import capacity_of
         from workbench.experiment import Experiment
-        from workbench.remote.code_origin import Origin
-        from workbench.resources import cluster_inventory
-        from workbench.workers.capacity import capacity_of
+        from workbench.hardware.resources import cluster_inventory
 
         self._task = task
         sections = task.sections()
@@ -177,9 +190,13 @@ class Trainer:
         run_id = store.create_run(experiment)
         capacity = capacity_of(experiment, cluster_inventory())
         self._bench = Bench(
-            run_id, experiment, store.artifacts_of(run_id),
-            capacity=capacity, origin=Origin.here(), sink=lambda event: None,
-        )  # fmt: skip
+            run_id,
+            experiment,
+            store.artifacts_of(run_id),
+            capacity=capacity,
+            origin=Origin.here(),
+            sink=lambda event: None,
+        )
         self._numbers = itertools.count()
 
     def warm_up(self) -> None:

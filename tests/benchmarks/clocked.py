@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
+    from workbench.cluster.workers.gang import Gang
     from workbench.data import Datasets
     from workbench.experiment import Experiment
-    from workbench.workers.gang import Gang
 
 NUM_FEATURES = 64
 NUM_CLASSES = 10
@@ -41,11 +41,14 @@ def build_clocked(config: Mapping[str, Any]) -> nn.Module:
     width = config["width"]
     return nn.Sequential(
         nn.Flatten(),
-        nn.Linear(NUM_FEATURES, width), nn.ReLU(),
-        nn.Linear(width, width), nn.ReLU(),
-        nn.Linear(width, width), nn.ReLU(),
+        nn.Linear(NUM_FEATURES, width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
         nn.Linear(width, NUM_CLASSES),
-    )  # fmt: skip
+    )
 
 
 def note_name(config: Mapping[str, Any]) -> str:
@@ -99,9 +102,13 @@ def load_samples(options: Mapping[str, Any]) -> Datasets:
         return ArraySplit(inputs, random.integers(NUM_CLASSES, size=num_samples))
 
     return Datasets(
-        name="samples", task="classification", train=split(options["num_samples"]), validation=split(64),
-        input_shape=(NUM_FEATURES,), num_outputs=NUM_CLASSES,
-    )  # fmt: skip
+        name="samples",
+        task="classification",
+        train=split(options["num_samples"]),
+        validation=split(64),
+        input_shape=(NUM_FEATURES,),
+        num_outputs=NUM_CLASSES,
+    )
 
 
 def make_experiment(
@@ -117,19 +124,22 @@ def make_experiment(
         data={"name": "tests.benchmarks.clocked:load_samples", "num_samples": num_samples},
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         training={
-            "epochs": 1, "global_batch": micro_batch * workers, "optimizer": "adamw", "lr": 1e-3,
+            "epochs": 1,
+            "global_batch": micro_batch * workers,
+            "optimizer": "adamw",
+            "lr": 1e-3,
             "reference_batch": micro_batch * workers,
         },
         plan={"workers": workers, "micro_batch": micro_batch, "strategy": strategy},
-    )  # fmt: skip
+    )
 
 
 def run_in_pool(experiment: Experiment, run_id: str, folder: Path, num_workers: int) -> list[Notes]:
     """Run one trial of ours on leased workers, and return when its steps ended, by rank."""
-    from workbench.remote.code_origin import Origin
-    from workbench.training import TrialTask
-    from workbench.workers.admission import Request
-    from workbench.workers.gang import Gang
+    from workbench.cluster.remote.code_origin import Origin
+    from workbench.cluster.workers.admission import Request
+    from workbench.cluster.workers.gang import Gang
+    from workbench.training.task import TrialTask
 
     gang: Gang = Gang.lease(Request(run_id, num_workers=num_workers, preload=("workbench.training.loop",)))
     try:

@@ -34,7 +34,7 @@ from workbench.data.splits import ArraySplit
 from workbench.deploy.compression import latency
 from workbench.deploy.compression.trained_base import Base, example_of, measure
 from workbench.deploy.predictor import open_session
-from workbench.history.compression import compressed, describe_way
+from workbench.store.history.compression import compressed, describe_way
 
 RESULTS = Path(__file__).parent / "results" / "compression.json"
 OLIVE_PASSES: dict[str, dict[str, Any]] = {
@@ -44,16 +44,21 @@ OLIVE_PASSES: dict[str, dict[str, Any]] = {
 NUM_IMAGES, SIZE, NUM_CLASSES = 10_000, 16, 10
 CASES: dict[str, dict[str, Any]] = {
     "digits, convnet": {
-        "model": {"name": "convnet", "width": 64, "num_blocks": 3}, "data": "digits", "epochs": 12,
+        "model": {"name": "convnet", "width": 64, "num_blocks": 3},
+        "data": "digits",
+        "epochs": 12,
     },
     "digits, mlp": {
-        "model": {"name": "mlp", "hidden_width": 512, "num_layers": 3}, "data": "digits", "epochs": 20,
+        "model": {"name": "mlp", "hidden_width": 512, "num_layers": 3},
+        "data": "digits",
+        "epochs": 20,
     },
     "10,000 images, convnet": {
-        "model": {"name": "convnet", "width": 32, "num_blocks": 3}, "epochs": 4,
+        "model": {"name": "convnet", "width": 32, "num_blocks": 3},
+        "epochs": 4,
         "data": "tests.benchmarks.compression:make_images",
     },
-}  # fmt: skip
+}
 
 
 def make_images(_options: dict[str, Any]) -> Datasets:
@@ -78,10 +83,14 @@ def make_images(_options: dict[str, Any]) -> Datasets:
 
 def train(case: dict[str, Any], store: wb.Store) -> wb.Run:
     experiment = wb.Experiment(
-        model=case["model"], data=case["data"],
-        objectives=[{"metric": "val_accuracy", "goal": "maximize"}], search={"lr": {"choices": [0.003]}},
-        training={"epochs": case["epochs"], "global_batch": 64}, plan={"workers": 1}, budget={"trials": 1},
-    )  # fmt: skip
+        model=case["model"],
+        data=case["data"],
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        search={"lr": {"choices": [0.003]}},
+        training={"epochs": case["epochs"], "global_batch": 64},
+        plan={"workers": 1},
+        budget={"trials": 1},
+    )
     return wb.sweep(experiment, store=store, wait=True)
 
 
@@ -102,23 +111,32 @@ def quantise_by_olive(olive: Path, way: str, original: Path, samples: np.ndarray
             sample.tofile(kept / f"{number:04}.bin")
         name = open_session(original).get_inputs()[0].name
         reading = {
-            "data_dir": folder, "input_names": [name], "input_shapes": [[1, *samples.shape[1:]]],
+            "data_dir": folder,
+            "input_names": [name],
+            "input_shapes": [[1, *samples.shape[1:]]],
             "input_dirs": [kept.name],
-        }  # fmt: skip
+        }
         calibration = {
-            "name": "calibration", "type": "RawDataContainer", "load_dataset_config": {"params": reading},
-        }  # fmt: skip
+            "name": "calibration",
+            "type": "RawDataContainer",
+            "load_dataset_config": {"params": reading},
+        }
         config = {
-            "input_model": {"type": "ONNXModel", "model_path": str(original)}, "data_configs": [calibration],
-            "passes": {"quantise": OLIVE_PASSES[way]}, "output_dir": f"{folder}/out",
+            "input_model": {"type": "ONNXModel", "model_path": str(original)},
+            "data_configs": [calibration],
+            "passes": {"quantise": OLIVE_PASSES[way]},
+            "output_dir": f"{folder}/out",
             "cache_dir": f"{folder}/cache",
-        }  # fmt: skip
+        }
         written = Path(folder, "run.json")
         written.write_text(json.dumps(config))
         subprocess.run(
-            [olive, "run", "--config", written], check=True, capture_output=True, timeout=300,
+            [olive, "run", "--config", written],
+            check=True,
+            capture_output=True,
+            timeout=300,
             env=os.environ | {"OLIVE_DISABLE_TELEMETRY": "1"},
-        )  # fmt: skip
+        )
         to.write_bytes(Path(folder, "out", "model.onnx").read_bytes())
 
 
@@ -150,9 +168,12 @@ def rivals(base: Base, folder: Path, olive: Path | None) -> dict[str, dict[str, 
         candidate, unchanged = (latency.calls(session, {name: one}) for session in sessions)
         compared = latency.compare(candidate, unchanged)
         found[way] = {
-            "latency_ratio": compared.ratio, "low": compared.low, "high": compared.high,
-            "drop": base.drop(values[base.metric]), "size_ratio": path.stat().st_size / len(base.onnx),
-        }  # fmt: skip
+            "latency_ratio": compared.ratio,
+            "low": compared.low,
+            "high": compared.high,
+            "drop": base.drop(values[base.metric]),
+            "size_ratio": path.stat().st_size / len(base.onnx),
+        }
     return found
 
 
@@ -162,25 +183,33 @@ def compress(run: wb.Run, trials: int, time_limit: str) -> tuple[wb.Run, dict[st
     took_s = time.perf_counter() - began_s
     best = compressed(smaller.history).recommended
     trials_s = [
-        trial.ended_unix_s - trial.started_unix_s for trial in smaller.history.trials.values()
+        trial.ended_unix_s - trial.started_unix_s
+        for trial in smaller.history.trials.values()
         if trial.ended_unix_s is not None and trial.started_unix_s is not None
-    ]  # fmt: skip
+    ]
     result: dict[str, Any] = {
-        "took_s": took_s, "num_trials": len(trials_s), "trials_s": trials_s,
+        "took_s": took_s,
+        "num_trials": len(trials_s),
+        "trials_s": trials_s,
         "load_average_at_end": os.getloadavg()[0],
-    }  # fmt: skip
+    }
     if best is not None:
         values = best.values
         result |= {
-            "trial": best.number, "way": describe_way(best.params), "latency_ratio": values["latency_ratio"],
-            "low": values["latency_ratio_low"], "high": values["latency_ratio_high"],
-            "base_us": values["base_latency_s"] * 1e6, "drop": values["drop"],
+            "trial": best.number,
+            "way": describe_way(best.params),
+            "latency_ratio": values["latency_ratio"],
+            "low": values["latency_ratio_low"],
+            "high": values["latency_ratio_high"],
+            "base_us": values["base_latency_s"] * 1e6,
+            "drop": values["drop"],
             "size_ratio": values["size_ratio"],
-        }  # fmt: skip
+        }
     quantised = [
-        trial.values["size_ratio"] for trial in smaller.history.in_state("complete")
+        trial.values["size_ratio"]
+        for trial in smaller.history.in_state("complete")
         if trial.params.get("quantiser") != "none" and not trial.params.get("pruning")
-    ]  # fmt: skip
+    ]
     return smaller, result | {"int8_size_ratio": max(quantised, default=None)}
 
 
@@ -208,9 +237,11 @@ def main() -> None:
         olive = None
     results: dict[str, Any] = {
         "machine": platform.processor() or platform.machine(),
-        "load_average_at_start": os.getloadavg()[0], "onnxruntime": onnxruntime.__version__,
-        "torch": torch.__version__, "cases": {},
-    }  # fmt: skip
+        "load_average_at_start": os.getloadavg()[0],
+        "onnxruntime": onnxruntime.__version__,
+        "torch": torch.__version__,
+        "cases": {},
+    }
     with tempfile.TemporaryDirectory() as folder, wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store:
         for name, case in CASES.items():
             print(name, flush=True)

@@ -75,8 +75,10 @@ def _slowed(stored: Mapping[str, Any]) -> str:
 
 _TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "seconds per step": partial(_by_link, "seconds_per_step"),
-    "two workers on a node": partial(_by_link, "by_nodes"), "race": _race, "slow workers": _slowed,
-}  # fmt: skip
+    "two workers on a node": partial(_by_link, "by_nodes"),
+    "race": _race,
+    "slow workers": _slowed,
+}
 
 
 def _mean(runs: Sequence[Mapping[str, float]], key: str) -> float:

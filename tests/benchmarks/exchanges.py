@@ -47,24 +47,25 @@ from tests.services.network import Network, why_not
 from workbench.advisor.close_plans import time_in_turns
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
 from workbench.advisor.variants import plan_of, variant_of
+from workbench.cluster.workers.allocator import keep_freed_memory
 from workbench.data import Datasets, load
 from workbench.data.splits import ArraySplit
-from workbench.events import Event, PlanMeasured
-from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import USUAL, with_options
-from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Experiment, Training
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import Event, PlanMeasured
 from workbench.models.adapters import build_model
-from workbench.plan import PartialPlan
-from workbench.probes.measurements import PlanProbe
-from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of
-from workbench.strategies.ddp import DataParallel
-from workbench.strategies.group import Group, open_meeting_point
-from workbench.strategies.strategy import HeldBatch, MicroBatch, StepSettings, Strategy, Worker
-from workbench.training import TrialTask, run_trial
+from workbench.training.exchanges import EXCHANGES
+from workbench.training.exchanges.capabilities import USUAL, with_options
+from workbench.training.exchanges.exchange import exchange_of
 from workbench.training.optimizers import optimizer_factory
-from workbench.workers.allocator import keep_freed_memory
+from workbench.training.probes.measurements import PlanProbe
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import capabilities_of
+from workbench.training.strategies.ddp import DataParallel
+from workbench.training.strategies.group import Group, open_meeting_point
+from workbench.training.strategies.strategy import HeldBatch, MicroBatch, StepSettings, Strategy, Worker
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 LINKS = {"no limit": 0, "1 Gbit/s": 1000, "200 Mbit/s": 200}
 TORCH, TORCH_POWERSGD = "torch ddp", "torch ddp, PowerSGD rank 4"
@@ -176,9 +177,13 @@ def load_inputs(options: Mapping[str, Any]) -> Datasets:
         return ArraySplit(inputs, random.integers(WIDTHS[-1], size=num_samples))
 
     return Datasets(
-        name="inputs", task="classification", train=split(options["num_samples"]), validation=split(BATCH),
-        input_shape=WIDTHS[:1], num_outputs=WIDTHS[-1],
-    )  # fmt: skip
+        name="inputs",
+        task="classification",
+        train=split(options["num_samples"]),
+        validation=split(BATCH),
+        input_shape=WIDTHS[:1],
+        num_outputs=WIDTHS[-1],
+    )
 
 
 def build_timed(_config: Mapping[str, Any]) -> nn.Module:
@@ -201,10 +206,12 @@ def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) 
     dividing = {
         "tensor": PartialPlan.of(strategy="tensor", tensor=2, micro_batch=whole_batch, accumulation=1),
         "pipeline": PartialPlan.of(
-            strategy="pipeline", stages=2, micro_batch=whole_batch // NUM_MICRO_BATCHES,
+            strategy="pipeline",
+            stages=2,
+            micro_batch=whole_batch // NUM_MICRO_BATCHES,
             accumulation=NUM_MICRO_BATCHES,
         ),
-    }  # fmt: skip
+    }
     plans = [
         dividing.get(name) or PartialPlan.of(strategy="ddp", exchange=name, micro_batch=BATCH, accumulation=1)
         for name in ways
@@ -218,9 +225,15 @@ def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) 
     )
     found: list[Event] = []
     task = TrialTask(
-        "benchmark", 0, 0, experiment.model_dump_json(), rank=rank, num_workers=num_workers,
-        meeting=meeting, measurement=order,
-    )  # fmt: skip
+        "benchmark",
+        0,
+        0,
+        experiment.model_dump_json(),
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+        measurement=order,
+    )
     ended = run_trial(task, lambda event: found.append(event) is not None)
     assert ended.state == "complete", ended.traceback
     return [
@@ -411,15 +424,18 @@ def _batches(num_samples: int, seed: int) -> Iterator[np.ndarray]:
 
 
 ORDERS: dict[str, Callable[..., Any]] = {
-    "meet": lambda _worker: None, "time": time_steps, "race": race, "race_slowed": race_slowed,
-}  # fmt: skip
+    "meet": lambda _worker: None,
+    "time": time_steps,
+    "race": race,
+    "race_slowed": race_slowed,
+}
 
 
 def work(rank: int, num_workers: int, meeting: str) -> None:
     """Be one of the workers: carry out the orders that are read, one a line."""
     keep_freed_memory()  # as workers of a pool do
     torch.set_num_threads(1)
-    importlib.import_module("workbench.probes.plan_probe")
+    importlib.import_module("workbench.training.probes.plan_probe")
     for name in ("ddp", *DIVIDING):
         STRATEGIES.load(name)
     gc.freeze()  # as workers of a pool do with what they have imported
@@ -457,9 +473,11 @@ class Workers:
             self._started.append(
                 subprocess.Popen(
                     [*place.prefix, *named, *words],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE if rank == 0 else None, text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE if rank == 0 else None,
+                    text=True,
                 )
-            )  # fmt: skip
+            )
             if rank == 0:
                 meeting = self._read_line()
         self.do("meet")

@@ -35,8 +35,9 @@ import torch
 
 import workbench as wb
 from workbench.deploy.flower.application import CLIENTS, write_application
-from workbench.events import Event, TrialReported
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.events import Event, TrialReported
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 RESULTS = Path(__file__).parent / "results"
 DATA: dict[str, Any] = {"digits": "digits", "mnist": "tests.benchmarks.mnist_digits:load"}
@@ -64,9 +65,10 @@ SEARCH: dict[str, dict[str, Any]] = {
         "federated.proximal": {"choices": [0.0, 0.01, 0.1]},
     }
     for data, low, high, server_high, local_epochs in (
-        ("digits", 0.01, 0.5, 3.0, [1, 2, 5, 10]), ("mnist", 0.03, 0.2, 1.5, [1, 2, 5])
+        ("digits", 0.01, 0.5, 3.0, [1, 2, 5, 10]),
+        ("mnist", 0.03, 0.2, 1.5, [1, 2, 5]),
     )
-}  # fmt: skip
+}
 """With larger rates nothing learns MNIST: beyond 0.3 and 2.5, every trial diverges in its first round."""
 
 
@@ -78,18 +80,27 @@ def experiment(
     search: dict[str, Any], data: str, seed: int, *, target: float, trials: int = 1
 ) -> wb.Experiment:
     return wb.Experiment(
-        model="mlp", data=DATA[data], objectives=[{"metric": "rounds_to_target", "goal": "minimize"}],
-        search={**{name: {"value": value} for name, value in MODELS[data].items()}, **search}, seed=seed,
+        model="mlp",
+        data=DATA[data],
+        objectives=[{"metric": "rounds_to_target", "goal": "minimize"}],
+        search={**{name: {"value": value} for name, value in MODELS[data].items()}, **search},
+        seed=seed,
         federated={
-            "clients": 50, "fraction": FRACTION[data], "partition": {"dirichlet": 0.3},
+            "clients": 50,
+            "fraction": FRACTION[data],
+            "partition": {"dirichlet": 0.3},
             "target": {"metric": "val_accuracy", "at_least": target},
         },
         training={
-            "epochs": NUM_ROUNDS[data], "global_batch": 10, "reference_batch": 10,
-            "optimizer": "sgd", "momentum": 0.0, "schedule": "constant",
+            "epochs": NUM_ROUNDS[data],
+            "global_batch": 10,
+            "reference_batch": 10,
+            "optimizer": "sgd",
+            "momentum": 0.0,
+            "schedule": "constant",
         },
         budget={"trials": trials},
-    )  # fmt: skip
+    )
 
 
 def sweep_for(target: float, data: str, trials: int) -> wb.Experiment:
@@ -155,14 +166,29 @@ def train_in_flower(params: dict[str, Any], data: str, seed: int, programs: Path
         began_s = time.perf_counter()
         try:
             done = subprocess.run(
-                [programs / "flwr", "run", ".", "--stream", "--federation-config", "num-supernodes=50",
-                 "--run-config", words],
-                check=False, cwd=app, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                [
+                    programs / "flwr",
+                    "run",
+                    ".",
+                    "--stream",
+                    "--federation-config",
+                    "num-supernodes=50",
+                    "--run-config",
+                    words,
+                ],
+                check=False,
+                cwd=app,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
                 env={
-                    **os.environ, "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
-                    "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{programs}:{os.environ['PATH']}",
+                    **os.environ,
+                    "FLWR_HOME": str(home),
+                    "FLWR_TELEMETRY_ENABLED": "0",
+                    "RAY_USAGE_STATS_ENABLED": "0",
+                    "PATH": f"{programs}:{os.environ['PATH']}",
                 },
-            )  # fmt: skip
+            )
         finally:
             for process in psutil.process_iter(["cmdline"]):  # its server outlives the command
                 if str(home) in " ".join(process.info["cmdline"] or []):
@@ -270,10 +296,13 @@ def main() -> None:
     path = RESULTS / f"{'_'.join(parts)}.json"
     seeds = range(1, 1 + options.seeds)
     results: dict[str, Any] = {
-        "machine": platform.processor() or platform.machine(), "torch": torch.__version__,
-        "num_rounds": NUM_ROUNDS[options.data], "trials": options.trials, "load": os.getloadavg()[0],
+        "machine": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "num_rounds": NUM_ROUNDS[options.data],
+        "trials": options.trials,
+        "load": os.getloadavg()[0],
         "cases": {},
-    }  # fmt: skip
+    }
     print(
         f"Medians (means) over {options.seeds} seeds; {NUM_ROUNDS[options.data] + 1} rounds: not reached",
         flush=True,

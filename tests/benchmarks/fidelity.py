@@ -85,14 +85,21 @@ def main() -> None:
             f"as good as {FULL} after {share:.2f} of the seconds (median), in {found:.0%} of the searches"
         )
         results[name] = {
-            "regret": dict(zip(map(str, SHARES), means, strict=True)), "interval": [low, high],
-            "share_to_full": share if np.isfinite(share) else None, "reached": found,
-        }  # fmt: skip
+            "regret": dict(zip(map(str, SHARES), means, strict=True)),
+            "interval": [low, high],
+            "share_to_full": share if np.isfinite(share) else None,
+            "reached": found,
+        }
     report = {
-        "machine": describe_machine(), "load_average": load, "load_average_after": os.getloadavg()[0],
-        "tasks": len(tasks), "seeds": chosen.seeds, "trainings": chosen.trainings,
-        "concurrency": chosen.concurrency, "results_by_method": results,
-    }  # fmt: skip
+        "machine": describe_machine(),
+        "load_average": load,
+        "load_average_after": os.getloadavg()[0],
+        "tasks": len(tasks),
+        "seeds": chosen.seeds,
+        "trainings": chosen.trainings,
+        "concurrency": chosen.concurrency,
+        "results_by_method": results,
+    }
     chosen.to.write_text(json.dumps(report, indent=2) + "\n")
 
 

@@ -77,11 +77,14 @@ def load_samples(options: Any) -> Any:
     inputs, targets = make_samples(options["model"], options["num_samples"])
     is_image = options["model"] == "resnet"
     return Datasets(
-        name="samples", task="classification" if is_image else "language_model",
-        train=ArraySplit(inputs, targets), validation=ArraySplit(inputs[:32], targets[:32]),
-        input_shape=inputs.shape[1:], num_outputs=NUM_CLASSES if is_image else VOCABULARY,
+        name="samples",
+        task="classification" if is_image else "language_model",
+        train=ArraySplit(inputs, targets),
+        validation=ArraySplit(inputs[:32], targets[:32]),
+        input_shape=inputs.shape[1:],
+        num_outputs=NUM_CLASSES if is_image else VOCABULARY,
         vocabulary_size=None if is_image else VOCABULARY,
-    )  # fmt: skip
+    )
 
 
 def build_torch(model: str) -> Any:
@@ -117,18 +120,20 @@ def train_with_workbench(model: str, batch: int, num_steps: int, steps: Steps) -
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from workbench.experiment import Experiment
-    from workbench.training import TrialTask, run_trial
+    from workbench.training.task import TrialTask
+    from workbench.training.trial import run_trial
 
     hook = register_optimizer_step_post_hook(steps.note)
     experiment = Experiment(
         model={"name": model, **MODELS[model]},
         data={
-            "name": "tests.benchmarks.frameworks:load_samples", "model": model,
+            "name": "tests.benchmarks.frameworks:load_samples",
+            "model": model,
             "num_samples": batch * num_steps,
         },
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         training={"epochs": 1, "global_batch": batch, "lr": LR, "optimizer": "adamw"},
-    )  # fmt: skip
+    )
     with tempfile.TemporaryDirectory() as folder:
         ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder), lambda _: False)
     hook.remove()
@@ -187,9 +192,13 @@ def train_with_lightning(model: str, batch: int, num_steps: int, steps: Steps) -
             steps.note()
 
     trainer = lightning.Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
         enable_model_summary=False,
-    )  # fmt: skip
+    )
     trainer.fit(Module(), torch_loader(model, batch, num_steps))
 
 
@@ -332,9 +341,10 @@ def main() -> None:
         print(json.dumps(train_all(given.one, given.steps)))
         return
     missing = [
-        name for name, framework in FRAMEWORKS.items()
+        name
+        for name, framework in FRAMEWORKS.items()
         if not all(importlib.util.find_spec(package) for package in framework.packages)
-    ]  # fmt: skip
+    ]
     names = [name for name in FRAMEWORKS if name not in missing]
     found: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in names}
     loads = [os.getloadavg()[0]]
@@ -346,9 +356,15 @@ def main() -> None:
         loads.append(os.getloadavg()[0])
         rows = [_row(place, model, batch, found) for place, (model, batch) in enumerate(CASES)]
         report = {
-            "turns": turn + 1, "steps": given.steps, "cores": os.cpu_count(), "load": loads,
-            "left_out": missing, "versions": _versions(), "models": MODELS, "rows": rows,
-        }  # fmt: skip
+            "turns": turn + 1,
+            "steps": given.steps,
+            "cores": os.cpu_count(),
+            "load": loads,
+            "left_out": missing,
+            "versions": _versions(),
+            "models": MODELS,
+            "rows": rows,
+        }
         RESULTS.write_text(json.dumps(report, indent=2) + "\n")  # an interruption leaves the turns before it
         print(f"turn {turn + 1} of {given.turns} is in {RESULTS}", flush=True)
     for row in rows:
@@ -366,8 +382,10 @@ def _in_process(name: str, num_steps: int) -> list[tuple[float, float]]:
     threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.frameworks", "--steps", str(num_steps), "--one", name],
-        env={**os.environ, **threads, **FRAMEWORKS[name].environment}, capture_output=True, text=True,
-    )  # fmt: skip
+        env={**os.environ, **threads, **FRAMEWORKS[name].environment},
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         sys.exit(f"{name} failed:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])

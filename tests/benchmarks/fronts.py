@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.store_throughput import describe_machine
-from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.study import Proposal, Study
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.events import Event, TrialEnded, TrialReported
+from workbench.search import Proposal, Study
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 RESULTS = Path(__file__).parent / "results" / "fronts.json"
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -64,11 +65,15 @@ def size_of(data: str, width: float, num_layers: float) -> float:
 def make_experiment(data: str, seed: int, settings: dict[str, Any]) -> Experiment:
     """Make the experiment of one search."""
     return Experiment(
-        model="mlp", data=data, search=SEARCH, seed=seed,
+        model="mlp",
+        data=data,
+        search=SEARCH,
+        seed=seed,
         objectives=[{"metric": "val_loss", "goal": "minimize"}, {"metric": "size", "goal": "minimize"}],
         training={"epochs": EPOCHS, "global_batch": 64, "reference_batch": 64, "schedule": "constant"},
-        budget={"trials": 100_000}, **settings,
-    )  # fmt: skip
+        budget={"trials": 100_000},
+        **settings,
+    )
 
 
 def train(experiment: Experiment, data: str, study: Study, proposal: Proposal, folder: str) -> int:
@@ -85,9 +90,14 @@ def train(experiment: Experiment, data: str, study: Study, proposal: Proposal, f
 
     single = experiment.model_copy(update={"objectives": experiment.objectives[:1]})
     task = TrialTask(
-        "benchmark", proposal.trial, 0, single.model_dump_json(), params=proposal.params,
-        seed=proposal.seed, folder=folder,
-    )  # fmt: skip
+        "benchmark",
+        proposal.trial,
+        0,
+        single.model_dump_json(),
+        params=proposal.params,
+        seed=proposal.seed,
+        folder=folder,
+    )
     ended = run_trial(task, receive)
     assert isinstance(ended, TrialEnded), ended
     values = {**ended.values, "size": size}
@@ -141,8 +151,10 @@ def compare(data: str, num_seeds: int, num_trials: int) -> dict[str, Any]:
                 for end in sorted({one.epochs for one in points})
             }
             goal = goal or max(by_end.values())
-            at = [max((by_end[end] for end in by_end if end <= share * num_epochs), default=0.0)
-                  for share in SHARES]  # fmt: skip
+            at = [
+                max((by_end[end] for end in by_end if end <= share * num_epochs), default=0.0)
+                for share in SHARES
+            ]
             covered[method].append([value / goal for value in at])
             passed = (end for end, value in by_end.items() if value >= goal)
             reached[method].append(next(passed, math.inf) / num_epochs)
@@ -153,12 +165,15 @@ def compare(data: str, num_seeds: int, num_trials: int) -> dict[str, Any]:
     for method in METHODS:
         means = np.array(covered[method]).mean(0).tolist()
         share = median(reached[method])
-        print(f"{method:16s}{''.join(f'{mean:8.3f}' for mean in means)}  as much as nsga2 after {share:.2f}, "
-              f"{median(begun[method]):.0f} trainings")  # fmt: skip
+        print(
+            f"{method:16s}{''.join(f'{mean:8.3f}' for mean in means)}  as much as nsga2 after {share:.2f}, "
+            f"{median(begun[method]):.0f} trainings"
+        )
         results[method] = {
-            "hypervolume": dict(zip(map(str, SHARES), means, strict=True)), "trainings": begun[method],
+            "hypervolume": dict(zip(map(str, SHARES), means, strict=True)),
+            "trainings": begun[method],
             "epochs_shares": [each if math.isfinite(each) else None for each in reached[method]],
-        }  # fmt: skip
+        }
     return results
 
 
@@ -171,9 +186,13 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=RESULTS, help="the file that holds the result")
     chosen = parser.parse_args()
     report: dict[str, Any] = {
-        "machine": describe_machine(), "load_average": os.getloadavg()[0], "seeds": chosen.seeds,
-        "trials": chosen.trials, "epochs": EPOCHS, "results_by_data": {},
-    }  # fmt: skip
+        "machine": describe_machine(),
+        "load_average": os.getloadavg()[0],
+        "seeds": chosen.seeds,
+        "trials": chosen.trials,
+        "epochs": EPOCHS,
+        "results_by_data": {},
+    }
     for data in chosen.data:
         report["results_by_data"][data] = compare(data, chosen.seeds, chosen.trials)
     report["load_average_after"] = os.getloadavg()[0]

@@ -34,16 +34,18 @@ CASES = {"two workers": (2,), "one and two in turns": (1, 2)}
 
 def run_ours(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str, float]:
     """Run a sweep of ours; return when each trial was proposed, by the name of its notes."""
-    from workbench.events import TrialEnded, TrialProposed
     from workbench.experiment import Experiment
-    from workbench.store import Store
+    from workbench.foundation.events import TrialEnded, TrialProposed
+    from workbench.store.database import Store
     from workbench.sweeps.launchers import launch
 
     rates = [1e-3 * (1 + number) for number in range(num_cycles)]
     experiment = Experiment(
         model={
             "name": "tests.benchmarks.clocked:build_clocked",
-            "folder": str(folder), "steps": 1, "width": WIDTH,
+            "folder": str(folder),
+            "steps": 1,
+            "width": WIDTH,
         },
         data="digits",
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
@@ -54,7 +56,7 @@ def run_ours(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str,
         training={"epochs": 1, "global_batch": BATCH, "reference_batch": BATCH, "optimizer": "adamw"},
         budget={"trials": num_cycles * len(cycle)},
         resources={"concurrency": 1},
-    )  # fmt: skip
+    )
     with Store.open(str(folder / "store.db")) as store:
         run_id = store.create_run(experiment)
         for lr in rates:
@@ -139,18 +141,21 @@ def run_ray(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str, 
     results = tune.Tuner(
         run_trainer,
         tune_config=tune.TuneConfig(
-            metric="loss", mode="min", search_alg=Listed(metric="loss", mode="min"),
-            num_samples=num_trials, max_concurrent_trials=1,
+            metric="loss",
+            mode="min",
+            search_alg=Listed(metric="loss", mode="min"),
+            num_samples=num_trials,
+            max_concurrent_trials=1,
         ),
         run_config=tune.RunConfig(storage_path=str(folder), verbose=0),
-    ).fit()  # fmt: skip
+    ).fit()
     assert results.num_errors == 0, results.errors
     return proposed
 
 
 def measure_here(side: str, num_cycles: int) -> dict[str, list[list[float]]]:
     """Measure one side in this process: [workers, seconds] of each trial, by case."""
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     found: dict[str, list[list[float]]] = {}
     try:

@@ -83,7 +83,8 @@ def train_part(folder: Path, cache: str = "none") -> Any:
 def ours(folder: Path, way: dict[str, Any], num_samples: int) -> tuple[float, float]:
     """Return samples per second, and the part of a step that waits for data."""
     from workbench.experiment import Experiment
-    from workbench.training import TrialTask, run_trial
+    from workbench.training.task import TrialTask
+    from workbench.training.trial import run_trial
 
     experiment = Experiment(
         model={"name": "convnet", "width": WIDTH},
@@ -137,8 +138,11 @@ def damage(made: Path, environment: dict[str, str]) -> dict[str, int]:
     environment = {**environment, "WORKBENCH_CACHE": str(cache)}
     child = subprocess.Popen(
         [*PROGRAM, "--one", FILLING, str(made), "--samples", "1000000000"],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     images = len(train_part(folder))
     record_bytes = 4 + 3 * SIZE**2
     while (
@@ -171,9 +175,12 @@ def damage(made: Path, environment: dict[str, str]) -> dict[str, int]:
             file.write(bytes([byte ^ 1 << int(number) % 8]))
     found = sum(not kept.kept.read_into(int(kept.numbers[number]), place) for number in flipped)
     return {
-        "images": images, "usable_after_kill": len(usable), "wrong_after_kill": num_wrong,
-        "bits_flipped": NUM_FLIPPED, "bits_found": found,
-    }  # fmt: skip
+        "images": images,
+        "usable_after_kill": len(usable),
+        "wrong_after_kill": num_wrong,
+        "bits_flipped": NUM_FLIPPED,
+        "bits_found": found,
+    }
 
 
 def main() -> None:
@@ -196,10 +203,17 @@ def main() -> None:
     made = given.made or Path(tempfile.mkdtemp(prefix="wb-images-"))
     environment = {**os.environ, "WORKBENCH_CACHE": str(made / "cache")}
     report: dict[str, Any] = {
-        "images": given.images, "samples": given.samples, "pixels": PIXELS, "size": SIZE, "batch": BATCH,
-        "width": WIDTH, "left_out": missing, "machine": platform.machine(), "cores": os.cpu_count(),
+        "images": given.images,
+        "samples": given.samples,
+        "pixels": PIXELS,
+        "size": SIZE,
+        "batch": BATCH,
+        "width": WIDTH,
+        "left_out": missing,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
         "load": loads,
-    }  # fmt: skip
+    }
     print(f"left out, as they are not installed: {', '.join(missing) or 'none'}", flush=True)
     try:
         if given.made is None:
@@ -251,8 +265,11 @@ def _in_process(
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [*PROGRAM, "--one", name, str(made), "--samples", str(num_samples)],
-        stdout=subprocess.PIPE, text=True, check=True, env=environment,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=environment,
+    )
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     used_s = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
     speed, waits = json.loads(done.stdout.splitlines()[-1])

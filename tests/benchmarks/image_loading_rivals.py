@@ -104,9 +104,11 @@ def make_loader(
             return pixels_of(found["image"], size), int(found["target"])
 
     return DataLoader(
-        Packed(local=str(shards), shuffle=True, batch_size=batch), batch,
-        num_workers=num_workers, persistent_workers=keeps,
-    )  # fmt: skip
+        Packed(local=str(shards), shuffle=True, batch_size=batch),
+        batch,
+        num_workers=num_workers,
+        persistent_workers=keeps,
+    )
 
 
 def train(

@@ -22,8 +22,8 @@ import numpy as np
 
 from tests.benchmarks.importance_spaces import KINDS, Space, make_space, search
 from tests.builders.studies import Drive
-from workbench.events import TrialEnded, TrialProposed
-from workbench.study.importance import NO_EFFECT, Importance
+from workbench.foundation.events import TrialEnded, TrialProposed
+from workbench.search.importance import NO_EFFECT, Importance
 
 RESULTS = Path(__file__).parent / "results" / "importance.json"
 NUM_SPACES, NUM_TRIALS, FIRST_SEED = 20, 300, 9000

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tests.builders.studies import Drive, make_experiment
-from workbench.study.encoding import Encoding
-from workbench.study.parameters import Parameters
+from workbench.search.encoding import Encoding
+from workbench.search.parameters import Parameters
 
 KINDS = ("additive", "interactions", "dominant", "choices", "conditional", "cliffs", "plateaus", "zeros")
 NUM_RUNGS = 9

@@ -19,8 +19,16 @@ import psutil
 
 TOKEN = "token"
 CHROMIUM = shutil.which("chromium")
-_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-              "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+_ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @dataclass(frozen=True)
@@ -85,11 +93,19 @@ def jupyter(folder: Path, store: str = "", application: str = "server") -> Any:
     """Run a Jupyter server with the workbench until the end of the block; `application` may be lab."""
     port = free_port()
     command = [
-        sys.executable, "-m", "jupyter", application, "--allow-root", "--no-browser", "--ip=127.0.0.1",
-        f"--port={port}", f"--IdentityProvider.token={TOKEN}",
-        "--ServerApp.jpserver_extensions={'workbench.server': True}",
-        f"--WorkbenchExtension.store_url={store}", "--LabApp.expose_app_in_browser=True",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "jupyter",
+        application,
+        "--allow-root",
+        "--no-browser",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        f"--IdentityProvider.token={TOKEN}",
+        "--ServerApp.jpserver_extensions={'workbench.views.server': True}",
+        f"--WorkbenchExtension.store_url={store}",
+        "--LabApp.expose_app_in_browser=True",
+    ]
     return serving(folder, command, f"http://127.0.0.1:{port}/")
 
 

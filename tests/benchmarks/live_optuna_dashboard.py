@@ -75,11 +75,13 @@ def _create(path: Path, num_trials: int, num_steps: int) -> None:
     state = optuna.trial.TrialState.COMPLETE if num_steps else optuna.trial.TrialState.RUNNING
     study.add_trials(
         optuna.trial.create_trial(
-            state=state, params={"lr": 0.01}, distributions={"lr": rate},
+            state=state,
+            params={"lr": 0.01},
+            distributions={"lr": rate},
             value=value_of(trial, num_steps) if num_steps else None,
         )
         for trial in range(num_trials)
-    )  # fmt: skip
+    )
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         ids = _ids(database)
         values = ((key, s, value_of(n, s)) for n, key in enumerate(ids) for s in range(num_steps))

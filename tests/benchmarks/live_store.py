@@ -16,7 +16,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.events import (
     DriverStarted,
     Event,
     RunStateChanged,
@@ -25,8 +26,7 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store.database import Store
 
 METRIC = "val_accuracy"
 REPORT_EVERY_S = 0.5
@@ -61,9 +61,13 @@ def write_finished(store: Store, run_id: str, num_trials: int, num_steps: int) -
             at_s = began_s + trial
             reports = (_report(trial, step, at_s + step / 1000) for step in range(num_steps))
             ended = TrialEnded(
-                trial=trial, attempt=0, state="complete", values={METRIC: value_of(trial, num_steps)},
-                step=num_steps - 1, time_unix_s=at_s + 2,
-            )  # fmt: skip
+                trial=trial,
+                attempt=0,
+                state="complete",
+                values={METRIC: value_of(trial, num_steps)},
+                step=num_steps - 1,
+                time_unix_s=at_s + 2,
+            )
             writer.append(*_start(trial, at_s), *reports, ended)
         writer.append(RunStateChanged(state="complete", reason="trials"))
 
@@ -117,9 +121,14 @@ def _start(trial: int, at_s: float) -> tuple[Event, ...]:
 
 def _report(trial: int, step: int, at_s: float) -> TrialReported:
     return TrialReported(
-        trial=trial, step=step, epoch=step / 100, values={METRIC: value_of(trial, step)},
-        samples_per_s=1000.0 + step % 50, parts_s={"data": 0.001, "forward": 0.002}, time_unix_s=at_s,
-    )  # fmt: skip
+        trial=trial,
+        step=step,
+        epoch=step / 100,
+        values={METRIC: value_of(trial, step)},
+        samples_per_s=1000.0 + step % 50,
+        parts_s={"data": 0.001, "forward": 0.002},
+        time_unix_s=at_s,
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from tests.benchmarks.clocked import describe_machine
 from tests.benchmarks.live_browser import TOKEN, Server, browsing, heap_bytes, jupyter, page_of
 from tests.benchmarks.live_measure import last_line, lateness, start
 from tests.benchmarks.live_store import create, write_finished
-from workbench.store import Store
+from workbench.store.database import Store
 
 RESULTS = Path(__file__).parent / "results" / "live_view.json"
 LIVE_TRIALS = (10, 200, 1000)

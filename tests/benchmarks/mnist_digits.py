@@ -29,9 +29,13 @@ def load(options: dict[str, Any]) -> Datasets:
     order = np.random.default_rng(0).permutation(len(targets))
     held, own = order[:_NUM_VALIDATION], order[_NUM_VALIDATION:]
     return Datasets(
-        name="mnist", task="classification", train=ArraySplit(inputs[own], targets[own]),
-        validation=ArraySplit(inputs[held], targets[held]), input_shape=(1, 28, 28), num_outputs=10,
-    )  # fmt: skip
+        name="mnist",
+        task="classification",
+        train=ArraySplit(inputs[own], targets[own]),
+        validation=ArraySplit(inputs[held], targets[held]),
+        input_shape=(1, 28, 28),
+        num_outputs=10,
+    )
 
 
 def _images() -> tuple[np.ndarray, np.ndarray]:

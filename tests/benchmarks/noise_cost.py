@@ -25,7 +25,8 @@ import torch
 
 from tests.services.process_group import run_together
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 LIMIT = 1.03
 RESULTS = Path(__file__).parent / "results" / "noise_cost.json"
@@ -70,16 +71,27 @@ def train(
         data="digits",
         objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
         training={
-            "epochs": case.epochs, "evaluate_every": case.epochs, "checkpoint_every": case.epochs,
-            "global_batch": case.batch, "reference_batch": case.batch, "lr": 2e-3,
+            "epochs": case.epochs,
+            "evaluate_every": case.epochs,
+            "checkpoint_every": case.epochs,
+            "global_batch": case.batch,
+            "reference_batch": case.batch,
+            "lr": 2e-3,
             "measure_noise": measures,
         },
         plan=case.plan,
-    )  # fmt: skip
+    )
     task = TrialTask(
-        "benchmark", 0, 0, experiment.model_dump_json(), seed=SEED, folder=folder,
-        rank=rank, num_workers=num_workers, meeting=meeting,
-    )  # fmt: skip
+        "benchmark",
+        0,
+        0,
+        experiment.model_dump_json(),
+        seed=SEED,
+        folder=folder,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+    )
     started_wall_s, started_cpu_s = time.perf_counter(), time.process_time()
     ended = run_trial(task, lambda event: False)
     times_s = time.perf_counter() - started_wall_s, time.process_time() - started_cpu_s

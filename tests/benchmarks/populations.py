@@ -19,8 +19,8 @@ from typing import Any
 
 from tests.benchmarks.store_throughput import describe_machine
 from tests.builders.studies import make_experiment
-from workbench.events import TrialEnded
-from workbench.study import Study
+from workbench.foundation.events import TrialEnded
+from workbench.search import Study
 
 RESULTS = Path(__file__).parent / "results" / "populations.json"
 NUM_MEMBERS, NUM_STEPS, EVERY = 8, 200, 20
@@ -49,13 +49,26 @@ def step(accuracy: float, lr: float, rng: random.Random) -> float:
 def search_by(sampler: str, seed: int) -> float:
     """Train the members of one of our populations, or constant rates; return the best final accuracy."""
     is_population = sampler != "random"
-    options = {"population": NUM_MEMBERS, "every": EVERY, "length": NUM_STEPS, "quantile": QUANTILE,
-               "resample": RESAMPLE} if is_population else {}  # fmt: skip
-    study = Study(make_experiment(
-        sampler={"name": sampler, "options": options}, seed=seed,
-        objectives=[{"metric": "loss", "goal": "maximize"}],
-        search={"lr": {"low": RANGE[0], "high": RANGE[1]}}, budget={"trials": NUM_MEMBERS * NUM_STEPS},
-    ))  # fmt: skip
+    options = (
+        {
+            "population": NUM_MEMBERS,
+            "every": EVERY,
+            "length": NUM_STEPS,
+            "quantile": QUANTILE,
+            "resample": RESAMPLE,
+        }
+        if is_population
+        else {}
+    )
+    study = Study(
+        make_experiment(
+            sampler={"name": sampler, "options": options},
+            seed=seed,
+            objectives=[{"metric": "loss", "goal": "maximize"}],
+            search={"lr": {"low": RANGE[0], "high": RANGE[1]}},
+            budget={"trials": NUM_MEMBERS * NUM_STEPS},
+        )
+    )
     reached: dict[int, float] = {}
     finals: list[float] = []
     rng = random.Random(seed)
@@ -103,10 +116,15 @@ def search_by_ray(seed: int, folder: str) -> float:
 
     random.seed(seed)
     scheduler = PopulationBasedTraining(
-        time_attr="training_iteration", metric="accuracy", mode="max", perturbation_interval=1,
-        hyperparam_mutations={"lr": tune.uniform(*RANGE)}, quantile_fraction=QUANTILE,
-        resample_probability=RESAMPLE, synch=True,
-    )  # fmt: skip
+        time_attr="training_iteration",
+        metric="accuracy",
+        mode="max",
+        perturbation_interval=1,
+        hyperparam_mutations={"lr": tune.uniform(*RANGE)},
+        quantile_fraction=QUANTILE,
+        resample_probability=RESAMPLE,
+        synch=True,
+    )
     tuner = tune.Tuner(
         tune.with_resources(Member, {"cpu": 0.01}),
         param_space={"lr": tune.uniform(*RANGE), "member": tune.grid_search(list(range(NUM_MEMBERS)))},

@@ -90,15 +90,17 @@ def processor_ms(num_trials: int, num_turns: int) -> dict[str, float]:
 def wait(task: str, concurrency: int, num_trials: int) -> dict[str, float]:
     """Run trials of a second; return what workers waited for."""
     from workbench.experiment import Experiment
-    from workbench.history import History, wait_for_proposals
-    from workbench.store import Store
+    from workbench.store.database import Store
+    from workbench.store.history import History, wait_for_proposals
     from workbench.sweeps.launchers import launch
 
     experiment = Experiment(
-        train=f"tests.benchmarks.proposals:{task}", objectives=[{"metric": "loss", "goal": "minimize"}],
+        train=f"tests.benchmarks.proposals:{task}",
+        objectives=[{"metric": "loss", "goal": "minimize"}],
         search=SEARCH,
-        budget={"trials": num_trials}, resources={"concurrency": concurrency},
-    )  # fmt: skip
+        budget={"trials": num_trials},
+        resources={"concurrency": concurrency},
+    )
     with Store.open(str(Path(os.environ[HOME]) / "store.db")) as store:
         run_id = store.create_run(experiment)
         launch(store, run_id, launcher="inline")
@@ -114,7 +116,7 @@ def wait(task: str, concurrency: int, num_trials: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure both, and write the result."""
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=5)

@@ -21,8 +21,8 @@ from tests.benchmarks.store_throughput import describe_machine
 from tests.builders.measured import find_measured
 from tests.builders.measured_search import draw, read_search_tasks
 from tests.builders.studies import make_experiment
-from workbench.events import TrialEnded, TrialReported
-from workbench.study import Study
+from workbench.foundation.events import TrialEnded, TrialReported
+from workbench.search import Study
 
 RESULTS = Path(__file__).parent / "results" / "pruning.json"
 PRUNERS: dict[str, dict[str, Any]] = {
@@ -59,11 +59,18 @@ def prune(curves: np.ndarray, settings: dict[str, Any]) -> tuple[float, bool, fl
         The share of epochs trained, whether the best was stopped, and the regret.
     """
     num_runs, num_epochs = curves.shape
-    study = Study(make_experiment(
-        train=None, model="mlp", data="digits", training={"epochs": num_epochs}, sampler="random",
-        search={"weight_decay": {"low": 0.0, "high": 1.0}},
-        objectives=[{"metric": "loss", "goal": "maximize"}], early_stop=settings,
-    ))  # fmt: skip
+    study = Study(
+        make_experiment(
+            train=None,
+            model="mlp",
+            data="digits",
+            training={"epochs": num_epochs},
+            sampler="random",
+            search={"weight_decay": {"low": 0.0, "high": 1.0}},
+            objectives=[{"metric": "loss", "goal": "maximize"}],
+            early_stop=settings,
+        )
+    )
     num_trained, complete = 0, list[int]()
     reached = [0] * num_runs
     while True:
@@ -119,9 +126,12 @@ def main() -> None:
         print(f"{name:24s} {epochs:6.1%} of the epochs, best lost in {lost:6.1%}, regret {regret:.3f}")
         results[name] = {"epochs_share": epochs, "lost_share": lost, "regret": regret}
     report = {
-        "machine": describe_machine(), "tasks": len(tasks), "seeds": chosen.seeds, "trials": chosen.trials,
+        "machine": describe_machine(),
+        "tasks": len(tasks),
+        "seeds": chosen.seeds,
+        "trials": chosen.trials,
         "results_by_pruner": results,
-    }  # fmt: skip
+    }
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import clocked
-from workbench.store import Store
+from workbench.store.database import Store
 
 RESULTS = Path(__file__).parent / "results" / "run_start.json"
 EXPERIMENT = Path(__file__).parents[2] / "search_spaces" / "digits.yaml"
@@ -46,8 +46,11 @@ def start_once(home: Path, kind: str, turn: int) -> dict[str, float]:
     started_unix_s = time.time()
     done = subprocess.run(
         [*command, "sweep", str(EXPERIMENT), "--trials", "1", "--json"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
-    )  # fmt: skip
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
     used_s = _processor_time_of_children_s() - used_s
     reached_s: dict[str, float] = {}
     with Store.open(str(home / "store.db")) as store:

@@ -57,7 +57,7 @@ def compare(width: int, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure every model, print the efficiencies, and keep them."""
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)

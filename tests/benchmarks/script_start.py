@@ -47,15 +47,19 @@ def train_torch(config: dict[str, float], report: Callable[..., bool]) -> None:
 
 def run_ours(what: dict[str, Any], num_trials: int) -> Trials:
     """Run trials of ours with a command or a function."""
-    from workbench.events import TrialEnded, TrialProposed, TrialReported
     from workbench.experiment import Experiment
-    from workbench.store import Store
+    from workbench.foundation.events import TrialEnded, TrialProposed, TrialReported
+    from workbench.store.database import Store
     from workbench.sweeps.launchers import launch
 
     experiment = Experiment(
-        **what, objectives=[{"metric": "loss", "goal": "minimize"}], search={"x": {"low": 0.0, "high": 1.0}},
-        sampler="tpe", budget={"trials": num_trials}, resources={"concurrency": 1},
-    )  # fmt: skip
+        **what,
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        search={"x": {"low": 0.0, "high": 1.0}},
+        sampler="tpe",
+        budget={"trials": num_trials},
+        resources={"concurrency": 1},
+    )
     times: dict[str, dict[int, float]] = {}
     with Store.open(str(Path(os.environ["WORKBENCH_HOME"]) / "store.db")) as store:
         run_id = store.create_run(experiment)
@@ -157,7 +161,7 @@ def measure_here(side: str, task: str, num_trials: int) -> None:
     if side == "agent":
         print(json.dumps(run_agent(task, num_trials)))
         return
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     try:
         attachment.connect(num_cpus=2, num_gpus=0)
@@ -178,8 +182,11 @@ def measure(side: str, task: str, num_trials: int) -> Trials:
         }
         found = subprocess.run(
             [*command, "--trials", str(num_trials + 1)],
-            env=environment, stdout=subprocess.PIPE, text=True, check=True,
-        )  # fmt: skip
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
     return sorted(json.loads(found.stdout.strip().splitlines()[-1]))[1:]
 
 

@@ -184,7 +184,7 @@ def ranked(regrets: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float, f
     ranks = 1 + beaten_by + 0.5 * ((stacked[:, None] == stacked[None]).sum(1) - 1)
     return {
         name: (float(cells.mean()), *bootstrap(cells)) for name, cells in zip(regrets, ranks, strict=True)
-    }  # fmt: skip
+    }
 
 
 def summary(
@@ -208,10 +208,11 @@ def summary(
             f"rank {rank[0]:.2f} [{rank[1]:.2f}, {rank[2]:.2f}], {1e3 * median(ask_s[name]):.1f} ms to ask"
         )
         results[name] = {
-            "regret": dict(zip(map(str, marks), means, strict=True)), "interval": [low, high],
+            "regret": dict(zip(map(str, marks), means, strict=True)),
+            "interval": [low, high],
             "rank": {str(mark): place[name] for mark, place in zip(marks, places, strict=True)},
             "ask_ms": 1e3 * median(ask_s[name]),
-        }  # fmt: skip
+        }
     return results
 
 
@@ -266,8 +267,10 @@ def compare_by_seconds(
         if times:
             results[name]["share_to_rival"] = median(times) if np.isfinite(median(times)) else None
             results[name]["rival_reached"] = float(np.isfinite(times).mean())
-            print(f"{name:20s} reached the final value of {RIVAL} after {median(times):.2f} of the seconds "
-                  f"(median), in {np.isfinite(times).mean():.0%} of the searches")  # fmt: skip
+            print(
+                f"{name:20s} reached the final value of {RIVAL} after {median(times):.2f} of the seconds "
+                f"(median), in {np.isfinite(times).mean():.0%} of the searches"
+            )
     return results
 
 
@@ -289,17 +292,23 @@ def main() -> None:
     tasks = [*public, *([] if chosen.no_classic else classic_tasks())]
     methods, missing = available(chosen.methods or list(METHODS))
     report: dict[str, Any] = {
-        "machine": describe_machine(), "load_average": os.getloadavg()[0], "seeds": chosen.seeds,
-        "tasks": [task.name for task in tasks], "left_out": missing, "trials": {}, "seconds": {},
-    }  # fmt: skip
+        "machine": describe_machine(),
+        "load_average": os.getloadavg()[0],
+        "seeds": chosen.seeds,
+        "tasks": [task.name for task in tasks],
+        "left_out": missing,
+        "trials": {},
+        "seconds": {},
+    }
     for concurrency, num_trials in itertools.product(chosen.concurrency, sorted(chosen.trials)):
         if "trials" not in chosen.parts:
             break
         is_quick = concurrency > 1 or num_trials > min(chosen.trials)
         compared = [
-            name for name in methods
+            name
+            for name in methods
             if name in BY_TRIALS and (chosen.methods or not is_quick or name not in SLOW)
-        ]  # fmt: skip
+        ]
         report["trials"][f"{num_trials} trials, {concurrency} at once"] = compare_by_trials(
             tasks, compared, chosen.seeds, num_trials, concurrency
         )

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tests.builders.studies import make_experiment
-from workbench.events import TrialEnded, TrialReported
-from workbench.study import Study
+from workbench.foundation.events import TrialEnded, TrialReported
+from workbench.search import Study
 
 GRACE = 3
 """Epochs before a trial may be stopped, for every search that stops trials early."""
@@ -67,12 +67,17 @@ class Ours:
     ) -> None:
         grace = {} if pruner == "none" else {"grace": GRACE}
         asha = {"reduction_factor": REDUCTION} if pruner == "asha" else {}
-        self.study = Study(make_experiment(
-            search=dict(search), sampler=sampler, seed=seed,
-            budget=budget or {"trials": 100_000},
-            objectives=[{"metric": "loss", "goal": "maximize"}],
-            early_stop={"pruner": pruner, **grace, **asha}, fidelity=fidelity,
-        ))  # fmt: skip
+        self.study = Study(
+            make_experiment(
+                search=dict(search),
+                sampler=sampler,
+                seed=seed,
+                budget=budget or {"trials": 100_000},
+                objectives=[{"metric": "loss", "goal": "maximize"}],
+                early_stop={"pruner": pruner, **grace, **asha},
+                fidelity=fidelity,
+            )
+        )
 
     def ask(self) -> Asked:
         """Return the next training."""
@@ -113,8 +118,9 @@ class OptunaSearch:
         }
         pruner = (
             optuna.pruners.SuccessiveHalvingPruner(min_resource=GRACE, reduction_factor=REDUCTION)
-            if asha else optuna.pruners.NopPruner()
-        )  # fmt: skip
+            if asha
+            else optuna.pruners.NopPruner()
+        )
         self._study = optuna.create_study(direction="maximize", sampler=samplers[sampler](), pruner=pruner)
         self._distributions = {name: _optuna_distribution(domain) for name, domain in search.items()}
         self._stops = asha
@@ -221,9 +227,12 @@ class Smac:
 
         self._folder = tempfile.TemporaryDirectory()
         scenario = Scenario(
-            _configuration_space(search, seed), n_trials=num_trials, deterministic=True, seed=seed,
+            _configuration_space(search, seed),
+            n_trials=num_trials,
+            deterministic=True,
+            seed=seed,
             output_directory=self._folder.name,  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         self._smac = HyperparameterOptimizationFacade(
             scenario, lambda config, seed=0: 0.0, overwrite=True, logging_level=False
         )
@@ -254,9 +263,15 @@ class Dehb:
         logger.disable("dehb")
         self._folder = tempfile.TemporaryDirectory()
         self._dehb = DEHB(
-            f=None, cs=_configuration_space(search, seed), min_fidelity=GRACE, max_fidelity=num_epochs,
-            n_workers=1, seed=seed, output_path=self._folder.name, save_freq="end",
-        )  # fmt: skip
+            f=None,
+            cs=_configuration_space(search, seed),
+            min_fidelity=GRACE,
+            max_fidelity=num_epochs,
+            n_workers=1,
+            seed=seed,
+            output_path=self._folder.name,
+            save_freq="end",
+        )
 
     def ask(self) -> Asked:
         """Return the next training."""

@@ -103,13 +103,22 @@ def branin(params: Params) -> float:
 
 
 _ALPHA = np.array([1.0, 1.2, 3.0, 3.2])
-_SHARPNESS = np.array([
-    [10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]
-])  # fmt: skip
-_CENTRES = 1e-4 * np.array([
-    [1312, 1696, 5569, 124, 8283, 5886], [2329, 4135, 8307, 3736, 1004, 9991],
-    [2348, 1451, 3522, 2883, 3047, 6650], [4047, 8828, 8732, 5743, 1091, 381],
-])  # fmt: skip
+_SHARPNESS = np.array(
+    [
+        [10, 3, 17, 3.5, 1.7, 8],
+        [0.05, 10, 17, 0.1, 8, 14],
+        [3, 3.5, 1.7, 10, 17, 8],
+        [17, 8, 0.05, 10, 0.1, 14],
+    ]
+)
+_CENTRES = 1e-4 * np.array(
+    [
+        [1312, 1696, 5569, 124, 8283, 5886],
+        [2329, 4135, 8307, 3736, 1004, 9991],
+        [2348, 1451, 3522, 2883, 3047, 6650],
+        [4047, 8828, 8732, 5743, 1091, 381],
+    ]
+)
 
 
 def _vector(params: Params) -> np.ndarray:
@@ -165,12 +174,14 @@ def classic_tasks() -> list[Task]:
         ClassicTask.of(
             "mixed rates",
             {
-                "optimizer": {"choices": ["sgd", "adam"]}, "lr": {"low": 1e-5, "high": 1.0, "log": True},
-                "width": {"low": 8, "high": 1024, "log": True}, "dropout": {"low": 0.0, "high": 0.8},
+                "optimizer": {"choices": ["sgd", "adam"]},
+                "lr": {"low": 1e-5, "high": 1.0, "log": True},
+                "width": {"low": 8, "high": 1024, "log": True},
+                "dropout": {"low": 0.0, "high": 0.8},
             },
             mixed_rates,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def public_tasks(folder: Path | None, num: int | None = None) -> list[Task]:

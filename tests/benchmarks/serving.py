@@ -31,7 +31,7 @@ import psutil
 from tests.services.ports import free_port
 from tests.services.served import Connection, Server, body_of
 from workbench.deploy.card import MODEL, Card, Input, Output
-from workbench.files import sha256_of
+from workbench.foundation.files import sha256_of
 
 RESULTS = Path(__file__).parent / "results" / "serving.json"
 SHAPES = {"mlp": (64,), "resnet": (1, 8, 8)}
@@ -49,9 +49,12 @@ class Rival:
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "tests.benchmarks.serving_rivals", side, str(bundle), str(port)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "WORKBENCH_HOME": str(home)},
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """End it."""
@@ -76,11 +79,16 @@ def write_model(name: str, folder: Path) -> Path:
     model = build_model(name, {}, input_shape=shape, num_outputs=10, vocabulary_size=None).eval()
     write_onnx(model, torch.zeros(2, *shape), folder / MODEL)
     Card(
-        name=name, run_id="benchmark", trained_on="nothing", task="classification", model=name, opset=18,
+        name=name,
+        run_id="benchmark",
+        trained_on="nothing",
+        task="classification",
+        model=name,
+        opset=18,
         inputs=(Input(name="inputs", kind="array", shape=shape, dtype="float32"),),
         outputs=(Output(name="outputs", kind="classes", shape=(10,), classes=tuple("0123456789")),),
         files={MODEL: sha256_of(folder / MODEL)},
-    ).write(folder)  # fmt: skip
+    ).write(folder)
     return folder
 
 
@@ -156,9 +164,11 @@ def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict
             server.close()
         if head.exists():
             subprocess.run(
-                [sys.executable, "-m", "workbench", "shutdown"], check=True, stdout=subprocess.DEVNULL,
+                [sys.executable, "-m", "workbench", "shutdown"],
+                check=True,
+                stdout=subprocess.DEVNULL,
                 env=os.environ | {"WORKBENCH_HOME": str(head)},
-            )  # fmt: skip
+            )
     print(f"\n{model}: one row a request, medians of {num_turns} turns of {seconds:g} s")
     print(f"  {'':<12}{'clients':>8}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'CPU ms':>9}")
     table = []
@@ -171,10 +181,14 @@ def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict
         cpu = None if side in ("on ray", "ray serve") else cpu_s[side, clients] / sum(map(len, turns))
         table.append(
             {
-                "side": side, "clients": clients, "requests_per_s": rate, "p50_s": p50, "p99_s": p99,
+                "side": side,
+                "clients": clients,
+                "requests_per_s": rate,
+                "p50_s": p50,
+                "p99_s": p99,
                 "cpu_s": cpu,
             }
-        )  # fmt: skip
+        )
         shown = f"{p50 * 1e3:>9.2f}{p99 * 1e3:>9.2f}{'-' if cpu is None else f'{cpu * 1e3:.2f}':>9}"
         print(f"  {side:<12}{clients:>8}{rate:>12,.0f}{shown}", flush=True)
     return {"model": model, "table": table}

@@ -59,7 +59,7 @@ def serve_with_ray(bundle: str, port: int) -> None:
     from ray import serve
     from starlette.responses import JSONResponse
 
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     attachment.connect(num_cpus=2, num_gpus=0)
     serve.start(http_options={"host": "127.0.0.1", "port": port})

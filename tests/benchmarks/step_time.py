@@ -84,7 +84,8 @@ def train_with_ours(strategy: str, folder: Path) -> dict[str, Any]:
     """Train through `run_trial` in this process; return the weights on rank 0."""
     import torch
 
-    from workbench.training import TrialTask, run_trial
+    from workbench.training.task import TrialTask
+    from workbench.training.trial import run_trial
 
     rank = int(os.environ["RANK"])
     experiment = clocked.make_experiment(
@@ -92,9 +93,16 @@ def train_with_ours(strategy: str, folder: Path) -> dict[str, Any]:
     )
     meeting = f"{os.environ['MASTER_ADDR']}:{os.environ['MEETING_PORT']}/{folder.name}"
     task = TrialTask(
-        "benchmark", 0, 0, experiment.model_dump_json(), seed=SEED, folder=str(folder / "trial"),
-        rank=rank, num_workers=NUM_WORKERS, meeting=meeting,
-    )  # fmt: skip
+        "benchmark",
+        0,
+        0,
+        experiment.model_dump_json(),
+        seed=SEED,
+        folder=str(folder / "trial"),
+        rank=rank,
+        num_workers=NUM_WORKERS,
+        meeting=meeting,
+    )
     ended = run_trial(task, lambda event: False)
     assert ended.state == "complete", ended.traceback
     if rank:
@@ -140,7 +148,7 @@ def _open_meeting_point(folder: Path, rank: int) -> None:
     """Let rank 0 open what a worker of the pool opens once in its life, and tell the other where."""
     import torch
 
-    from workbench.strategies.group import open_meeting_point
+    from workbench.training.strategies.group import open_meeting_point
 
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     store = torch.distributed.FileStore(  # pyright: ignore[reportPrivateImportUsage]
@@ -185,7 +193,7 @@ def run_trial_in_pool(strategy: str) -> tuple[float, float]:
 
 def compare_processes(strategy: str, repeats: int) -> dict[str, Times]:
     """Take turns between trials in the pool and torchrun, and return the step times."""
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     found: dict[str, Times] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:

@@ -28,7 +28,7 @@ import psutil
 
 from tests.benchmarks.live_store import create, write_finished
 from tests.services.postgresql import Server, find_programs
-from workbench.store import Store
+from workbench.store.database import Store
 
 RESULTS = Path(__file__).parent / "results" / "store_scale.json"
 TRIALS_PER_RUN, STEPS_PER_TRIAL = 10, 5
@@ -44,7 +44,7 @@ COMMANDS: dict[str, list[str]] = {
 
 def panel_list(url: str) -> None:
     """Summarise all runs as the panel's list shows them."""
-    from workbench.live_feed.run_summaries import Summaries
+    from workbench.views.live_feed.run_summaries import Summaries
 
     with Store.open(url) as store:
         summaries = Summaries(store)
@@ -54,8 +54,8 @@ def panel_list(url: str) -> None:
 
 def panel_run(url: str) -> None:
     """Read the newest run as the panel shows it."""
-    from workbench.live_feed.run_summaries import run_detail
-    from workbench.live_feed.run_tail import RunTail
+    from workbench.views.live_feed.run_summaries import run_detail
+    from workbench.views.live_feed.run_tail import RunTail
 
     with Store.open(url) as store:
         tail = RunTail(store, store.runs()[0].run_id)
@@ -110,9 +110,11 @@ def measure(backend: Backend, words: list[str], folder: Path) -> dict[str, float
 def _run(backend: Backend, words: list[str], folder: Path) -> dict[str, float]:
     began_s, server_s = time.perf_counter(), backend.processor_s()
     process = subprocess.Popen(
-        [sys.executable, *words], cwd=folder, stdout=subprocess.DEVNULL,
+        [sys.executable, *words],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    )
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, words
@@ -136,9 +138,12 @@ def fill_trials(store: Store, num_trials: int) -> None:
 
 
 def measure_sizes(
-    backend: Backend, sizes: tuple[int, int], fill: Callable[[Store, int], None], what: tuple[str, ...],
+    backend: Backend,
+    sizes: tuple[int, int],
+    fill: Callable[[Store, int], None],
+    what: tuple[str, ...],
     folder: Path,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Measure with one, with few and with many runs or trials."""
     found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in (*what, "write")}
     for size in (0, *sizes):
@@ -147,9 +152,11 @@ def measure_sizes(
             began_s, began_cpu_s, server_s = time.perf_counter(), time.process_time(), backend.processor_s()
             fill(store, size or 1)
             found["write"][str(size)] = {
-                "s": time.perf_counter() - began_s, "processor_s": time.process_time() - began_cpu_s,
-                "server_s": backend.processor_s() - server_s, "memory_mb": 0.0,
-            }  # fmt: skip
+                "s": time.perf_counter() - began_s,
+                "processor_s": time.process_time() - began_cpu_s,
+                "server_s": backend.processor_s() - server_s,
+                "memory_mb": 0.0,
+            }
         for name in what:
             words = ["-m", "workbench", *COMMANDS.get(name, []), "--store", url]
             if name in PANELS:
@@ -186,14 +193,20 @@ def main() -> None:
         for backend in backends(Path(folder)):
             print(f"{backend.name}: runs")
             runs = measure_sizes(
-                backend, (given.runs // 10, given.runs), fill_runs, ("list", "show", "panel: list"),
+                backend,
+                (given.runs // 10, given.runs),
+                fill_runs,
+                ("list", "show", "panel: list"),
                 Path(folder),
-            )  # fmt: skip
+            )
             print(f"{backend.name}: trials")
             trials = measure_sizes(
-                backend, (given.trials // 10, given.trials), fill_trials, ("show", "report", "panel: run"),
+                backend,
+                (given.trials // 10, given.trials),
+                fill_trials,
+                ("show", "report", "panel: run"),
                 Path(folder),
-            )  # fmt: skip
+            )
             report["stores"][backend.name] = {"runs": runs, "trials": trials}
             report["load"].append(os.getloadavg()[0])
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")

@@ -21,11 +21,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
-from workbench.plots.series import RunSeries
-from workbench.plots.stored_chunks import read_chunks
-from workbench.store import RunWriter, Store
+from workbench.foundation.events import Event, TrialReported
+from workbench.runs.plots.series import RunSeries
+from workbench.runs.plots.stored_chunks import read_chunks
+from workbench.store.database import RunWriter, Store
 from workbench.sweeps.event_blocks import EventBlocks
 
 RESULTS = Path(__file__).parent / "results" / "store_throughput.json"
@@ -39,7 +39,7 @@ CPU_RATES: dict[str, float] = {}
 
 READER = """
 import sys
-from workbench.store import Store
+from workbench.store.database import Store
 store = Store.open(sys.argv[1])
 print("ready", flush=True)
 for stored in store.follow(sys.argv[2], poll_s=0.05):

@@ -85,7 +85,7 @@ def train_short(config: dict[str, float], report: Callable[..., bool]) -> None:
 def run_ours(task: str, num_trials: int, sampler: str = "tpe") -> list[float]:
     """Return the times at which our trials ended, in seconds since the start."""
     from workbench.experiment import Experiment
-    from workbench.store import Store
+    from workbench.store.database import Store
     from workbench.sweeps.launchers import launch
 
     experiment = Experiment(
@@ -148,14 +148,19 @@ def run_tune_by_hand(task: str, num_trials: int) -> list[float]:
         Trainable,
         param_space={f"x{index}": tune.uniform(0.0, 1.0) for index in range(NUM_PARAMS)},
         tune_config=tune.TuneConfig(
-            metric="loss", mode="min", search_alg=OptunaSearch(), num_samples=num_trials,
-            reuse_actors=True, max_concurrent_trials=NUM_CPUS,
+            metric="loss",
+            mode="min",
+            search_alg=OptunaSearch(),
+            num_samples=num_trials,
+            reuse_actors=True,
+            max_concurrent_trials=NUM_CPUS,
         ),
         run_config=tune.RunConfig(
-            storage_path=os.environ[HOME], verbose=0,
+            storage_path=os.environ[HOME],
+            verbose=0,
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
         ),
-    )  # fmt: skip
+    )
     return _fit(tuner)
 
 
@@ -272,7 +277,7 @@ class ProcessorTime:
 
 def measure_here(side: str, task: str, num_trials: int, sampler: str) -> None:
     """Measure one side in this process and print the times, and the processor time, as JSON."""
-    from workbench.head import attachment, local_head
+    from workbench.cluster.head import attachment, local_head
 
     is_ray = side != "optuna alone"
     try:

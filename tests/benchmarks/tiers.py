@@ -31,20 +31,20 @@ import numpy as np
 import onnxruntime
 
 import workbench as wb
-from workbench.deploy.placement.assembly import assemble
-from workbench.deploy.placement.cascade import exits_at, mean_time_s, shares_at
-from workbench.deploy.placement.played_queues import draw_requests, ends_at_devices, ends_at_servers
-from workbench.deploy.placement.policies import End, EndCloud, Mapping
-from workbench.deploy.placement.queues import wait_of
-from workbench.deploy.placement.stages import read_evidence, read_stages
-from workbench.deploy.placement.tiers_file import TiersFile
-from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
-from workbench.deploy.tiers.prediction import expected_of, framings_of, system_here
-from workbench.deploy.tiers.profiling import profile_stages
-from workbench.deploy.tiers.samples import bundle_samples
-from workbench.deploy.tiers.sent_evidence import with_sent_evidence
-from workbench.deploy.tiers.settings import StageSettings
-from workbench.deploy.tiers.stage_model import Input, Result, StageModels
+from workbench.deploy.cascade import exits_at, mean_time_s, shares_at
+from workbench.deploy.stages import read_evidence, read_stages
+from workbench.tiers.placement.assembly import assemble
+from workbench.tiers.placement.played_queues import draw_requests, ends_at_devices, ends_at_servers
+from workbench.tiers.placement.policies import End, EndCloud, Mapping
+from workbench.tiers.placement.queues import wait_of
+from workbench.tiers.placement.tiers_file import TiersFile
+from workbench.tiers.processes.measured_run import measure_tiers, poisson_moments_s
+from workbench.tiers.processes.prediction import expected_of, framings_of, system_here
+from workbench.tiers.processes.profiling import profile_stages
+from workbench.tiers.processes.samples import bundle_samples
+from workbench.tiers.processes.sent_evidence import with_sent_evidence
+from workbench.tiers.processes.settings import StageSettings
+from workbench.tiers.processes.stage_model import Input, Result, StageModels
 
 RESULT = Path(__file__).parent / "results" / "tiers.json"
 ROUNDS, PASSES = 3, 3
@@ -58,25 +58,30 @@ def train(folder: Path) -> Path:
     with wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store:
         run = wb.sweep(
             wb.Experiment(
-                name="tiers", model="convnet", data="digits",
+                name="tiers",
+                model="convnet",
+                data="digits",
                 objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
                 search={"exits": {"value": 1}, "exit_weight": {"value": 0.8}, "lr": {"value": 0.05}},
                 training={"epochs": 12, "global_batch": 64, "reference_batch": 64, "schedule": "cosine"},
                 budget={"trials": 1},
             ),
-            store=store, wait=True,
-        )  # fmt: skip
+            store=store,
+            wait=True,
+        )
         run.export(folder / "bundle", format="onnx")
     return folder / "bundle"
 
 
 def tiers_file(bundle: Path, scheduler: str = "end-cloud") -> TiersFile:
-    return TiersFile.model_validate({
-        "tiers": {"end": {"count": NUM_DEVICES, "arrivals": "0.1/s"}, "cloud": {"count": 4, "batch": 16}},
-        "links": {"end-cloud": {"bandwidth": "1Mbit", "rtt": "20ms"}},
-        "place": {"from": str(bundle), "scheduler": scheduler},
-        "privacy": {"features": "uint8"},
-    })  # fmt: skip
+    return TiersFile.model_validate(
+        {
+            "tiers": {"end": {"count": NUM_DEVICES, "arrivals": "0.1/s"}, "cloud": {"count": 4, "batch": 16}},
+            "links": {"end-cloud": {"bandwidth": "1Mbit", "rtt": "20ms"}},
+            "place": {"from": str(bundle), "scheduler": scheduler},
+            "privacy": {"features": "uint8"},
+        }
+    )
 
 
 def exits(bundle: Path) -> dict[str, Any]:
@@ -119,10 +124,13 @@ def exits(bundle: Path) -> dict[str, Any]:
     ratios = [predicted / measured for predicted, measured in zip(predicted_s, measured_s, strict=True)]
     profiled = [profile.p50_s for profile in profile_stages(bundle).timings]
     return {
-        "shares": shares.tolist(), "predicted_s": statistics.median(predicted_s),
-        "measured_s": statistics.median(measured_s), "ratios": ratios, "ratio": statistics.median(ratios),
+        "shares": shares.tolist(),
+        "predicted_s": statistics.median(predicted_s),
+        "measured_s": statistics.median(measured_s),
+        "ratios": ratios,
+        "ratio": statistics.median(ratios),
         "profiled_s": mean_time_s(shares.tolist(), profiled),
-    }  # fmt: skip
+    }
 
 
 def _timed_call(models: StageModels, given: Input) -> tuple[float, Result]:
@@ -152,13 +160,18 @@ def responses(bundle: Path, time_s: float) -> dict[str, Any]:
             answered_far = measured.answered_by["cloud"]
             each.append(
                 {
-                    "load": load, "mean_s": measured.mean_s, "p50_s": measured.p50_s, "p95_s": measured.p95_s,
-                    "accuracy": measured.accuracy, "num_unanswered": measured.num_unanswered,
-                    "share_of_cloud": answered_far, "expected": asdict(expected),
+                    "load": load,
+                    "mean_s": measured.mean_s,
+                    "p50_s": measured.p50_s,
+                    "p95_s": measured.p95_s,
+                    "accuracy": measured.accuracy,
+                    "num_unanswered": measured.num_unanswered,
+                    "share_of_cloud": answered_far,
+                    "expected": asdict(expected),
                     "ratio_mean": expected.mean_s / measured.mean_s,
                     "ratio_p50": expected.p50_s / measured.p50_s,
                 }
-            )  # fmt: skip
+            )
     shares = [
         sent["mean_s"] / alone["mean_s"]
         for sent, alone in zip(found["end-cloud"], found["cloud"], strict=True)
@@ -179,27 +192,31 @@ def schedulers(bundle: Path) -> list[dict[str, Any]]:
     evidence = read_evidence(bundle)
     system, _ = assemble(tiers_file(bundle), bundle, measure=profile_stages, with_frames=False)
     system = replace(
-        system, counts=(1_000, 8), stage_s=np.array([[0.005, 0.2], [0.001, 0.04]]), evidence=evidence,
-        thresholds=(float(np.median(evidence.confidence[:, 0])), 0.0), mates_s=np.zeros(2),
-        send_s=np.array([0.0, 0.03]), back_s=np.array([0.0, 0.01]),
-    )  # fmt: skip
+        system,
+        counts=(1_000, 8),
+        stage_s=np.array([[0.005, 0.2], [0.001, 0.04]]),
+        evidence=evidence,
+        thresholds=(float(np.median(evidence.confidence[:, 0])), 0.0),
+        mates_s=np.zeros(2),
+        send_s=np.array([0.0, 0.03]),
+        back_s=np.array([0.0, 0.01]),
+    )
     found = []
     for load in LOADS:
         given = system.with_load(load)
-        requests = draw_requests(
-            200_000, given.counts[0], given.arrivals_per_s, len(given.exits), seed=0
-        )  # fmt: skip
+        requests = draw_requests(200_000, given.counts[0], given.arrivals_per_s, len(given.exits), seed=0)
         played = {
             name: policy.play(given, requests)
             for name, policy in (("mapping", Mapping()), ("end", End()), ("end-cloud", EndCloud()))
         }
         found.append(
             {
-                "load": load, "p95_s": {name: one.quantile_s(0.95) for name, one in played.items()},
+                "load": load,
+                "p95_s": {name: one.quantile_s(0.95) for name, one in played.items()},
                 "mean_s": {name: float(one.response_s.mean()) for name, one in played.items()},
                 "accuracy": {name: one.accuracy for name, one in played.items()},
             }
-        )  # fmt: skip
+        )
     return found
 
 
@@ -218,10 +235,12 @@ def simulator(bundle: Path) -> dict[str, Any]:
 
             seconds[name].append(_processor_s(play))
     return {
-        "num_requests": NUM_REQUESTS, "num_devices": NUM_DEVICES,
+        "num_requests": NUM_REQUESTS,
+        "num_devices": NUM_DEVICES,
         "processor_s": {name: min(each) for name, each in seconds.items()},
-        "error_m_m_c": _error_of_servers(4, 0.8), "error_m_d_1": _error_of_device(0.7),
-    }  # fmt: skip
+        "error_m_m_c": _error_of_servers(4, 0.8),
+        "error_m_d_1": _error_of_device(0.7),
+    }
 
 
 def _processor_s(work: Callable[[], None]) -> float:
@@ -286,11 +305,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bundle = (options.bundle or train(Path(folder))).absolute()
         results: dict[str, Any] = {
-            "machine": platform.processor() or platform.machine(), "onnxruntime": onnxruntime.__version__,
-            "num_cores": os.cpu_count(), "load": os.getloadavg()[0], "exits": exits(bundle),
-            "response": responses(bundle, options.time), "schedulers": schedulers(bundle),
+            "machine": platform.processor() or platform.machine(),
+            "onnxruntime": onnxruntime.__version__,
+            "num_cores": os.cpu_count(),
+            "load": os.getloadavg()[0],
+            "exits": exits(bundle),
+            "response": responses(bundle, options.time),
+            "schedulers": schedulers(bundle),
             "simulator": simulator(bundle),
-        }  # fmt: skip
+        }
     show(results)
     RESULT.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -36,7 +36,8 @@ from torch import nn
 from workbench.data import load
 from workbench.experiment import Experiment
 from workbench.models.adapters import build_model
-from workbench.training import TrialTask, run_trial
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 LIMIT = 1.02
 RESULTS = Path(__file__).parent / "results"
@@ -102,9 +103,12 @@ def train_by_hand(case: Case, folder: Path, device: str) -> None:
     val_inputs, val_targets = datasets["validation"]
     torch.manual_seed(SEED)
     model = build_model(
-        case.model, case.options, input_shape=datasets["input_shape"], num_outputs=datasets["num_outputs"],
+        case.model,
+        case.options,
+        input_shape=datasets["input_shape"],
+        num_outputs=datasets["num_outputs"],
         vocabulary_size=datasets["vocabulary_size"],
-    ).to(device)  # fmt: skip
+    ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0, fused=True)
     num_train = len(train_inputs)
     total_steps = math.ceil(num_train / case.batch) * case.epochs
@@ -156,9 +160,10 @@ def _datasets(name: str, device: str) -> dict[str, Any]:
     if name not in _loaded:
         datasets = load(name, {}, seed=0)
         _loaded[name] = {
-            "input_shape": datasets.input_shape, "num_outputs": datasets.num_outputs,
+            "input_shape": datasets.input_shape,
+            "num_outputs": datasets.num_outputs,
             "vocabulary_size": datasets.vocabulary_size,
-        }  # fmt: skip
+        }
         for part in ("train", "validation"):
             split = getattr(datasets, part)
             inputs, targets = split.batch(np.arange(len(split)))

@@ -139,14 +139,20 @@ def train_transformers(config: dict[str, Any], report: Any, folder: Path, worker
     trainer = transformers.Trainer(
         model=Line(),
         args=transformers.TrainingArguments(
-            output_dir=str(folder), num_train_epochs=NUM_STEPS, per_device_train_batch_size=16,
-            learning_rate=0.1, eval_strategy="epoch", save_strategy="no", report_to=[], disable_tqdm=True,
+            output_dir=str(folder),
+            num_train_epochs=NUM_STEPS,
+            per_device_train_batch_size=16,
+            learning_rate=0.1,
+            eval_strategy="epoch",
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
             use_cpu=True,
         ),
         train_dataset=data,
         eval_dataset=data,
         callbacks=[callback],
-    )  # fmt: skip
+    )
     trainer.train(resume_from_checkpoint=callback.resume_from)
 
 
@@ -165,9 +171,16 @@ def train_keras(config: dict[str, Any], report: Any, folder: Path) -> None:
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "binary_crossentropy")
     callback = TrialCallback(report, folder)
     model.fit(
-        inputs, targets, batch_size=16, shuffle=False, epochs=NUM_STEPS, validation_data=(inputs, targets),
-        callbacks=[callback], initial_epoch=callback.num_done, verbose=0,
-    )  # fmt: skip
+        inputs,
+        targets,
+        batch_size=16,
+        shuffle=False,
+        epochs=NUM_STEPS,
+        validation_data=(inputs, targets),
+        callbacks=[callback],
+        initial_epoch=callback.num_done,
+        verbose=0,
+    )
 
 
 def train_jax(config: dict[str, Any], report: Any, folder: Path) -> None:

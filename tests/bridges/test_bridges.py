@@ -18,10 +18,11 @@ from tests.bridges import bridged_functions
 from tests.bridges.bridged_functions import NUM_STEPS
 from tests.services.process_group import run_together
 from workbench.bridges import Bridge
-from workbench.errors import ArgumentError, MissingDependencyError
-from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.errors import ArgumentError, MissingDependencyError
+from workbench.foundation.events import Event, TrialEnded, TrialReported
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,8 +55,9 @@ DISTRIBUTED = ("lightning", "transformers")
 each_bridge = pytest.mark.parametrize("case", [case.needed for case in CASES])
 
 
-def run(case: Case, folder: Path, *, stop_at: int | None = None, dies_at: int | None = None,
-        **order: Any) -> tuple[TrialEnded, list[TrialReported]]:  # fmt: skip
+def run(
+    case: Case, folder: Path, *, stop_at: int | None = None, dies_at: int | None = None, **order: Any
+) -> tuple[TrialEnded, list[TrialReported]]:
     experiment = Experiment(
         train=f"{bridged_functions.__name__}:train_{case.name}",
         objectives=[{"metric": case.metric, "goal": "minimize"}],

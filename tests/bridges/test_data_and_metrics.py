@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from tests.services.process_group import run_together
-from workbench.events import TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.training import TrialTask, run_trial
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import TrialEnded, TrialReported
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 NUM_TRAIN, NUM_VALIDATION = 48, 21
 
@@ -72,9 +73,17 @@ def train(
         return False
 
     task = TrialTask(
-        "r", 0, 0, experiment.model_dump_json(), folder=folder, seed=3, rank=rank, num_workers=num_workers,
-        meeting=meeting, plan=PartialPlan.of(workers=num_workers),
-    )  # fmt: skip
+        "r",
+        0,
+        0,
+        experiment.model_dump_json(),
+        folder=folder,
+        seed=3,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+        plan=PartialPlan.of(workers=num_workers),
+    )
     return run_trial(task, take), reports
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.browser.form_page import EXPERIMENT, FormKernel, leave_form
 from tests.services.jupyter_lab import BUILT, CHROMIUM, Jupyter, chromium, new_page
 from workbench.experiment import Experiment
-from workbench.forms.draft import Draft
+from workbench.views.forms.draft import Draft
 
 
 @pytest.fixture(scope="package")

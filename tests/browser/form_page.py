@@ -9,13 +9,13 @@ from typing import Any
 from tests.browser import form_pictures
 from tests.services.jupyter_lab import ROOT
 from tests.services.waiting import wait_until
-from workbench.errors import WorkbenchError
-from workbench.forms.draft import Draft
-from workbench.forms.protocol import Answer, to_message
-from workbench.forms.samples import sampled
-from workbench.forms.state import state_of
+from workbench.foundation.errors import WorkbenchError
+from workbench.views.forms.draft import Draft
+from workbench.views.forms.protocol import Answer, to_message
+from workbench.views.forms.samples import sampled
+from workbench.views.forms.state import state_of
 
-FORM = ROOT / "workbench" / "widgets" / "static" / "form.js"
+FORM = ROOT / "workbench" / "views" / "widgets" / "static" / "form.js"
 ALL_PARTS = ("model", "data", "space", "advice", "run", "result")
 RUN_ID = "swift-otter-41"
 _URL = "http://127.0.0.1:1/"

@@ -118,19 +118,42 @@ ADVICE: dict[str, Any] = {
         {"name": "speeds", "title": "Samples a second by workers", "figure": {"data": _SPEEDS, "layout": {}}}
     ],
     "apply": [
-        {"path": "training.global_batch", "label": "Global batch", "now": "auto", "value": 128,
-         "reason": "noise of gradients at 64: 310 samples"},
-        {"path": "training.lr", "label": "Learning rate", "now": "searched", "value": 0.012, "reason": None,
-         "removals": ["search.lr"]},
+        {
+            "path": "training.global_batch",
+            "label": "Global batch",
+            "now": "auto",
+            "value": 128,
+            "reason": "noise of gradients at 64: 310 samples",
+        },
+        {
+            "path": "training.lr",
+            "label": "Learning rate",
+            "now": "searched",
+            "value": 0.012,
+            "reason": None,
+            "removals": ["search.lr"],
+        },
         {"path": "plan.workers", "label": "Workers", "now": "auto", "value": 2, "reason": "both cores"},
     ],
     "controls": [
-        {"path": "workers", "label": "Workers", "kind": "choice", "choices": ["auto", 1, 2, 4, 8],
-         "default": "auto", "value": 2},
-        {"path": "precision", "label": "Precision", "kind": "choice", "choices": ["auto", "fp32", "bf16"],
-         "default": "auto", "value": "fp32"},
+        {
+            "path": "workers",
+            "label": "Workers",
+            "kind": "choice",
+            "choices": ["auto", 1, 2, 4, 8],
+            "default": "auto",
+            "value": 2,
+        },
+        {
+            "path": "precision",
+            "label": "Precision",
+            "kind": "choice",
+            "choices": ["auto", "fp32", "bf16"],
+            "default": "auto",
+            "value": "fp32",
+        },
     ],
-}  # fmt: skip
+}
 
 NO_ADVICE: dict[str, Any] = {"card": None, "figures": [], "apply": [], "controls": []}
 
@@ -169,12 +192,17 @@ RESULT: dict[str, Any] = {
         "words": "nobody tried the default configuration: what it reaches is not known",
         "default": None,
         "enqueue": {"lr": 0.001, "width": 16},
-        "try_it": {"command": "workbench extend swift-otter-41 --trials 1 --set lr=0.001",
-                   "python": "wb.attach('swift-otter-41').extend(trials=1, enqueue={'lr': 0.001})"},
+        "try_it": {
+            "command": "workbench extend swift-otter-41 --trials 1 --set lr=0.001",
+            "python": "wb.attach('swift-otter-41').extend(trials=1, enqueue={'lr': 0.001})",
+        },
     },
     "leaderboard": [_row(7, 0.9861, 0.0123, 32), _row(3, 0.9806, 0.031, 32), _row(11, 0.9722, 0.0042, 16)],
     "commands": [
-        {"label": "Export", "command": "workbench export swift-otter-41 --to best",
-         "python": 'wb.attach("swift-otter-41").export("best")'},
+        {
+            "label": "Export",
+            "command": "workbench export swift-otter-41 --to best",
+            "python": 'wb.attach("swift-otter-41").export("best")',
+        },
     ],
-}  # fmt: skip
+}

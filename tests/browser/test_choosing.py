@@ -10,7 +10,7 @@ from tests.browser.test_layout import PLACE_ON_AXIS, open_page
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, trial_events
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.form_page import FormKernel, enter, open_form, show, until
 from tests.services.jupyter_lab import execute, new_page, open_lab, violations
-from workbench.errors import RunError
+from workbench.foundation.errors import RunError
 
 pytestmark = pytest.mark.browser
 

@@ -21,9 +21,9 @@ from tests.services.jupyter_lab import (
     violations,
 )
 from tests.services.waiting import wait_until
-from workbench.events import TrialProposed
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.events import TrialProposed
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.ray]
 
@@ -86,8 +86,13 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
 
     done = subprocess.run(
         [sys.executable, "-m", "workbench", "sweep", "clicked.yaml", "--json"],
-        cwd=jupyter.root, env=jupyter.environment, capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
+        cwd=jupyter.root,
+        env=jupyter.environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     with Store.open(jupyter.store_url) as store:
         by_command, by_clicks = store.runs()[:2]

@@ -10,9 +10,9 @@ import pytest
 from tests.browser import form_pictures
 from tests.browser.form_page import FormKernel, enter, open_form, row, show, until
 from tests.services.jupyter_lab import violations
-from workbench.errors import DataError
 from workbench.experiment import Experiment
-from workbench.forms.draft import Draft
+from workbench.foundation.errors import DataError
+from workbench.views.forms.draft import Draft
 
 pytestmark = pytest.mark.browser
 
@@ -107,9 +107,12 @@ def test_what_is_searched_of_the_model_is_looked_at_anew(page, kernel) -> None:
 
 def test_trees_are_told_in_words_without_a_table_of_layers(page, kernel) -> None:
     kernel.pictures["model"] = {
-        **form_pictures.MODEL, "layers": [], "num_parameters": 0, "memory": None,
+        **form_pictures.MODEL,
+        "layers": [],
+        "num_parameters": 0,
+        "memory": None,
         "words": "100 boosted trees.",
-    }  # fmt: skip
+    }
     open_form(page, kernel)
     panel = show(page, "Model")
     panel.get_by_text("100 boosted trees.").wait_for()

@@ -11,8 +11,8 @@ import pytest
 from tests.browser import form_pictures
 from tests.browser.form_page import RUN_ID, FormKernel, enter, open_form, row, show, until
 from tests.services.jupyter_lab import new_page, violations
-from workbench.errors import DataError
 from workbench.experiment import Experiment
+from workbench.foundation.errors import DataError
 
 pytestmark = pytest.mark.browser
 

@@ -51,8 +51,10 @@ def environment(folder: Path, wheel: Path, *packages: str) -> str:
     python = str(folder / "bin" / "python")
     found = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     (Path(found.stdout.strip()) / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip(python, "install", "--no-deps", "--force-reinstall", str(wheel))
     if packages:
@@ -160,8 +162,12 @@ def hub(tmp_path: Path, wheel: Path) -> Iterator[tuple[str, str]]:
     log = (tmp_path / "hub.log").open("wb")
     process = subprocess.Popen(
         [python, "-m", "jupyterhub", "-f", str(tmp_path / "hub.py")],
-        cwd=tmp_path, env=jupyter.environment, stdout=log, stderr=log, start_new_session=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=jupyter.environment,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
     yield f"http://127.0.0.1:{settings['port']}/", jupyter.store_url
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(20)

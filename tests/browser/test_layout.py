@@ -25,10 +25,10 @@ from tests.builders.recorded_runs import (
 )
 from tests.services.jupyter_lab import ROOT, TOKEN, Jupyter, run_all
 from tests.services.waiting import wait_until
-from workbench.actions import Snippet, snippet_of
-from workbench.events import Event, RunStateChanged, TrialReported
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.experiment.actions import Snippet, snippet_of
+from workbench.foundation.events import Event, RunStateChanged, TrialReported
+from workbench.store.database import Store
 
 pytestmark = pytest.mark.browser
 
@@ -83,10 +83,11 @@ def run_of_trials(url: str, name: str, num_trials: int, every_s: float = 1.0) ->
 def run_of_nothing_but_nan(url: str) -> str:
     events = [
         event.model_copy(update={"values": {"val_accuracy": math.nan}})
-        if isinstance(event, TrialReported) else event
+        if isinstance(event, TrialReported)
+        else event
         for number in range(3)
         for event in trial_events(number, at_s=number, state="failed", reason="diverged")
-    ]  # fmt: skip
+    ]
     return store_run(url, "nan-only", *events, *finish(9))
 
 

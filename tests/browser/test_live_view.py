@@ -28,8 +28,8 @@ from tests.services.jupyter_lab import (
 )
 from tests.services.live_run import LiveRun
 from tests.services.waiting import wait_until
-from workbench.events import AlertRaised, Noted
-from workbench.store import Store
+from workbench.foundation.events import AlertRaised, Noted
+from workbench.store.database import Store
 
 pytestmark = pytest.mark.browser
 

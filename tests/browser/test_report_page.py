@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from tests.builders.advice import EXPERIMENT, events
-from workbench.events import from_json
 from workbench.experiment import Experiment
-from workbench.plots.figures_advice import ADVICE_FIGURES
-from workbench.plots.report import report_html
+from workbench.foundation.events import from_json
+from workbench.runs.plots.figures_advice import ADVICE_FIGURES
+from workbench.runs.plots.report import report_html
 
 DATA = Path(__file__).parent.parent / "data"
 pytestmark = pytest.mark.browser
@@ -97,9 +97,15 @@ def test_a_narrow_screen_scrolls_wide_figures_and_not_the_page(narrow_dark_page)
 def test_a_dark_page_has_figures_that_can_be_read_and_prints_as_a_light_one(narrow_dark_page):
     page = narrow_dark_page
     for place, least_contrast in (
-        ("h1", 7.0), (".notice", 7.0), (".plot .xtick text", 4.5), (".plot .ytick text", 4.5),
-        (".plot .legendtext", 4.5), (".plot .ytitle", 4.5), (".plot", 4.5), ("tr.first", 4.5),
-    ):  # fmt: skip
+        ("h1", 7.0),
+        (".notice", 7.0),
+        (".plot .xtick text", 4.5),
+        (".plot .ytick text", 4.5),
+        (".plot .legendtext", 4.5),
+        (".plot .ytitle", 4.5),
+        (".plot", 4.5),
+        ("tr.first", 4.5),
+    ):
         ground, contrast = contrasts(page.locator(place).first)
         assert ground < 0.05, place
         assert contrast >= least_contrast, place

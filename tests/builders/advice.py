@@ -9,7 +9,8 @@ import math
 import random
 from typing import Any
 
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.events import (
     AdviceGiven,
     AdviceRequested,
     CandidateTried,
@@ -24,7 +25,6 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment import Experiment
 
 GIB = 2**30
 START_UNIX_S = 1.7e9
@@ -53,17 +53,24 @@ def peak_bytes(micro_batch: int) -> float:
 def plan(workers: int, micro_batch: int, accumulation: int = 1) -> dict[str, Any]:
     """A plan in full."""
     return {
-        "workers": workers, "micro_batch": micro_batch, "accumulation": accumulation,
-        "global_batch": workers * micro_batch * accumulation, "precision": "bf16",
-        "strategy": "single" if workers == 1 else "ddp", "recompute": "none",
-    }  # fmt: skip
+        "workers": workers,
+        "micro_batch": micro_batch,
+        "accumulation": accumulation,
+        "global_batch": workers * micro_batch * accumulation,
+        "precision": "bf16",
+        "strategy": "single" if workers == 1 else "ddp",
+        "recompute": "none",
+    }
 
 
 def interval(value: float, width: float = 0.08, *, extrapolated: bool = False) -> dict[str, Any]:
     """A predicted number as it is stored."""
     return {
-        "value": value, "low": value / (1 + width), "high": value * (1 + width), "extrapolated": extrapolated,
-    }  # fmt: skip
+        "value": value,
+        "low": value / (1 + width),
+        "high": value * (1 + width),
+        "extrapolated": extrapolated,
+    }
 
 
 def time_to_target_s(global_batch: int) -> float:
@@ -99,7 +106,10 @@ def advice() -> dict[str, Any]:
     return {
         "objective": "time",
         "choice": candidate(
-            2, 128, 1, 0.003,
+            2,
+            128,
+            1,
+            0.003,
             (
                 "two workers together do 1.65 times the samples of one, each at its best micro batch",
                 "the noise scale of 520 samples makes a step of 256 worth 1.7 steps of 128",
@@ -121,14 +131,20 @@ def advice() -> dict[str, Any]:
         ],
         "cost_s": 200.4,
         "settings": {
-            "plan.workers": 2, "plan.micro_batch": 128, "plan.accumulation": 1, "plan.precision": "bf16",
-            "plan.strategy": "ddp", "training.lr": 0.003, "training.lr_rule": "sqrt",
+            "plan.workers": 2,
+            "plan.micro_batch": 128,
+            "plan.accumulation": 1,
+            "plan.precision": "bf16",
+            "plan.strategy": "ddp",
+            "training.lr": 0.003,
+            "training.lr_rule": "sqrt",
             "training.warmup_epochs": 1.0,
         },
         "curves": {
             "step_time": [
                 {
-                    "workers": workers, "micro_batch": micro_batch,
+                    "workers": workers,
+                    "micro_batch": micro_batch,
                     "step_time_s": step_s(workers, micro_batch),
                     "low_s": step_s(workers, micro_batch) / (1.06 if workers < 3 else 1.3),
                     "high_s": step_s(workers, micro_batch) * (1.06 if workers < 3 else 1.3),
@@ -141,13 +157,15 @@ def advice() -> dict[str, Any]:
             "memory_limit_bytes": 8.0 * GIB,
             "time_to_target": [
                 {
-                    "global_batch": batch, "time_s": time_to_target_s(batch),
-                    "low_s": time_to_target_s(batch) / 1.25, "high_s": time_to_target_s(batch) * 1.25,
+                    "global_batch": batch,
+                    "time_s": time_to_target_s(batch),
+                    "low_s": time_to_target_s(batch) / 1.25,
+                    "high_s": time_to_target_s(batch) * 1.25,
                 }
                 for batch in (16, 32, 64, 128, 256, 512, 1024)
             ],
         },
-    }  # fmt: skip
+    }
 
 
 def events(*, with_trials: bool = True) -> list[Event]:
@@ -199,9 +217,15 @@ def _rate_test(draw: random.Random) -> Event:
     ]
     losses[-4:] = [math.inf, math.nan, math.nan, math.nan]
     return RatesTested(
-        time_unix_s=START_UNIX_S + 100, setting="5f1e", global_batch=128, rates=rates, losses=losses,
-        num_seeds=2, suggested=2.1e-3, highest_stable=1.6e-2,
-    )  # fmt: skip
+        time_unix_s=START_UNIX_S + 100,
+        setting="5f1e",
+        global_batch=128,
+        rates=rates,
+        losses=losses,
+        num_seeds=2,
+        suggested=2.1e-3,
+        highest_stable=1.6e-2,
+    )
 
 
 def _candidates(draw: random.Random) -> list[Event]:
@@ -211,11 +235,16 @@ def _candidates(draw: random.Random) -> list[Event]:
             accuracy = 0.96 - 0.6 * math.exp(-second / slope) + draw.gauss(0, 0.004)
             found.append(
                 CandidateTried(
-                    time_unix_s=START_UNIX_S + 110 + second, plan=its_plan, lr=lr, elapsed_s=float(second),
-                    step=20 * second, epoch=second / 10, values={"val_accuracy": accuracy},
+                    time_unix_s=START_UNIX_S + 110 + second,
+                    plan=its_plan,
+                    lr=lr,
+                    elapsed_s=float(second),
+                    step=20 * second,
+                    epoch=second / 10,
+                    values={"val_accuracy": accuracy},
                     reached_target=accuracy >= 0.92,
                 )
-            )  # fmt: skip
+            )
             if accuracy >= 0.92 and lr == 0.003:
                 break
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from workbench.performance.parallel_plans import ParallelPlan
+from workbench.hardware.performance.parallel_plans import ParallelPlan
 
 
 def true_step_s(plan: ParallelPlan) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from workbench.errors import WorkbenchError
+from workbench.foundation.errors import WorkbenchError
 
 _MODEL: dict[str, Any] = {
     "name": "digits",
@@ -165,10 +165,10 @@ def use_experiment(document: dict[str, Any]) -> None:
     """Check an experiment, write it in every form, and propose a configuration of it."""
     from workbench.experiment import Experiment
     from workbench.experiment.trial_value import describe_value
-    from workbench.forms.checking import check
-    from workbench.forms.python_source import write_python
-    from workbench.study import Study
-    from workbench.study import check as check_sampler
+    from workbench.search import Study
+    from workbench.search import check as check_sampler
+    from workbench.views.forms.checking import check
+    from workbench.views.forms.python_source import write_python
 
     experiment, problems = check(document, {})
     for problem in problems:
@@ -212,9 +212,9 @@ def use_sweep_file(content: bytes) -> None:
 def use_form(edits: list[tuple[str, Any]]) -> None:
     """Edit a draft field by field and as text, and show it after each edit."""
     from workbench.experiment.yaml_file import write_yaml
-    from workbench.forms import Draft
-    from workbench.forms.protocol import to_message
-    from workbench.forms.state import state_of
+    from workbench.views.forms import Draft
+    from workbench.views.forms.protocol import to_message
+    from workbench.views.forms.state import state_of
 
     draft = Draft()
     for path, value in edits:
@@ -235,7 +235,7 @@ def use_form(edits: list[tuple[str, Any]]) -> None:
 
 def use_message(content: dict[str, Any]) -> None:
     """Read a message as it may come from a browser."""
-    from workbench.forms.protocol import read_request
+    from workbench.views.forms.protocol import read_request
 
     read_request(content)
 
@@ -272,8 +272,8 @@ def use_noise(content: bytes) -> None:
 
 def use_table(content: bytes) -> None:
     """Read a table for `automl`, and as the data of an experiment."""
-    from workbench.automl_pipeline.task_detection import read_problem
     from workbench.data.tables import TableOptions
+    from workbench.runs.automl.task_detection import read_problem
 
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "table.csv"
@@ -362,7 +362,8 @@ CASES: dict[str, Case] = {
     "form": Case(
         st.lists(
             st.tuples(st.sampled_from(_PATHS + _NAMES) | st.text(max_size=5), json_values),
-            min_size=1, max_size=2,
+            min_size=1,
+            max_size=2,
         ),
         use_form,
     ),
@@ -371,7 +372,7 @@ CASES: dict[str, Case] = {
     "plans": Case(texts(_PLANS), use_points),
     "gradient noise": Case(texts(_NOISE), use_noise),
     "table": Case(texts(_table()), use_table),
-}  # fmt: skip
+}
 
 
 def survives(case: Case, given: Any) -> None:

@@ -55,9 +55,10 @@ def needed_by(requirements: Iterable[str]) -> set[str]:
             except importlib.metadata.PackageNotFoundError:
                 continue
             waiting += [
-                item for item in map(Requirement, texts)
+                item
+                for item in map(Requirement, texts)
                 if (item.marker.evaluate({"extra": extra}) if item.marker else not extra)
-            ]  # fmt: skip
+            ]
     return {name for name, _ in found}
 
 

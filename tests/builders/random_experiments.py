@@ -8,11 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.test_space import spaces
-from workbench.errors import ExperimentError
+from tests.experiment.test_space import spaces
 from workbench.experiment import Experiment
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS
 from workbench.experiment.samplers import SAMPLERS
+from workbench.foundation.errors import ExperimentError
 
 _LR = {"low": 1e-4, "high": 0.1, "log": True}
 _DEPTH = {"low": 1, "high": 3}
@@ -161,16 +161,33 @@ _NOT_PRIVATE = {"clip_norm", "gradient_hook", "gradient_hook_options", "augment"
 _NOT_FEDERATED = {
     "training": {
         "private",
-        "lr_rule", "average_decay", "average_start", "average_lr", "find_unused_parameters",
-        "checkpoint_after", "measure_noise", "augment", "samples",
+        "lr_rule",
+        "average_decay",
+        "average_start",
+        "average_lr",
+        "find_unused_parameters",
+        "checkpoint_after",
+        "measure_noise",
+        "augment",
+        "samples",
     },
     "plan": {
-        "strategy", "compile", "memory_format", "loaders", "stages", "tensor", "exchange", "exchange_rank",
-        "exchange_compression", "exchange_period", "exchange_staleness", "exchange_servers",
+        "strategy",
+        "compile",
+        "memory_format",
+        "loaders",
+        "stages",
+        "tensor",
+        "exchange",
+        "exchange_rank",
+        "exchange_compression",
+        "exchange_period",
+        "exchange_staleness",
+        "exchange_servers",
         "shard",
     },
     "resources": {"advice", "elastic"},
-}  # fmt: skip
+}
 
 _TOLD = {
     "to": st.none() | st.lists(st.sampled_from(["team", "mail"]), max_size=2, unique=True),
@@ -178,9 +195,7 @@ _TOLD = {
 }
 RULES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "target_reached": _TOLD,
-    "run_ended": {
-        **_TOLD, "states": st.lists(st.sampled_from(["failed", "lost"]), min_size=1, unique=True)
-    },
+    "run_ended": {**_TOLD, "states": st.lists(st.sampled_from(["failed", "lost"]), min_size=1, unique=True)},
     "diverged": _TOLD,
     "no_progress": {**_TOLD, "within": _SECONDS},
     "queue": {**_TOLD, "waiting": _SECONDS},
@@ -188,10 +203,11 @@ RULES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "temperature": {**_TOLD, "above": st.sampled_from([70.5, 99.0])},
     "disk": {**_TOLD, "above": st.sampled_from([0.5, 1.0])},
     "log": {
-        **_TOLD, "pattern": st.sampled_from(["NCCL WARN.*timeout", "it's \"over\"\\b", "é: #|x"]),
+        **_TOLD,
+        "pattern": st.sampled_from(["NCCL WARN.*timeout", 'it\'s "over"\\b', "é: #|x"]),
         "action": st.sampled_from(["notify", "retry", "stop", "exclude_node"]),
     },
-}  # fmt: skip
+}
 """By kind of alert, every setting beside the kind."""
 
 

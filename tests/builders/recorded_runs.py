@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.events import (
     AttachmentSaved,
     CheckpointSaved,
     DriverStarted,
@@ -21,8 +22,7 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store.database import Store
 
 EXPERIMENT = {
     "name": "digits-small",
@@ -34,8 +34,14 @@ EXPERIMENT = {
 }
 START_UNIX_S = time.time()
 WHY_PRUNED = "val_accuracy 0.5 at epoch 2 is not the best of 3 trials there (0.95)"
-PLAN = {"workers": 1, "micro_batch": 32, "accumulation": 2, "global_batch": 64, "precision": "fp32",
-        "strategy": "single"}  # fmt: skip
+PLAN = {
+    "workers": 1,
+    "micro_batch": 32,
+    "accumulation": 2,
+    "global_batch": 64,
+    "precision": "fp32",
+    "strategy": "single",
+}
 
 
 def append(store: Store, run_id: str, events: Iterable[Event]) -> None:
@@ -73,11 +79,15 @@ def trial_events(
     ]
     events += [
         TrialReported(
-            trial=number, step=20 * epoch, epoch=epoch, values={"val_accuracy": accuracy * epoch / 2},
-            samples_per_s=1234.5, time_unix_s=now + epoch,
+            trial=number,
+            step=20 * epoch,
+            epoch=epoch,
+            values={"val_accuracy": accuracy * epoch / 2},
+            samples_per_s=1234.5,
+            time_unix_s=now + epoch,
         )
         for epoch in (1, 2)
-    ]  # fmt: skip
+    ]
     if checkpoint is not None:
         events.append(CheckpointSaved(trial=number, attempt=0, step=40, path=checkpoint, best=True))
     if state == "running":
@@ -86,11 +96,17 @@ def trial_events(
     traceback = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide'
     events.append(
         TrialEnded(
-            trial=number, attempt=0, state=state, reason=reason, values=values, step=40,  # pyright: ignore
+            trial=number,
+            attempt=0,
+            state=state,
+            reason=reason,
+            values=values,
+            step=40,  # pyright: ignore
             message={"failed": "ValueError: too wide", "pruned": WHY_PRUNED}.get(state),
-            traceback=traceback if state == "failed" else None, time_unix_s=now + 3,
+            traceback=traceback if state == "failed" else None,
+            time_unix_s=now + 3,
         )
-    )  # fmt: skip
+    )
     return events
 
 
@@ -144,8 +160,11 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script><rect w
 def attach(store: Store, run_id: str, trial: int) -> dict[str, str]:
     """Attach a hostile picture, table and text to a trial, and return their files by name."""
     rows = {"columns": [HOSTILE], "rows": [[HOSTILE]], "num_rows": 9}
-    contents = {"picture": ("image", "svg", SVG), "words": ("table", "json", json.dumps(rows).encode()),
-                "sample": ("text", "txt", HOSTILE.encode())}  # fmt: skip
+    contents = {
+        "picture": ("image", "svg", SVG),
+        "words": ("table", "json", json.dumps(rows).encode()),
+        "sample": ("text", "txt", HOSTILE.encode()),
+    }
     events, files = [], {}
     for number, (name, (kind, suffix, content)) in enumerate(contents.items()):
         files[name] = f"0-{number:05d}-{name}.{suffix}"

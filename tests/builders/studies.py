@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.study import Proposal, Study
+from workbench.foundation.events import Event, TrialEnded, TrialReported
+from workbench.search import Proposal, Study
 
 
 def make_experiment(**changes: Any) -> Experiment:
@@ -45,9 +45,13 @@ class Drive:
         **values: float,
     ) -> bool:
         event = TrialReported(
-            trial=trial, attempt=int(attempt), step=rung, elapsed_s=elapsed_s, memory_share=memory_share,
+            trial=trial,
+            attempt=int(attempt),
+            step=rung,
+            elapsed_s=elapsed_s,
+            memory_share=memory_share,
             values=values,
-        )  # fmt: skip
+        )
         self.events.append(event)
         return self.study.take_report(event)
 

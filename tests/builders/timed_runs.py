@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.events import (
     DriverStarted,
     Event,
     RunStateChanged,
@@ -17,7 +18,6 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment import Experiment
 
 START_UNIX_S = 1_000_000.0
 
@@ -56,10 +56,12 @@ class Shape:
         if self.epochs is not None:
             subject = {"model": "convnet", "data": "digits", "training": {"epochs": self.epochs}}
         return Experiment(
-            **subject, objectives=[{"metric": "val_loss", "goal": "minimize"}],
-            search={"lr": {"low": 0.1, "high": 1.0}}, budget={"trials": self.num_trials},
+            **subject,
+            objectives=[{"metric": "val_loss", "goal": "minimize"}],
+            search={"lr": {"low": 0.1, "high": 1.0}},
+            budget={"trials": self.num_trials},
             early_stop={"pruner": "asha"} if self.pruned else {},
-        )  # fmt: skip
+        )
 
 
 def timed_run(shape: Shape, seed: int = 0) -> tuple[list[Event], float]:
@@ -97,15 +99,21 @@ def _trial(
         done = share * report / num_reports
         events.append(
             TrialReported(
-                trial=number, step=round(1000 * done),
-                epoch=None if shape.epochs is None else shape.epochs * done, values={"val_loss": 1.0},
+                trial=number,
+                step=round(1000 * done),
+                epoch=None if shape.epochs is None else shape.epochs * done,
+                values={"val_loss": 1.0},
                 time_unix_s=started_unix_s + shape.startup_s + trained_s * report / num_reports,
             )
-        )  # fmt: skip
+        )
     return [
         *events,
         TrialEnded(
-            trial=number, attempt=0, state="pruned" if is_pruned else "complete",
-            step=round(1000 * share), values={"val_loss": 1.0}, time_unix_s=events[-1].time_unix_s,
+            trial=number,
+            attempt=0,
+            state="pruned" if is_pruned else "complete",
+            step=round(1000 * share),
+            values={"val_loss": 1.0},
+            time_unix_s=events[-1].time_unix_s,
         ),
-    ]  # fmt: skip
+    ]

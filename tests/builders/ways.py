@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of
-from workbench.strategies.group import Group
-from workbench.strategies.strategy import Worker
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import capabilities_of
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.strategy import Worker
 
 OF_SEVERAL = tuple(name for name in STRATEGIES.names() if capabilities_of(name).max_workers != 1)
 """The strategies that divide a step among workers."""

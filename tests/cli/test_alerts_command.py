@@ -11,9 +11,15 @@ from tests.builders.recorded_runs import EXPERIMENT, append, begin
 from tests.services.shell import Shell
 from tests.services.waiting import wait_until
 from tests.services.web_and_mail import web_server
-from workbench.events import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, RunStateChanged
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.events import (
+    AlertCleared,
+    AlertDelivered,
+    AlertRaised,
+    AlertsArmed,
+    RunStateChanged,
+)
+from workbench.store.database import Store
 
 
 @pytest.fixture
@@ -30,8 +36,9 @@ def test_a_sink_is_tried_and_the_exit_code_says_whether_it_works(shell: Shell, s
         assert server.posted[0]["text"] == "workbench: this is a test of the sink"
         server.answers = [404]
         assert shell("alerts", "--try", "team")[:2] == (
-            1, "team could not be reached: 127.0.0.1 answered with status 404\n"
-        )  # fmt: skip
+            1,
+            "team could not be reached: 127.0.0.1 answered with status 404\n",
+        )
     code, _, said = shell("alerts", "--try", "mail")
     assert code == 2
     assert "sinks.mail: no such sink; allowed: team" in said
@@ -79,8 +86,9 @@ def test_show_lists_alerts_with_who_was_told(shell: Shell) -> None:
     assert "1: the run waits; by now: a trial has workers" in " ".join(out.split())
     shown = shell.json("show", run_id)["alerts"]
     assert [(alert["message"], alert["cleared"]) for alert in shown] == [
-        ("trial 3 diverged", False), ("the run waits", True),
-    ]  # fmt: skip
+        ("trial 3 diverged", False),
+        ("the run waits", True),
+    ]
     assert shown[0]["deliveries"]["mail"] == {"sent": False, "message": "TimeoutError"}
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.builders.recorded_runs import append, begin, finish, trial_events
 from workbench.cli.automl_result import lines_without_result, time_lines
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.events import (
     DriverStarted,
     Event,
     RunState,
@@ -17,16 +18,17 @@ from workbench.events import (
     TrialEnded,
     TrialProposed,
 )
-from workbench.experiment import Experiment
-from workbench.history import History
 from workbench.runs import attach
-from workbench.store import Store
+from workbench.store.database import Store
+from workbench.store.history import History
 
 EXPERIMENT = Experiment(
-    model="mlp", data={"name": "digits", "held_out": "hash"},
-    objectives=[{"metric": "val_loss", "goal": "minimize"}], search={"lr": {"low": 0.1, "high": 1.0}},
+    model="mlp",
+    data={"name": "digits", "held_out": "hash"},
+    objectives=[{"metric": "val_loss", "goal": "minimize"}],
+    search={"lr": {"low": 0.1, "high": 1.0}},
     budget={"time": 100.0},
-)  # fmt: skip
+)
 
 
 def ended_run(tried_s: float, chosen_s: float) -> History:
@@ -73,23 +75,34 @@ def test_a_run_beyond_its_time_shows_by_how_much_and_why(
         (
             [*trial_events(0, at_s=1, state="failed", reason="error"), *finish(2, "failed", "failures")],
             "failed",
-            ["failed (failures): no model was trained", "failed  ValueError: too wide (x.py:1)",
-             "run     {run_id}"],
+            [
+                "failed (failures): no model was trained",
+                "failed  ValueError: too wide (x.py:1)",
+                "run     {run_id}",
+            ],
         ),
         (
             trial_events(0, at_s=1, state="running"),
             "lost",
-            ["lost (its driver is gone): no model was trained", "logs    {folder}", "run     {run_id}",
-             "        resume it  workbench resume {run_id}"],
+            [
+                "lost (its driver is gone): no model was trained",
+                "logs    {folder}",
+                "run     {run_id}",
+                "        resume it  workbench resume {run_id}",
+            ],
         ),
         (
             [*trial_events(0, at_s=1), *trial_events(1, at_s=2)],
             "lost",
-            ["lost (its driver is gone): no model was chosen yet from 2 trainings", "logs    {folder}",
-             "run     {run_id}", "        resume it  workbench resume {run_id}"],
+            [
+                "lost (its driver is gone): no model was chosen yet from 2 trainings",
+                "logs    {folder}",
+                "run     {run_id}",
+                "        resume it  workbench resume {run_id}",
+            ],
         ),
     ],
-)  # fmt: skip
+)
 def test_a_run_without_a_result_states_the_first_error_and_the_next_step(
     tmp_path: Path, events: list[Event], state: RunState, lines: list[str]
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders.recorded_runs import record_run
 from workbench.cli.entry import run_command
-from workbench.store import Store
+from workbench.store.database import Store
 
 
 @pytest.fixture

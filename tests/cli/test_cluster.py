@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.builders.recorded_runs import append
-from tests.provisioning.test_offers import experiment, measured
+from tests.runs.provisioning.test_offers import experiment, measured
 from tests.services.shell import Shell, run_without
-from workbench.events import RunStateChanged
-from workbench.provisioning.catalogue import read_catalogue
-from workbench.store import Store
+from workbench.foundation.events import RunStateChanged
+from workbench.runs.provisioning.catalogue import read_catalogue
+from workbench.store.database import Store
 
 
 @pytest.fixture

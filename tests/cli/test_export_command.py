@@ -15,10 +15,10 @@ from tests.services.fake_nvml import H100, T4, FakeNvml
 from tests.services.shell import Shell
 from workbench.cli.doctor import find_runs_on, mark_lost
 from workbench.cli.export import _note_stages_left_out
-from workbench.events import Noted, RunStateChanged
 from workbench.experiment import Experiment
+from workbench.foundation.events import Noted, RunStateChanged
 from workbench.runs import attach
-from workbench.store import Store
+from workbench.store.database import Store
 
 SWEEP = """
 program: train.py
@@ -327,8 +327,9 @@ def test_the_doctor_looks_at_each_gpu(
     assert told.returncode == 1
     assert found["hardware"]["text"].endswith("2 GPUs")
     assert (found["GPU 0"]["state"], found["GPU 0"]["text"]) == (
-        "fine", "NVIDIA H100 80GB HBM3, 80 GiB, NV2 to 1",
-    )  # fmt: skip
+        "fine",
+        "NVIDIA H100 80GB HBM3, 80 GiB, NV2 to 1",
+    )
     assert found["GPU 1"]["state"] == "broken"
     assert "NV2 to 0, slowed by heat, 2 uncorrected memory errors" in found["GPU 1"]["text"]
     assert found["GPU driver"]["text"] == "NVML cannot describe GPU 2: GPU is lost"

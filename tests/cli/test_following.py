@@ -26,12 +26,12 @@ from tests.services.shell import Shell
 from workbench import runs
 from workbench.cli.exit_codes import exit_code_of_run
 from workbench.cli.following import follow_while
-from workbench.errors import LeaseError
-from workbench.events import AttemptEnded, CheckpointSaved, Noted, TrialStarted
 from workbench.experiment import Experiment
-from workbench.history import History
+from workbench.foundation.errors import LeaseError
+from workbench.foundation.events import AttemptEnded, CheckpointSaved, Noted, TrialStarted
 from workbench.runs import Run
-from workbench.store import RunWriter, Store
+from workbench.store.database import RunWriter, Store
+from workbench.store.history import History
 
 
 def _new_run(folder: Path, **changes: object) -> tuple[Store, str]:
@@ -62,8 +62,10 @@ def test_following_prints_one_line_for_each_change_of_state(shell: Shell) -> Non
     ]
     place = lines.index("trial 3 failed (error): ValueError: too wide (x.py:1)")
     assert lines[place + 1 : place + 4] == [
-        "Traceback (most recent call last):", '  File "x.py", line 1, in f', "ValueError: too wide",
-    ]  # fmt: skip
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1, in f',
+        "ValueError: too wide",
+    ]
     assert sum(line.startswith("Traceback") for line in lines) == 1, "only the first failure shows it"
     assert lines[-1] == "run complete: trials"
     assert err == ""
@@ -310,7 +312,7 @@ def test_the_exit_code_tells_how_the_run_ended(trials: list[str], state: str, co
 
 
 def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) -> None:
-    from workbench.events import CommandHandled
+    from workbench.foundation.events import CommandHandled
 
     store, run_id = _new_run(shell.folder)
     received: list[tuple[str, object]] = []
@@ -323,9 +325,11 @@ def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) ->
                 for command in store.commands(run_id, after=len(received)):
                     received.append((command.kind, dict(command.arguments)))
                     answer = CommandHandled(
-                        command=command.number, kind=command.kind, done=command.kind != "stop_trial",
+                        command=command.number,
+                        kind=command.kind,
+                        done=command.kind != "stop_trial",
                         message="as you say",
-                    )  # fmt: skip
+                    )
                     writer.append(answer)
                 time.sleep(0.02)
 

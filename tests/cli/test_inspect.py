@@ -10,14 +10,14 @@ import pytest
 import workbench
 from tests.builders.recorded_runs import EXPERIMENT, PLAN, append, begin, finish, record_run, trial_events
 from tests.services.shell import Shell, run_without
-from workbench.actions import suggest
 from workbench.cli.entry import COMMANDS
 from workbench.cli.options import write_for_shell
-from workbench.errors import StoreError, Suggestion
-from workbench.events import AttemptEnded, Noted, RunStateChanged, TrialStarted
 from workbench.experiment import Experiment
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import StoreError, Suggestion
+from workbench.foundation.events import AttemptEnded, Noted, RunStateChanged, TrialStarted
 from workbench.runs.descriptions import log_file
-from workbench.store import Store
+from workbench.store.database import Store
 
 
 def test_list_as_json_names_every_run_newest_first(shell: Shell) -> None:
@@ -144,26 +144,47 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
     shown = shell.json("show", run_id)
 
     assert {key: shown[key] for key in ("run_id", "name", "state")} == {
-        "run_id": run_id, "name": "digits-small", "state": "complete",
-    }  # fmt: skip
+        "run_id": run_id,
+        "name": "digits-small",
+        "state": "complete",
+    }
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         assert shown["experiment_hash"] == store.experiment(run_id).hash()
     assert set(shown["driver"]) == {"pid", "host"}
     assert isinstance(shown["driver"]["pid"], int)
     assert shown["best"] == {
-        "trial": 1, "values": {"val_accuracy": 0.95}, "params": {"lr": 0.1, "width": 8},
-    }  # fmt: skip
+        "trial": 1,
+        "values": {"val_accuracy": 0.95},
+        "params": {"lr": 0.1, "width": 8},
+    }
     assert shown["trials"][3] == {
-        "number": 3, "state": "failed", "reason": "error", "message": "ValueError: too wide",
+        "number": 3,
+        "state": "failed",
+        "reason": "error",
+        "message": "ValueError: too wide",
         "params": {"lr": 0.01, "width": 16},
-        "values": {"val_accuracy": 0.9}, "last_step": 40, "reports": 2, "reports_left_out": 0, "attempts": 1,
-        "plan": PLAN, "setbacks": [], "resizes": [], "attachments": [], "failed_at": "x.py:1",
-        "segment": None, "resumes": None, "fidelity": None,
+        "values": {"val_accuracy": 0.9},
+        "last_step": 40,
+        "reports": 2,
+        "reports_left_out": 0,
+        "attempts": 1,
+        "plan": PLAN,
+        "setbacks": [],
+        "resizes": [],
+        "attachments": [],
+        "failed_at": "x.py:1",
+        "segment": None,
+        "resumes": None,
+        "fidelity": None,
         "traceback": 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide',
-    }  # fmt: skip
+    }
     assert [trial["state"] for trial in shown["trials"]] == [
-        "complete", "complete", "pruned", "failed", "failed",
-    ]  # fmt: skip
+        "complete",
+        "complete",
+        "pruned",
+        "failed",
+        "failed",
+    ]
 
 
 def test_json_holds_no_number_that_strict_parsers_refuse(shell: Shell) -> None:
@@ -189,9 +210,15 @@ def test_show_tells_people_the_best_what_failed_and_what_to_type(shell: Shell) -
 
     assert (code, err) == (0, "")
     assert "value of a trial: the best evaluation, whose checkpoint is exported" in out
-    for expected in ("complete", "Best: trial 1", "0.95", "trial 3: ValueError: too wide (x.py:1)",
-                     f"workbench show {run_id} --trial 3",
-                     f"workbench report {run_id}", f"workbench export {run_id} --to best"):  # fmt: skip
+    for expected in (
+        "complete",
+        "Best: trial 1",
+        "0.95",
+        "trial 3: ValueError: too wide (x.py:1)",
+        f"workbench show {run_id} --trial 3",
+        f"workbench report {run_id}",
+        f"workbench export {run_id} --to best",
+    ):
         assert expected in out
 
 
@@ -406,8 +433,11 @@ def test_a_report_of_a_few_trials_needs_no_statistics(shell: Shell) -> None:
 def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**json.loads(_experiment_text())))
-        append(store, run_id, [*begin(), *(event for number in range(3000)
-                                           for event in trial_events(number, at_s=number))])  # fmt: skip
+        append(
+            store,
+            run_id,
+            [*begin(), *(event for number in range(3000) for event in trial_events(number, at_s=number))],
+        )
     process = shell.process("show", "last", "--json")
     assert process.stdout is not None
     process.stdout.readline()

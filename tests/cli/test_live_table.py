@@ -8,9 +8,9 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, START_UNIX_S, begin, trial_events
 from workbench.cli.live_table import LinesView
-from workbench.events import TrialReported
 from workbench.experiment import Experiment
-from workbench.history import History
+from workbench.foundation.events import TrialReported
+from workbench.store.history import History
 
 
 class Clock:

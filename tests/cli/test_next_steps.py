@@ -9,13 +9,13 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
 from tests.services.shell import Shell
-from workbench.errors import ArgumentError, RunError
-from workbench.events import Event
 from workbench.experiment import Experiment
-from workbench.live_feed.available_actions import offers_of_run, offers_of_trial
-from workbench.plots.report_model import describe_export
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.events import Event
 from workbench.runs.bundle_formats import formats_of
-from workbench.store import Store
+from workbench.runs.plots.report_model import describe_export
+from workbench.store.database import Store
+from workbench.views.live_feed.available_actions import offers_of_run, offers_of_trial
 
 AUTOMATIC = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123"}
 IN_TIME = {"time": "15m"}
@@ -56,9 +56,10 @@ def test_the_formats_that_a_dialog_offers_are_those_that_export_writes(automatic
     assert formats_of(automatic.experiment, of_trial=True) == ()
     trial = automatic.history.trials[0]
     [offer] = [
-        one for one in offers_of_trial(automatic.run_id, "complete", automatic.history, trial)
+        one
+        for one in offers_of_trial(automatic.run_id, "complete", automatic.history, trial)
         if one.kind == "export"
-    ]  # fmt: skip
+    ]
     assert "format" not in [field.name for field in offer.fields]
 
 

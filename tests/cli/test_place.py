@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.placement.systems import two_exits
 from tests.deploy.trained import experiment, exported
 from tests.services.shell import Shell
+from tests.tiers.placement.systems import two_exits
 from workbench.cli import place_run
-from workbench.deploy.placement.assembly import assemble
-from workbench.deploy.placement.links import HEADER_BYTES
-from workbench.deploy.placement.profile import FrameTiming, Profile, StageTiming
-from workbench.deploy.placement.stages import STAGES, Stage, Stages
-from workbench.deploy.placement.tiers_file import read_tiers
-from workbench.deploy.tiers.measured_run import Measured, Probes
-from workbench.deploy.tiers.prediction import Expected
-from workbench.deploy.tiers.profiling import profile_stages
-from workbench.files import sha256_of
+from workbench.deploy.stages import STAGES, Stage, Stages
+from workbench.foundation.files import sha256_of
+from workbench.tiers.placement.assembly import assemble
+from workbench.tiers.placement.links import HEADER_BYTES
+from workbench.tiers.placement.profile import FrameTiming, Profile, StageTiming
+from workbench.tiers.placement.tiers_file import read_tiers
+from workbench.tiers.processes.measured_run import Measured, Probes
+from workbench.tiers.processes.prediction import Expected
+from workbench.tiers.processes.profiling import profile_stages
 
 FILE = """
 tiers:
@@ -42,20 +42,30 @@ def write_bundle(folder: Path) -> Path:
         )
         timings += [
             StageTiming(
-                file=name, sha256=sha256_of(bundle / name), batch=batch, mean_s=mean_s * batch / speed,
-                p50_s=mean_s * batch / speed, p95_s=mean_s * batch / speed * 1.1,
+                file=name,
+                sha256=sha256_of(bundle / name),
+                batch=batch,
+                mean_s=mean_s * batch / speed,
+                p50_s=mean_s * batch / speed,
+                p95_s=mean_s * batch / speed * 1.1,
             )
             for batch, speed in ((1, 1), (4, 2))
-        ]  # fmt: skip
+        ]
     Stages(stages=tuple(stages), accuracy=0.95, num_samples=2000).write(bundle)
     two_exits().write(bundle)
     frames = [
         FrameTiming(
-            what=what, features="uint8", transport="mtls", mean_s=10 * busy_s, p50_s=busy_s, p95_s=busy_s,
-            sender_busy_s=2 * busy_s, receiver_busy_s=busy_s,
+            what=what,
+            features="uint8",
+            transport="mtls",
+            mean_s=10 * busy_s,
+            p50_s=busy_s,
+            p95_s=busy_s,
+            sender_busy_s=2 * busy_s,
+            receiver_busy_s=busy_s,
         )
         for what, busy_s in (("inputs", 0.001), ("features", 0.002))
-    ]  # fmt: skip
+    ]
     Profile(
         machine="board", runtime="onnxruntime", threads=1, timings=tuple(timings), frames=tuple(frames)
     ).write(folder / "machine.json")

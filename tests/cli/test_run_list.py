@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.builders.recorded_runs import EXPERIMENT, append, record_run
 from tests.services.shell import Shell
-from workbench.events import AdviceRequested, RunStateChanged
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.events import AdviceRequested, RunStateChanged
+from workbench.store.database import Store
 
 
 def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
@@ -70,8 +70,9 @@ def test_last_means_runs_with_trials_and_the_list_marks_advice(shell: Shell) -> 
         append(store, newest, [request, RunStateChanged(state="running")])
     assert shell.json("show", "last")["run_id"] == run_id
     assert [(run["run_id"], run["kind"]) for run in shell.json("list", "--limit", "2")] == [
-        (newest, "advice"), (run_id, "sweep"),
-    ]  # fmt: skip
+        (newest, "advice"),
+        (run_id, "sweep"),
+    ]
 
 
 def test_a_run_is_deleted_only_with_consent(shell: Shell) -> None:

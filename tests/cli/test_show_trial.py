@@ -5,8 +5,8 @@ import json
 from tests.builders.recorded_runs import EXPERIMENT, append, attach, begin, finish, record_run, trial_events
 from tests.services.shell import Shell
 from workbench.experiment import Experiment
-from workbench.plots.report import report_html
-from workbench.store import Store
+from workbench.runs.plots.report import report_html
+from workbench.store.database import Store
 
 
 def test_one_trial_is_shown_with_its_whole_traceback(shell: Shell) -> None:

@@ -9,8 +9,8 @@ from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, reco
 from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD, Server
 from tests.services.shell import Shell
 from workbench.experiment import Experiment
-from workbench.store import Store
-from workbench.store.urls import name_driver
+from workbench.store.database import Store
+from workbench.store.database.urls import name_driver
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from tests.services.ports import free_ports
 from tests.services.shell import Shell
 from tests.services.waiting import wait_until
 from workbench.cli.remote import without_options
-from workbench.remote import relayed_commands
-from workbench.remote.jobs import Job
-from workbench.store import RunRow, Store
+from workbench.cluster.remote import relayed_commands
+from workbench.cluster.remote.jobs import Job
+from workbench.store.database import RunRow, Store
 
 pytestmark = pytest.mark.ray
 
@@ -222,9 +222,14 @@ def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: Cluster, p
     file = write_experiment("plain")
     words = ["job", "submit", "--address", cluster.jobs_address, "--working-dir", ".", "--"]
     finished = subprocess.run(
-        [sys.executable, "-m", "ray.scripts.scripts", *words, "workbench", "sweep", file], cwd=project,
-        capture_output=True, text=True, env=cluster.environment, timeout=180, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "ray.scripts.scripts", *words, "workbench", "sweep", file],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env=cluster.environment,
+        timeout=180,
+        check=False,
+    )
     assert finished.returncode == 1, "Ray knows of success and failure only, and one trial failed"
     assert "plain complete" in finished.stdout, finished.stdout + finished.stderr
     [run] = runs_of(cluster, "plain")
@@ -272,5 +277,9 @@ def test_an_address_is_taken_out_of_a_command_and_nothing_else() -> None:
         "--address",
     ]
     assert without_options(words, ["--address", "--token-file", "--store"]) == [
-        "stop", "last", "--trial=3", "--", "--address"
-    ]  # fmt: skip
+        "stop",
+        "last",
+        "--trial=3",
+        "--",
+        "--address",
+    ]

@@ -21,7 +21,7 @@ from tests.builders.recorded_runs import EXPERIMENT, begin, finish, trial_events
 from tests.services.shell import Shell
 from workbench.cli.output import wrapped
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store.database import Store
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -33,10 +33,14 @@ class Terminal:
         self._controller, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "workbench", *words], stdin=terminal, stdout=terminal, stderr=terminal,
-            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "", "LINES": ""}, cwd=shell.folder,
+            [sys.executable, "-m", "workbench", *words],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "", "LINES": ""},
+            cwd=shell.folder,
             start_new_session=True,
-        )  # fmt: skip
+        )
         os.close(terminal)
         self.raw = ""
 

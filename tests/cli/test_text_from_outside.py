@@ -14,8 +14,9 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import append, begin
 from tests.services.shell import Shell
-from workbench.errors import WorkbenchError
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import (
     CheckpointSaved,
     ModelChosen,
     Noted,
@@ -25,15 +26,14 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment import Experiment
-from workbench.formatting import printable
-from workbench.live_feed.protocol import TableQuery
-from workbench.live_feed.run_summaries import run_detail
-from workbench.live_feed.run_tail import RunTail
-from workbench.live_feed.trial_detail import trial_detail
-from workbench.live_feed.trial_table import trials_as_csv
-from workbench.plots.figures import FIGURES
-from workbench.store import Store
+from workbench.foundation.formatting import printable
+from workbench.runs.plots.figures import FIGURES
+from workbench.store.database import Store
+from workbench.views.live_feed.protocol import TableQuery
+from workbench.views.live_feed.run_summaries import run_detail
+from workbench.views.live_feed.run_tail import RunTail
+from workbench.views.live_feed.trial_detail import trial_detail
+from workbench.views.live_feed.trial_table import trials_as_csv
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -99,19 +99,27 @@ def test_a_report_and_a_csv_contain_it_as_text_only(shell: Shell, run_id: str) -
 PICKLED: dict[str, dict[str, object]] = {
     "a train function": {"train": "embedded:train@{sha256}"},
     "model, data, loss and metrics": {
-        "model": "embedded:Net@{sha256}", "data": "embedded:data@{sha256}", "loss": "embedded:loss@{sha256}",
+        "model": "embedded:Net@{sha256}",
+        "data": "embedded:data@{sha256}",
+        "loss": "embedded:loss@{sha256}",
         "metrics": ["embedded:metric@{sha256}"],
         "objectives": [{"metric": "val_loss", "goal": "minimize"}],
     },
     "an automatic run": {
-        "model": "mlp", "data": {"name": "embedded:data@{sha256}", "held_out": "{sha256}"},
+        "model": "mlp",
+        "data": {"name": "embedded:data@{sha256}", "held_out": "{sha256}"},
         "objectives": [{"metric": "val_loss", "goal": "minimize"}],
     },
-}  # fmt: skip
+}
 STORED = {
-    "summary": ["mlp: accuracy 0.9"], "model": "mlp", "test": {"accuracy": 0.9}, "baseline": {}, "used": [],
-    "leaderboard": {"columns": ["model", "trial"], "rows": [{"model": "mlp", "trial": 0}]}, "analysis": {},
-}  # fmt: skip
+    "summary": ["mlp: accuracy 0.9"],
+    "model": "mlp",
+    "test": {"accuracy": 0.9},
+    "baseline": {},
+    "used": [],
+    "leaderboard": {"columns": ["model", "trial"], "rows": [{"model": "mlp", "trial": 0}]},
+    "analysis": {},
+}
 
 
 @pytest.mark.parametrize("fields", PICKLED.values(), ids=PICKLED.keys())
@@ -120,10 +128,11 @@ def test_looking_at_a_run_of_somebody_else_unpickles_nothing(shell: Shell, field
     payload = pickle.dumps(_Touch(mark))
     sha256 = hashlib.sha256(payload).hexdigest()
     document = {
-        "name": "theirs", "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "name": "theirs",
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
         "search": {"family": {"choices": ["mlp", "forest"]}},
         **json.loads(json.dumps(fields).replace("{sha256}", sha256)),
-    }  # fmt: skip
+    }
     experiment = Experiment(**document).with_payloads({sha256: payload})
     assert experiment.payload_hashes() == [sha256]
     is_automatic = "held_out" in str(fields)

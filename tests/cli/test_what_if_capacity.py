@@ -11,8 +11,8 @@ import pytest
 
 from tests.services.shell import Shell
 from workbench.experiment import Experiment
-from workbench.performance.memory import MARGIN
-from workbench.probes.capacity import Capacity
+from workbench.hardware.performance.memory import MARGIN
+from workbench.training.probes.capacity import Capacity
 
 LIMIT_BYTES = int((1 - MARGIN) * 10**9)
 FITTING = [
@@ -30,7 +30,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append(question)
         return [dataclasses.asdict(each) for each in FITTING]
 
-    monkeypatch.setattr("workbench.probes.capacity.query", answer)
+    monkeypatch.setattr("workbench.training.probes.capacity.query", answer)
     return asked
 
 

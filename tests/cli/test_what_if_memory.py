@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders.divided_plans import true_peak_gb
 from tests.services.shell import Shell
-from workbench.performance.parallel_plans import ModelShape, ParallelPlan
+from workbench.hardware.performance.parallel_plans import ModelShape, ParallelPlan
 
 SMALL = ModelShape(layers=12, hidden=1536, feed_forward=4096, vocabulary=32_000, sequence=2048)
 LARGE = ModelShape(layers=24, hidden=2560, feed_forward=7680, vocabulary=32_000, sequence=2048)

@@ -6,8 +6,8 @@ from tests.advisor.test_plans import make_experiment
 from tests.advisor.test_what_if import advice, measured
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
-from workbench.events import AdviceGiven, AdviceRequested, RunStateChanged
-from workbench.store import Store
+from workbench.foundation.events import AdviceGiven, AdviceRequested, RunStateChanged
+from workbench.store.database import Store
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from tests.advisor.test_scale import CHEAP, timed
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
 from workbench.cli.exit_codes import BAD_INPUT, FAILED
-from workbench.events import AdviceRequested, RunStateChanged
-from workbench.store import Store
+from workbench.foundation.events import AdviceRequested, RunStateChanged
+from workbench.store.database import Store
 
 
 @pytest.fixture

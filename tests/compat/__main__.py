@@ -23,22 +23,50 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PYTHONS = {"low": "python3.10", "high": "python3.13", "light": "python3.13"}
 TOOLS = (
-    "flask", "flask-cors", "hypothesis", "jsonschema", "moto[s3]", "nbformat", "psycopg[binary]",
-    "pytest>=8.3", "pytest-jupyter[server]", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist",
-)  # fmt: skip
+    "flask",
+    "flask-cors",
+    "hypothesis",
+    "jsonschema",
+    "moto[s3]",
+    "nbformat",
+    "psycopg[binary]",
+    "pytest>=8.3",
+    "pytest-jupyter[server]",
+    "pytest-rerunfailures",
+    "pytest-timeout",
+    "pytest-xdist",
+)
 LIGHT_TOOLS = ("hypothesis", "pytest>=8.3", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist")
 LIGHT_CORE = (
-    "tests/experiment", "tests/test_errors.py", "tests/test_events.py", "tests/test_formatting.py",
-    "tests/test_history.py", "tests/test_light_install.py", "tests/test_registry.py", "tests/test_space.py",
-    "tests/cli/test_inspect.py", "tests/cli/test_run_list.py",
-)  # fmt: skip
+    "tests/experiment",
+    "tests/foundation/test_errors.py",
+    "tests/foundation/test_events.py",
+    "tests/foundation/test_formatting.py",
+    "tests/store/test_history.py",
+    "tests/test_light_install.py",
+    "tests/foundation/test_registry.py",
+    "tests/experiment/test_space.py",
+    "tests/cli/test_inspect.py",
+    "tests/cli/test_run_list.py",
+)
 CORE = (
-    *LIGHT_CORE, "tests/artifacts", "tests/data/test_tables.py", "tests/head", "tests/live_feed/test_feed.py",
-    "tests/models/test_zoo.py", "tests/plots", "tests/runs/test_sweeping.py", "tests/server/test_routes.py",
-    "tests/store", "tests/study", "tests/sweeps/test_driver.py", "tests/test_plan.py",
+    *LIGHT_CORE,
+    "tests/foundation/artifacts",
+    "tests/data/test_tables.py",
+    "tests/cluster/head",
+    "tests/views/live_feed/test_feed.py",
+    "tests/models/test_zoo.py",
+    "tests/runs/plots",
+    "tests/runs/test_sweeping.py",
+    "tests/views/server/test_routes.py",
+    "tests/store/database",
+    "tests/search",
+    "tests/sweeps/test_driver.py",
+    "tests/experiment/test_plan.py",
     "tests/training/test_gang_training.py",
-    "tests/training/test_trial.py", "tests/workers/test_gang.py",
-)  # fmt: skip
+    "tests/training/test_trial.py",
+    "tests/cluster/workers/test_gang.py",
+)
 
 
 def main() -> int:
@@ -59,8 +87,10 @@ def main() -> int:
     if programs is None:
         return 1
     core = arguments.tests or list(LIGHT_CORE if arguments.end == "light" else CORE)
-    show = "import platform, importlib.metadata as m; print(platform.python_version(), *sorted(" \
-        "f'{d.name}={d.version}' for d in m.distributions() if d.name in %r))"  # fmt: skip
+    show = (
+        "import platform, importlib.metadata as m; print(platform.python_version(), *sorted("
+        "f'{d.name}={d.version}' for d in m.distributions() if d.name in %r))"
+    )
     shown = {"torch", "ray", "optuna", "jupyterlab", "numpy", "pandas", "pydantic", "SQLAlchemy"}
     subprocess.run([programs / "python", "-c", show % shown], check=False)
     command = [programs / "python", "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]

@@ -21,7 +21,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.experiment.space import Params
+from workbench.foundation.events import (
     AttemptEnded,
     CheckpointSaved,
     DriverStarted,
@@ -33,8 +35,6 @@ from workbench.events import (
     TrialStarted,
     to_json,
 )
-from workbench.experiment import Experiment
-from workbench.space import Params
 
 FOLDER = Path(__file__).parent
 EPOCHS, NUM_TRIALS, RUNGS, STARTUP = 18, 40, (2, 4, 8, 12), 5

@@ -9,8 +9,8 @@ from workbench.data import Datasets
 from workbench.data.augmentation import augmented
 from workbench.data.draws import Draws
 from workbench.data.splits import ArraySplit
-from workbench.errors import ExperimentError
 from workbench.experiment.augmentation import Augmentation
+from workbench.foundation.errors import ExperimentError
 
 
 def images(num: int = 6, task: str = "classification", shape: tuple[int, ...] = (2, 8, 8)) -> Datasets:
@@ -29,9 +29,13 @@ def read(data: Datasets, indices: list[int], *, epoch: int = 0, seed: int = 0):
 
 
 CHANGES = {
-    "mixup": {"mixup": 0.4}, "noise": {"noise": 0.3}, "crop": {"crop": 0.3}, "flip": {"flip": 1.0},
-    "cutout": {"cutout": 0.4}, "rand_augment": {"rand_augment": 7.0},
-}  # fmt: skip
+    "mixup": {"mixup": 0.4},
+    "noise": {"noise": 0.3},
+    "crop": {"crop": 0.3},
+    "flip": {"flip": 1.0},
+    "cutout": {"cutout": 0.4},
+    "rand_augment": {"rand_augment": 7.0},
+}
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -51,12 +55,19 @@ def test_a_change_depends_on_seed_epoch_and_sample_and_not_on_the_batch(name):
 
 
 @given(
-    st.fixed_dictionaries({}, optional={
-        "mixup": st.floats(0.1, 2), "noise": st.floats(0, 2), "crop": st.floats(0, 0.5),
-        "flip": st.floats(0, 1), "cutout": st.floats(0, 0.9), "rand_augment": st.floats(0, 10),
-    }),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "mixup": st.floats(0.1, 2),
+            "noise": st.floats(0, 2),
+            "crop": st.floats(0, 0.5),
+            "flip": st.floats(0, 1),
+            "cutout": st.floats(0, 0.9),
+            "rand_augment": st.floats(0, 10),
+        },
+    ),
     st.tuples(st.integers(1, 3), st.integers(2, 17), st.integers(2, 17)),
-)  # fmt: skip
+)
 @settings(deadline=None, max_examples=60)
 def test_any_images_keep_their_shape_and_stay_finite(changes, shape):
     data = augmented(images(3, shape=shape), Augmentation(**changes))

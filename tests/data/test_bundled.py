@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workbench.data import load
-from workbench.errors import ExperimentError, UnknownNameError
+from workbench.foundation.errors import ExperimentError, UnknownNameError
 
 
 def test_digits_are_split_by_class_and_standardised(tmp_path):

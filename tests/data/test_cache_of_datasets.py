@@ -11,7 +11,7 @@ import pytest
 
 from tests.services.waiting import wait_until
 from workbench.data.cache import CACHE_VARIABLE, Cached, cache_folder, cached
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 # A builder that leaves one line for each call and takes a while, so that processes meet in it.
 PROGRAM = """

@@ -8,8 +8,8 @@ import pytest
 from workbench.data.augmentation import AugmentedSplit
 from workbench.data.class_targets import class_of_each
 from workbench.data.splits import ArraySplit
-from workbench.errors import DataError
 from workbench.experiment.augmentation import Augmentation
+from workbench.foundation.errors import DataError
 
 CLASSES = np.array([2, 0, 1, 2])
 FORMS = {

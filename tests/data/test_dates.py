@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from workbench.data import load
 from workbench.data.columns import learn_column
 from workbench.data.dates import as_times, date_format_of, in_words, no_dates
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 DAYS = pd.Series(pd.date_range("2022-01-03", periods=800), name="sold")
 
@@ -125,7 +125,8 @@ def test_what_is_no_date_later_is_refused_with_its_column_and_row() -> None:
     with pytest.raises(
         DataError,
         match=r"'sold' held dates in the training data: row 1 \(from 0\) holds 'soon'; allowed: "
-                       r"dates, or text as day/month/year"):  # fmt: skip
+        r"dates, or text as day/month/year",
+    ):
         learnt.encode(column("31/12/2024", "soon"))
 
 

@@ -104,9 +104,11 @@ for _ in range(int(sys.argv[2])):
 
 def fill(folder: Path, times: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", FILLS, str(folder), str(times)], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", FILLS, str(folder), str(times)],
+        stdout=subprocess.PIPE,
+        text=True,
         cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    )
 
 
 def test_a_process_that_is_killed_while_it_fills_the_cache_leaves_a_usable_one(folder: Path) -> None:

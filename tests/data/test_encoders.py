@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from workbench.data.columns import learn_column, text_form_of
 from workbench.data.encoders import learn_encoder
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 CELLS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]), st.text(max_size=3))
 

@@ -10,16 +10,20 @@ from hypothesis import strategies as st
 
 from workbench.data import load
 from workbench.data.series import SeriesOptions
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 
 def write(path: Path, num_rows: int = 60) -> pd.DataFrame:
     """Write a table of which each value tells its row, and return it."""
     rows = np.arange(num_rows)
-    frame = pd.DataFrame({
-        "day": pd.date_range("2024-01-01", periods=num_rows).strftime("%Y-%m-%d"),
-        "sold": rows * 1.0, "shop": "north", "rain": 1000.0 + rows,
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "day": pd.date_range("2024-01-01", periods=num_rows).strftime("%Y-%m-%d"),
+            "sold": rows * 1.0,
+            "shop": "north",
+            "rain": 1000.0 + rows,
+        }
+    )
     frame.to_csv(path, index=False)
     return frame
 
@@ -69,9 +73,12 @@ def test_statistics_are_those_of_train(tmp_path):
 
 
 @given(
-    lookback=st.integers(1, 20), horizon=st.integers(1, 10), stride=st.integers(1, 7),
-    validation=st.floats(0.1, 0.4), test=st.floats(0.0, 0.3),
-)  # fmt: skip
+    lookback=st.integers(1, 20),
+    horizon=st.integers(1, 10),
+    stride=st.integers(1, 7),
+    validation=st.floats(0.1, 0.4),
+    test=st.floats(0.0, 0.3),
+)
 @settings(max_examples=40, deadline=None)
 def test_forecasts_of_parts_never_share_a_row(lookback, horizon, stride, validation, test):
     made = SeriesOptions(

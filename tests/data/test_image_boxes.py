@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from workbench.data import load
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 
 def write(folder: Path, labels: list[str]) -> str:

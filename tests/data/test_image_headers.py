@@ -10,7 +10,7 @@ from PIL import Image
 
 from workbench.data import check_options, image_headers
 from workbench.data.image_headers import check_headers
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 
 def fill(folder: Path, num_images: int = 6) -> list[str]:

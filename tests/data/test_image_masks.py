@@ -6,7 +6,7 @@ from PIL import Image
 
 from workbench.data import load
 from workbench.data.masks import IGNORED
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 
 def write(folder, masks):

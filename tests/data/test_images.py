@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from workbench.data import load
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 
 def save(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (20, 12)) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from workbench.data import load
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 
 def test_words_and_signs_are_tokens_in_small_letters():
@@ -34,10 +34,12 @@ def test_known_tokens_have_their_number_and_all_rows_the_length_of_the_context(t
 
 def test_the_vocabulary_comes_from_train_alone(tmp_path):
     random = np.random.default_rng(0)
-    frame = pd.DataFrame({
-        "review": [f"word{number} {random.choice(['good', 'bad'])}" for number in range(200)],
-        "stars": random.choice(["one", "five"], 200),
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "review": [f"word{number} {random.choice(['good', 'bad'])}" for number in range(200)],
+            "stars": random.choice(["one", "five"], 200),
+        }
+    )
     frame.to_csv(tmp_path / "reviews.csv", index=False)
     data = load(
         "labelled_text",
@@ -57,7 +59,7 @@ def test_the_vocabulary_comes_from_train_alone(tmp_path):
         ({"text": "title"}, "there is no column 'title'"),
         ({"target": "words"}, "1 of 3 rows have no text or no class"),
     ],
-)  # fmt: skip
+)
 def test_what_is_missing_is_named(tmp_path, options, message):
     frame = pd.DataFrame({"text": ["a", "b", "c"], "label": ["x", "y", "x"], "words": ["x", None, "y"]})
     frame.to_csv(tmp_path / "texts.csv", index=False)

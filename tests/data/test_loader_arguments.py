@@ -25,7 +25,7 @@ from tests.builders.structured import Stream, numbers
 from workbench.data import load
 from workbench.data.foreign import as_split
 from workbench.data.loader_arguments import LoaderArguments, notes_on
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 from workbench.training.source import Source, WorkerBatch
 
 NUM_SAMPLES, BATCH, NUM_EPOCHS = 11, 4, 3

@@ -18,7 +18,7 @@ from tests.builders.structured import Stream, numbers, weighted
 from workbench.data import Datasets, load
 from workbench.data.foreign import as_split
 from workbench.data.preview import preview
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 from workbench.training.source import Source, WorkerBatch
 
 OPTIONS = {"samples_per_epoch": 7, "validation_samples": 4}
@@ -50,9 +50,12 @@ def read_epoch(
 @settings(max_examples=25, deadline=None)
 @given(
     kind=st.sampled_from(["plain", "loader", "sampler", "stream"]),
-    num_samples=st.integers(1, 30), num_workers=st.integers(1, 4),
-    batch=st.integers(1, 12), micro_batch=st.integers(1, 5), start=st.integers(0, 2),
-)  # fmt: skip
+    num_samples=st.integers(1, 30),
+    num_workers=st.integers(1, 4),
+    batch=st.integers(1, 12),
+    micro_batch=st.integers(1, 5),
+    start=st.integers(0, 2),
+)
 def test_workers_share_an_epoch_without_loss_or_repetition(
     kind: str, num_samples: int, num_workers: int, batch: int, micro_batch: int, start: int
 ) -> None:
@@ -122,12 +125,14 @@ def test_validation_never_counts_a_sample_twice() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"batch_sampler": type("Buckets", (BatchSampler,), {})(SequentialSampler(range(4)), 2, False)},
-         "batch_sampler of type Buckets"),
+        (
+            {"batch_sampler": type("Buckets", (BatchSampler,), {})(SequentialSampler(range(4)), 2, False)},
+            "batch_sampler of type Buckets",
+        ),
         ({"batch_size": None}, "makes no batches"),
         ({"sampler": DistributedSampler(numbers(4), 2, 0)}, "DistributedSampler"),
     ],
-)  # fmt: skip
+)
 def test_what_a_loader_decides_and_the_plan_decides_too_is_refused(settings: Any, problem: str) -> None:
     loader = DataLoader(numbers(4), **settings)
     with pytest.raises(DataError, match=problem):

@@ -9,7 +9,7 @@ import torch
 
 from workbench.data import Datasets, load
 from workbench.data.splits import ArraySplit
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 MODULE = """
 import torch

@@ -16,7 +16,7 @@ from workbench.data.images import decode_image
 from workbench.data.pixels import eight_bits, why_not_eight_bits
 from workbench.deploy.card import Input, Output
 from workbench.deploy.predict_script import script
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 RAMP = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
 GREY = (RAMP / 257).round().astype(np.uint8)

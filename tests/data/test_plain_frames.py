@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from workbench.automl_pipeline.task_detection import read_problem
 from workbench.data import load, summary_of
 from workbench.data.columns import learn_column, text_form_of
 from workbench.data.plain_frames import plain_frame
 from workbench.data.table_files import read_columns, read_table
-from workbench.errors import DataError
 from workbench.experiment import Component
+from workbench.foundation.errors import DataError
+from workbench.runs.automl.task_detection import read_problem
 
 DAYS = [dt.date(2024, 1, 1), dt.date(2024, 6, 1), None]
 MOMENTS = [dt.datetime(2024, 1, 1, 12), dt.datetime(2024, 6, 1), None]

@@ -62,9 +62,15 @@ def test_text_is_readable_and_says_what_comes_next() -> None:
     vocabulary = tuple("abc")
     split = TokenSplit(np.array([0, 1, 2, 0, 1, 2, 0]), context=3, stride=3)
     datasets = Datasets(
-        name="text", task="language_model", train=split, validation=split, input_shape=(3,), num_outputs=3,
-        vocabulary_size=3, class_names=vocabulary,
-    )  # fmt: skip
+        name="text",
+        task="language_model",
+        train=split,
+        validation=split,
+        input_shape=(3,),
+        num_outputs=3,
+        vocabulary_size=3,
+        class_names=vocabulary,
+    )
     seen = preview(datasets, num_samples=1)
     assert seen["samples"] == [{"kind": "text", "text": "abc", "target": "next: 'a'"}]
     assert seen["class_counts"] is seen["target_histogram"] is None

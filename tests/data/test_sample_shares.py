@@ -8,7 +8,7 @@ import pytest
 from workbench.data import load
 from workbench.data.shares import with_share
 from workbench.data.splits import ArraySplit, Datasets, TokenSplit
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 
 def make(num: int) -> Datasets:

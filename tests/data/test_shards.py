@@ -17,7 +17,7 @@ from workbench.data.batches import epoch_indices
 from workbench.data.disk_room import SHARD
 from workbench.data.shard_server import Endpoint, ShardServer, Wanted, fetcher
 from workbench.data.shards import RemoteFiles, ShardCache, ShardReader
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 NUM_FILES = 60
 ENDINGS = {".bin"}

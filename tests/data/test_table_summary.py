@@ -9,8 +9,8 @@ import pytest
 
 from workbench.data import summary_of
 from workbench.data.table_summary import TableSummary
-from workbench.errors import DataError
 from workbench.experiment.components import Component
+from workbench.foundation.errors import DataError
 
 NUM_ROWS = 60
 
@@ -64,9 +64,11 @@ def test_dates_that_are_written_in_another_form_are_counted(tmp_path: Path) -> N
 def test_the_shares_of_two_classes_add_up() -> None:
     kinds = {"number": 1, "date": 0, "category": 0, "text": 0}
     for counts, shares in [
-        ((101, 99), "ill 50.5%, well 49.5%"), ((181, 19), "ill 90.5%, well 9.5%"),
-        ((9999, 1), "ill 100%, well <0.1%"), ((3, 1), "ill 75%, well 25%"),
-    ]:  # fmt: skip
+        ((101, 99), "ill 50.5%, well 49.5%"),
+        ((181, 19), "ill 90.5%, well 9.5%"),
+        ((9999, 1), "ill 100%, well <0.1%"),
+        ((3, 1), "ill 75%, well 25%"),
+    ]:
         classes = dict(zip(("ill", "well"), counts, strict=True))
         found = TableSummary(sum(counts), 1, kinds, 0, "y", classes, None, ())
         assert f": {shares}. Always" in found.lines()[1]
@@ -166,10 +168,13 @@ def test_a_target_with_two_units_is_noted_as_it_makes_classes_of_numbers(tmp_pat
 def test_a_target_of_numbers_with_a_currency_and_a_column_of_areas_are_read_as_numbers(
     tmp_path: Path,
 ) -> None:
-    found = summary(tmp_path, {
-        "area m2": [f"{row}.5 m2" if row % 4 else f"{row}.5" for row in range(NUM_ROWS)],
-        "y": [f"CHF {row * row % 47 + 990:,}" for row in range(NUM_ROWS)],
-    })  # fmt: skip
+    found = summary(
+        tmp_path,
+        {
+            "area m2": [f"{row}.5 m2" if row % 4 else f"{row}.5" for row in range(NUM_ROWS)],
+            "y": [f"CHF {row * row % 47 + 990:,}" for row in range(NUM_ROWS)],
+        },
+    )
     assert found.target_range is not None
     assert found.target_range[0] == 990.0
     assert found.notes == (

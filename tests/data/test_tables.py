@@ -10,7 +10,7 @@ from workbench.data import load, tables
 from workbench.data.columns import learn_column
 from workbench.data.table_files import read_columns, read_noted_table, read_table
 from workbench.data.tables import TableOptions, read_targets
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 
 def table(num_rows: int = 200) -> pd.DataFrame:
@@ -394,8 +394,10 @@ def test_one_column_with_decimal_commas_decides_what_the_others_of_its_file_mean
     assert read.target_scale == pytest.approx(plain.target_scale)
     for one, other in zip(read.columns, plain.columns, strict=True):
         assert (one.name, one.mean, one.deviation) == (
-            other.name, pytest.approx(other.mean), pytest.approx(other.deviation),
-        )  # fmt: skip
+            other.name,
+            pytest.approx(other.mean),
+            pytest.approx(other.deviation),
+        )
     notes = found.summary().notes
     assert "price has points between thousands, because other columns have decimal commas" in notes
 

@@ -5,7 +5,7 @@ import pytest
 
 from workbench.data import load
 from workbench.data.tagged_text import IGNORED, _lines_of
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 CONLL = """\
 Ada NNP B-PER
@@ -42,9 +42,17 @@ def test_a_token_without_a_tag_is_named_by_its_line(tmp_path):
 def test_names_in_source_have_their_roles():
     [first, second] = _lines_of("def join(parts, by=','):\n    return by.join(str(part) for part in parts)\n")
     assert list(zip(*first, strict=True)) == [
-        ("def", "keyword"), ("join", "function"), ("(", "sign"), ("parts", "parameter"), (",", "sign"),
-        ("by", "parameter"), ("=", "sign"), ("','", "string"), (")", "sign"), (":", "sign"),
-    ]  # fmt: skip
+        ("def", "keyword"),
+        ("join", "function"),
+        ("(", "sign"),
+        ("parts", "parameter"),
+        (",", "sign"),
+        ("by", "parameter"),
+        ("=", "sign"),
+        ("','", "string"),
+        (")", "sign"),
+        (":", "sign"),
+    ]
     roles = dict(zip(*second, strict=True))
     assert (roles["join"], roles["str"], roles["parts"]) == ("method", "call", "variable")
     assert roles["part"] == "assigned"  # its last place is that of the loop

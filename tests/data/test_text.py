@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from workbench.data import load
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 
 def decoded(datasets, split) -> str:

@@ -11,19 +11,26 @@ import numpy as np
 import pytest
 
 from tests.services.served import write_array_bundle, write_table_bundle
-from workbench.bundle_manifest import CARD
 from workbench.deploy.card import Input, read_card
 from workbench.deploy.predictor import Predictor
-from workbench.errors import RunError
+from workbench.foundation.bundle_manifest import CARD
+from workbench.foundation.errors import RunError
 
 
 @pytest.mark.parametrize(
     ("shape", "taken"),
     [
-        ((1, 8, 4), True), ((8, 4), True), ((8, 4, 1), True), ((32,), True),
-        ((4, 8), False), ((2, 16), False), ((31,), False), ((), False), ((2, 8, 4), False),
+        ((1, 8, 4), True),
+        ((8, 4), True),
+        ((8, 4, 1), True),
+        ((32,), True),
+        ((4, 8), False),
+        ((2, 16), False),
+        ((31,), False),
+        ((), False),
+        ((2, 8, 4), False),
     ],
-)  # fmt: skip
+)
 def test_a_sample_may_be_flat_or_lack_dimensions_of_one(shape: tuple[int, ...], taken: bool) -> None:
     assert Input(name="image", kind="array", shape=(1, 8, 4), dtype="float32").takes(shape) is taken
 

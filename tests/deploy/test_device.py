@@ -15,7 +15,7 @@ from workbench.cli.entry import group
 from workbench.deploy.card import read_card
 from workbench.deploy.device import measure
 from workbench.deploy.device_runner import read_energy, used_energy
-from workbench.errors import ArgumentError, RunError
+from workbench.foundation.errors import ArgumentError, RunError
 
 
 @pytest.fixture

@@ -18,15 +18,17 @@ from workbench.deploy.predictor import Predictor
 from workbench.deploy.rows import columns_from, table_of
 from workbench.deploy.serving.openapi import answer_schema
 from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 
 def run_script(bundle: Path, rows: Path) -> list[str]:
     """Return the lines that predict.py prints where only numpy and onnxruntime can be imported."""
     found = subprocess.run(
-        [sys.executable, "-c", BLOCK, str(bundle / "predict.py"), str(rows)], capture_output=True, text=True,
+        [sys.executable, "-c", BLOCK, str(bundle / "predict.py"), str(rows)],
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     return found.stdout.splitlines()
 
 

@@ -21,7 +21,7 @@ from workbench.deploy.onnx_export import difference_of, write_onnx
 from workbench.deploy.predictor import Predictor, open_session
 from workbench.deploy.rows import columns_from, table_of
 from workbench.deploy.serving.rows import RowReader, feeds_of_rows
-from workbench.errors import DataError, RunError
+from workbench.foundation.errors import DataError, RunError
 from workbench.models import MODELS
 from workbench.models.ensemble_selection import weighted_mean
 from workbench.training.ensembles import in_unit_of_target, predict
@@ -30,14 +30,20 @@ TEXT = {"name": "text", "context": 8, "max_characters": 2000}
 DATA: dict[str, Any] = {"lstm": TEXT, "transformer": TEXT}
 OF_OTHER_DATA: dict[str, Any] = {
     "forecaster": {"name": "series", "targets": ["load"], "lookback": 12, "horizon": 3},
-    "text_encoder": {"name": "labelled_text"}, "unet": {"name": "masks"}, "detector": {"name": "boxes"},
-}  # fmt: skip
+    "text_encoder": {"name": "labelled_text"},
+    "unet": {"name": "masks"},
+    "detector": {"name": "boxes"},
+}
 """Models whose bundles take data of their own: `test_exported_applications` has them."""
 SMALL: dict[str, dict[str, Any]] = {
-    "transformer": {"width": 16, "num_layers": 2}, "resnet": {"depth": 8}, "boosted_trees": {"num_trees": 9},
-    "forest": {"num_trees": 9}, "text_encoder": {"width": 16, "num_layers": 1}, "unet": {"width": 4},
+    "transformer": {"width": 16, "num_layers": 2},
+    "resnet": {"depth": 8},
+    "boosted_trees": {"num_trees": 9},
+    "forest": {"num_trees": 9},
+    "text_encoder": {"width": 16, "num_layers": 1},
+    "unet": {"width": 4},
     "detector": {"width": 4},
-}  # fmt: skip
+}
 # Allows only what predict.py needs.
 BLOCK = """
 import runpy, sys
@@ -179,8 +185,10 @@ def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_scri
     expected = predictor.predict(columns_from(predictor.card, pd.DataFrame(plain, columns=["paid", "size"])))
     script = subprocess.run(
         [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(new)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
     assert answers.values is not None
     assert expected.values is not None
@@ -362,8 +370,11 @@ def test_the_script_ends_quietly_where_nobody_reads_its_answers_to_the_end(
 
     done = subprocess.run(
         [sys.executable, str(folder / "bundle" / "predict.py"), str(folder / "houses.csv")],
-        stdout=writes, stderr=subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
+        stdout=writes,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
 
     os.close(writes)
     assert (done.returncode, done.stderr) == (0, "")
@@ -380,8 +391,10 @@ def test_a_bundle_predicts_in_an_environment_with_numpy_and_onnxruntime_only(
 
     out = subprocess.run(
         [python, str(folder / "bundle" / "predict.py"), str(folder / "houses.csv")],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
 
     assert [float(line) for line in out.split()] == pytest.approx(expected(frame), rel=1e-5)
 
@@ -410,9 +423,14 @@ def test_the_card_states_what_the_model_is_and_what_it_was_trained_on(
     card = read_card(folder / "bundle")
 
     assert {one.name: one.kind for one in card.inputs} == {
-        "colour": "category", "size": "number", "day": "date", "at": "date", "town": "category",
-        "new": "number", "share": "number",
-    }  # fmt: skip
+        "colour": "category",
+        "size": "number",
+        "day": "date",
+        "at": "date",
+        "town": "category",
+        "new": "number",
+        "share": "number",
+    }
     assert (card.outputs[0].kind, card.outputs[0].targets) == ("values", ("price",))
     assert {(one.name, one.split) for one in card.metrics} == {
         ("loss", "validation"),

@@ -17,9 +17,10 @@ from tests.benchmarks.federated_rounds import read_rounds
 from workbench.data import load
 from workbench.deploy.flower.application import CLIENTS, write_application
 from workbench.deploy.flower.learning import Aggregation, Learning
-from workbench.errors import RunError
-from workbench.events import Event, TrialReported
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import Event, TrialReported
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 NUM_CLIENTS, NUM_ROUNDS = 4, 2
 TRAINS = """
@@ -53,17 +54,26 @@ CASES: dict[str, dict[str, Any]] = {
 
 def task(folder: Path, **changes: Any) -> TrialTask:
     federated = {
-        "clients": NUM_CLIENTS, "fraction": 1.0, "partition": {"dirichlet": 0.3},
+        "clients": NUM_CLIENTS,
+        "fraction": 1.0,
+        "partition": {"dirichlet": 0.3},
         **changes.get("federated", {}),
-    }  # fmt: skip
+    }
     experiment = wb.Experiment(
-        model=changes.get("model", "mlp"), data="digits", seed=3, federated=federated,
-        objectives=[{"metric": "val_loss", "goal": "minimize"}], search={"lr": {"value": 0.05}},
+        model=changes.get("model", "mlp"),
+        data="digits",
+        seed=3,
+        federated=federated,
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search={"lr": {"value": 0.05}},
         training={
-            "epochs": NUM_ROUNDS, "global_batch": 96, "reference_batch": 96, "optimizer": "sgd",
+            "epochs": NUM_ROUNDS,
+            "global_batch": 96,
+            "reference_batch": 96,
+            "optimizer": "sgd",
             **changes.get("training", {}),
         },
-    )  # fmt: skip
+    )
     return TrialTask(
         "flower", 0, 0, experiment.model_dump_json(), params={"lr": 0.05}, seed=3, folder=str(folder)
     )
@@ -135,10 +145,13 @@ def test_an_application_holds_the_clients_of_its_trial_and_imports_nothing_else(
         for path in (tmp_path / "federation").glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         for name in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom)
-            else [item.name for item in node.names] if isinstance(node, ast.Import) else []
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [item.name for item in node.names]
+            if isinstance(node, ast.Import)
+            else []
         )
-    }  # fmt: skip
+    }
     assert imported <= {*sys.stdlib_module_names, "flwr", "numpy", "torch", "federation"}
 
 
@@ -179,18 +192,30 @@ def test_flower_makes_the_rounds_of_the_trial(tmp_path: Path) -> None:
     write_application(tmp_path / "app", one, "digits")
     folder = Path(os.environ["WORKBENCH_FLOWER"]).absolute()
     environment = {
-        **os.environ, "FLWR_HOME": str(tmp_path / "home"), "FLWR_TELEMETRY_ENABLED": "0",
-        "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "PATH": f"{folder}:{os.environ['PATH']}",
-    }  # fmt: skip
+        **os.environ,
+        "FLWR_HOME": str(tmp_path / "home"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{folder}:{os.environ['PATH']}",
+    }
     try:
         subprocess.run(
             [
-                folder / "flwr", "run", ".", "--stream",
-                "--federation-config", f"num-supernodes={NUM_CLIENTS}", "--run-config",
+                folder / "flwr",
+                "run",
+                ".",
+                "--stream",
+                "--federation-config",
+                f"num-supernodes={NUM_CLIENTS}",
+                "--run-config",
                 f"samples='{tmp_path / 'app' / CLIENTS}' results='{tmp_path / 'results'}'",
             ],
-            check=True, cwd=tmp_path / "app", env=environment, timeout=500,
-        )  # fmt: skip
+            check=True,
+            cwd=tmp_path / "app",
+            env=environment,
+            timeout=500,
+        )
     finally:
         for process in psutil.process_iter(["cmdline"]):  # its server outlives the command
             if str(tmp_path / "home") in " ".join(process.info["cmdline"] or []):

@@ -14,8 +14,8 @@ import pytest
 from tests.deploy.trained import exported
 from workbench.deploy.formats import FORMATS, format_names
 from workbench.deploy.predictor import Predictor
-from workbench.errors import ArgumentError, RunError
-from workbench.files import sha256_of
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.files import sha256_of
 from workbench.runs.bundle_formats import check_format
 
 PACKAGE = '''
@@ -25,7 +25,7 @@ import onnx
 import torch
 from onnx.reference import ReferenceEvaluator
 from workbench.deploy.formats import Written
-from workbench.errors import RunError
+from workbench.foundation.errors import RunError
 
 def write(folder, program):
     """Keep the weights as JSON, and compute with ONNX's own slow evaluator."""

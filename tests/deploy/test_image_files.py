@@ -23,7 +23,7 @@ from workbench.deploy.rows import columns_from
 from workbench.deploy.serving.app import Service, make_app
 from workbench.deploy.serving.openapi import describe_server
 from workbench.deploy.serving.served_models import Limits, ServedModel, Version
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 from workbench.runs.bundle_loading import Bundle
 
 
@@ -109,11 +109,15 @@ def test_a_server_takes_images_as_clients_send_them(bundle: Path) -> None:
     rows = json.dumps({"rows": [{"inputs": text} for text in encoded]}).encode()
 
     (status, together), *alone, no_image, form, large = _post_all(
-        bundle, 20_000,
-        (rows, "application/json"), (jpeg, "image/jpeg"), (png, "image/png"),
-        (b"no picture", "image/png"), (png, "multipart/form-data; boundary=x"),
+        bundle,
+        20_000,
+        (rows, "application/json"),
+        (jpeg, "image/jpeg"),
+        (png, "image/png"),
+        (b"no picture", "image/png"),
+        (png, "multipart/form-data; boundary=x"),
         (bytes(20_001), "image/png"),
-    )  # fmt: skip
+    )
 
     assert status == 200, together
     found = [list(each["probabilities"].values()) for each in together["answers"]]

@@ -8,7 +8,7 @@ from torch import nn
 
 from workbench.deploy.onnx_export import difference_of, write_onnx
 from workbench.deploy.predictor import open_session
-from workbench.errors import RunError
+from workbench.foundation.errors import RunError
 
 
 def test_several_inputs_keep_their_names_and_take_any_batch(tmp_path: Path) -> None:

@@ -87,8 +87,10 @@ def run_on(folder: Path, kind: str, rows: str | None) -> tuple[int, str, str]:
         (folder / "rows.csv").write_text(rows, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(folder / "predict.py"), str(folder / "rows.csv")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.returncode, done.stdout, done.stderr.replace(str(folder / "rows.csv"), "FILE")
 
 
@@ -137,6 +139,4 @@ def test_a_file_that_the_model_cannot_take_is_refused_in_one_line(
 def test_a_file_with_a_header_only_is_reported_and_answered_by_nothing(
     kind: str, rows: str, tmp_path: Path
 ) -> None:
-    assert run_on(tmp_path, kind, rows) == (
-        0, "", "predict.py has nothing to predict: FILE has no rows\n"
-    )  # fmt: skip
+    assert run_on(tmp_path, kind, rows) == (0, "", "predict.py has nothing to predict: FILE has no rows\n")

@@ -85,9 +85,13 @@ def trained(model: str, data: Datasets, **values: Any) -> nn.Module:
     configuration = None if ":" in model else configure(model, values)
     if not isinstance(configuration, FittedConfiguration):
         return build_model(
-            model, values, input_shape=data.input_shape, num_outputs=data.num_outputs,
-            vocabulary_size=data.vocabulary_size, target_shape=data.target_shape,
-        ).eval()  # fmt: skip
+            model,
+            values,
+            input_shape=data.input_shape,
+            num_outputs=data.num_outputs,
+            vocabulary_size=data.vocabulary_size,
+            target_shape=data.target_shape,
+        ).eval()
     inputs, targets = data.train.batch(np.arange(len(data.train)))
     num_classes = data.num_outputs if data.task == "classification" else None
     *_, grown = configuration.grow(
@@ -118,7 +122,13 @@ def exported(
         change(made)
     folder.mkdir(exist_ok=True)
     origin = Exported(
-        "mine", "mine-1", 3, model, str(data), loaded.task, {"val_loss": 0.5, "val_accuracy": 0.9},
+        "mine",
+        "mine-1",
+        3,
+        model,
+        str(data),
+        loaded.task,
+        {"val_loss": 0.5, "val_accuracy": 0.9},
         len(loaded.train),
-    )  # fmt: skip
+    )
     return made, loaded, add_trial(folder, made, loaded, wanted, origin, format=format)

@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
-from workbench.alerts.settings import Settings
 from workbench.cli.entry import group
-from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.experiment import Experiment
 from workbench.experiment.yaml_file import read_yaml
+from workbench.store.alerts.settings import Settings
+from workbench.tiers.placement.tiers_file import TiersFile
 
 ROOT = Path(__file__).parents[2]
 OTHER_PROGRAMS = {"createdb", "curl", "export", "jupyter", "kill", "ln", "pip", "ray"}

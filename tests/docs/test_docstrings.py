@@ -25,10 +25,18 @@ EXPERIMENT = wb.Experiment(
 SLOW = {"advise", "automl", "AutoML", "Run.compress", "Run.extend", "Run.replay"}
 # What has no example, and why.
 WITHOUT = {
-    "Budget", "Confirm", "EarlyStop", "PlanSettings", "Resources", "Sampler", "Training",  # sections
-    "SubmittedRun", "submit",  # need another cluster: docs/guides/many-machines.md
-    "__version__", "widgets",
-}  # fmt: skip
+    "Budget",
+    "Confirm",
+    "EarlyStop",
+    "PlanSettings",
+    "Resources",
+    "Sampler",
+    "Training",  # sections
+    "SubmittedRun",
+    "submit",  # need another cluster: docs/guides/many-machines.md
+    "__version__",
+    "widgets",
+}
 
 
 def _wait(config: dict[str, float], report: Callable[..., bool]) -> None:
@@ -117,10 +125,13 @@ def running(usual_store: None) -> Iterator[wb.Run]:
     """A run under way, until an example stops it; its trials leave the cores to others."""
     run = wb.sweep(
         wb.Experiment(
-            train=_wait, objectives=EXPERIMENT.objectives, search=EXPERIMENT.search,
-            budget={"trials": 1000}, resources={"concurrency": 1},
+            train=_wait,
+            objectives=EXPERIMENT.objectives,
+            search=EXPERIMENT.search,
+            budget={"trials": 1000},
+            resources={"concurrency": 1},
         )
-    )  # fmt: skip
+    )
     yield run
     if not run.finished:
         run.stop()

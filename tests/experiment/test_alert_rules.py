@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
+from workbench.cluster.workers.log_watch import LINE_CHARS
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import KINDS, AlertRule, check_pattern
-from workbench.workers.log_watch import LINE_CHARS
+from workbench.foundation.errors import ExperimentError
 
 WITHOUT_RULES = "3e4ad9d480ba1031182657749a0a198e51a44af263a69cd7a97be9068f9ced06"
 
@@ -59,10 +59,21 @@ def test_what_cannot_be_meant_is_refused_where_it_stands(rule: dict[str, Any], s
 @pytest.mark.parametrize(
     "pattern",
     [
-        r"(a+)+$", r"(a|a)*b", r"(a|ab)+c", r"(.*)*x", r"(a?){40}a{40}", "a?" * 30 + "a" * 30, ".*.*.*x",
-        r"(a)\1", r"(?:\d+\.)+\d", "(a|b|aa)" * 3, "x" * 501, r"(?=(a+)+b)c", "a{1,900}b{1,900}c{1,900}d",
+        r"(a+)+$",
+        r"(a|a)*b",
+        r"(a|ab)+c",
+        r"(.*)*x",
+        r"(a?){40}a{40}",
+        "a?" * 30 + "a" * 30,
+        ".*.*.*x",
+        r"(a)\1",
+        r"(?:\d+\.)+\d",
+        "(a|b|aa)" * 3,
+        "x" * 501,
+        r"(?=(a+)+b)c",
+        "a{1,900}b{1,900}c{1,900}d",
     ],
-)  # fmt: skip
+)
 def test_a_pattern_that_could_keep_a_worker_busy_is_refused(pattern: str) -> None:
     with pytest.raises(ExperimentError):
         check_pattern(pattern)
@@ -71,10 +82,18 @@ def test_a_pattern_that_could_keep_a_worker_busy_is_refused(pattern: str) -> Non
 @pytest.mark.parametrize(
     "pattern",
     [
-        "NCCL WARN.*timeout", r"\bERROR\b", "(?i)cuda error: .* at [a-z]+", "foo|bar|baz", r"(?:ab){3}c?",
-        r"Xid.*: [0-9]+", r"^loss=nan$", r"node-\d{1,3} (down|lost)", r"a*a*b", r".*.*x",
+        "NCCL WARN.*timeout",
+        r"\bERROR\b",
+        "(?i)cuda error: .* at [a-z]+",
+        "foo|bar|baz",
+        r"(?:ab){3}c?",
+        r"Xid.*: [0-9]+",
+        r"^loss=nan$",
+        r"node-\d{1,3} (down|lost)",
+        r"a*a*b",
+        r".*.*x",
     ],
-)  # fmt: skip
+)
 def test_a_pattern_that_is_allowed_comes_to_an_end_on_lines_made_to_keep_it_busy(pattern: str) -> None:
     import re
 

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import DEFAULT_TRIALS, Experiment
 from workbench.experiment.changing import change, describe_changes, values_of
+from workbench.foundation.errors import ExperimentError
 
 
 def make(**fields: Any) -> Experiment:
     settings: dict[str, Any] = {
-        "train": "json:dumps", "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "train": "json:dumps",
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
         "search": {"x": {"low": 0.0, "high": 1.0}},
-    }  # fmt: skip
+    }
     return Experiment(**settings | fields)
 
 
@@ -25,9 +26,14 @@ def test_what_is_named_changes_and_the_rest_stays() -> None:
     after = change(before, {"budget.time": "1h30m", "resources.concurrency": "auto"})
 
     assert values_of(after) == {
-        "resources.concurrency": "auto", "budget.trials": 7, "budget.time": 5400.0, "budget.gpu_time": None,
-            "budget.energy": None, "budget.money": None, "budget.plateau": 3,
-    }  # fmt: skip
+        "resources.concurrency": "auto",
+        "budget.trials": 7,
+        "budget.time": 5400.0,
+        "budget.gpu_time": None,
+        "budget.energy": None,
+        "budget.money": None,
+        "budget.plateau": 3,
+    }
     assert after.resources.max_retries == 5
     assert values_of(before)["resources.concurrency"] == 1
     assert describe_changes(before, after) == [

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand, nested, parse_command
+from workbench.foundation.errors import ExperimentError
 
 LOSS = [{"metric": "loss", "goal": "minimize"}]
 RATE = {"lr": {"low": 0.01, "high": 1.0}}
@@ -32,9 +32,12 @@ def test_a_line_and_a_list_are_the_same_experiment() -> None:
 
 def test_it_is_written_and_read_again() -> None:
     written = experiment(
-        "./train {args} --resume {resume} '{{x}}'", step="epoch", plan={"workers": 2},
-        metrics={"jsonl": "{folder}/log.jsonl"}, resources={"stop_grace": "3s", "max_log_size": "1MB"},
-    )  # fmt: skip
+        "./train {args} --resume {resume} '{{x}}'",
+        step="epoch",
+        plan={"workers": 2},
+        metrics={"jsonl": "{folder}/log.jsonl"},
+        resources={"stop_grace": "3s", "max_log_size": "1MB"},
+    )
     assert "command: ./train {args} --resume {resume} {{x}}" in written.to_yaml()
     assert Experiment.from_yaml(written.to_yaml()).hash() == written.hash()
     assert Experiment.model_validate_json(written.model_dump_json()) == written
@@ -89,13 +92,15 @@ def test_names_may_have_dashes_and_dots_and_a_searched_seed_replaces_that_of_the
     found = experiment("t --learning-rate {learning-rate} optimizer.lr={optimizer.lr} {seed}", search=search)
     params = {"learning-rate": 0.5, "optimizer.lr": 2, "seed": 4}
     assert expand(found.command or "", params, {"seed": 1}) == [
-        "t", "--learning-rate", "0.5", "optimizer.lr=2", "4",
-    ]  # fmt: skip
+        "t",
+        "--learning-rate",
+        "0.5",
+        "optimizer.lr=2",
+        "4",
+    ]
 
 
-@pytest.mark.parametrize(
-    ("value", "flags"), [(True, ["--amp"]), (False, ["--no-amp"]), (None, [])]
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "flags"), [(True, ["--amp"]), (False, ["--no-amp"]), (None, [])])
 def test_flags(value: bool | None, flags: list[str]) -> None:
     search = {"amp": {"choices": [True, False, None]}}
     command = experiment("t {amp:flag} {amp:no-flag}", search=search).command or ""
@@ -147,8 +152,11 @@ def test_a_group_of_parameters_reaches_the_program_as_one_literal() -> None:
     found = experiment("./train {optimizer:json} --o={optimizer.sgd:python} {args}", search=search)
     params = {"optimizer.lr": 0.5, "optimizer.sgd.momentum": 0.9, "width": 8}
     assert expand(found.command or "", params, {}) == [
-        "./train", '{"lr": 0.5, "sgd": {"momentum": 0.9}}', "--o={'momentum': 0.9}", "--width=8",
-    ]  # fmt: skip
+        "./train",
+        '{"lr": 0.5, "sgd": {"momentum": 0.9}}',
+        "--o={'momentum': 0.9}",
+        "--width=8",
+    ]
     with pytest.raises(ExperimentError, match="stands for nothing"):
         experiment("./train {optimizer} {args}", search=search)
 

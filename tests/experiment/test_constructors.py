@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 # Arguments with a default given by position are required in the eyes of type checkers.
 FLOAT: Any = wb.Float

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment.dotted import remove_at, set_at
+from workbench.foundation.errors import ExperimentError
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Budget
 from workbench.experiment.energy_units import format_energy, parse_energy_wh
+from workbench.foundation.errors import ExperimentError
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.test_space import spaces
-from workbench.errors import ExperimentError, RunError
+from tests.experiment.test_space import spaces
 from workbench.experiment import Experiment
-from workbench.formatting import parse_duration_s
+from workbench.foundation.errors import ExperimentError, RunError
+from workbench.foundation.formatting import parse_duration_s
 
 WRITTEN = """
 name: digits-convnet
@@ -121,9 +121,12 @@ def test_a_searched_parameter_may_bear_a_name_that_people_know() -> None:
         model="mlp",
         data="digits",
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        search={"learning_rate": {"low": 0.1, "high": 1.0}, "x": {"choices": [1], "when": {"batch_size": 8}},
-                "batch_size": {"choices": [8, 16]}},
-    )  # fmt: skip
+        search={
+            "learning_rate": {"low": 0.1, "high": 1.0},
+            "x": {"choices": [1], "when": {"batch_size": 8}},
+            "batch_size": {"choices": [8, 16]},
+        },
+    )
     assert set(made.search.root) == {"lr", "x", "global_batch"}
     assert made.search.root["x"].when == {"global_batch": 8}
 
@@ -160,7 +163,7 @@ def test_a_command_line_as_train_is_pointed_to_command() -> None:
 def test_a_function_that_others_can_import_is_written_by_its_path() -> None:
     made = experiment(model=parse_duration_s)
     assert made.model is not None
-    assert made.model.name == "workbench.formatting:parse_duration_s"
+    assert made.model.name == "workbench.foundation.formatting:parse_duration_s"
     assert made.payloads() == {}
 
 
@@ -185,9 +188,10 @@ def test_a_function_that_only_this_process_knows_travels_beside_the_experiment()
 
 def test_replacing_a_model_leaves_the_options_of_the_one_before() -> None:
     before = Experiment(
-        model={"name": "mlp", "hidden_width": 8, "num_layers": 3}, data="digits",
+        model={"name": "mlp", "hidden_width": 8, "num_layers": 3},
+        data="digits",
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
-    )  # fmt: skip
+    )
 
     wider = before.replace(model={"hidden_width": 16}).model
     other = before.replace(model={"name": "convnet", "width": 4}).model

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
 
 VALID: dict[str, Any] = {
     "name": "one",
@@ -75,12 +75,16 @@ def test_objectives_in_another_form_are_answered_with_an_example(
     ("objective", "key", "problem", "step"),
     [
         ({"metric": "x", "mode": "max"}, "mode", "mode is called goal here", "Write goal: maximize."),
-        ({"metric": "x", "direction": "minimize"}, "direction", "direction is called goal here",
-         "Write goal: minimize."),
+        (
+            {"metric": "x", "direction": "minimize"},
+            "direction",
+            "direction is called goal here",
+            "Write goal: minimize.",
+        ),
         ({"name": "x", "goal": "minimize"}, "name", "name is called metric here", "Write metric: x."),
         ({"metric": "x", "mode": ["max"]}, "mode", "mode is called goal here", "Write goal."),
     ],
-)  # fmt: skip
+)
 def test_a_key_by_another_name_is_one_message(
     objective: dict[str, Any], key: str, problem: str, step: str
 ) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
-from workbench.planning.settings import resolve
+from workbench.foundation.errors import ExperimentError
+from workbench.training.planning.settings import resolve
 
 BASE: dict[str, Any] = {
     "model": "mlp",
@@ -66,7 +66,7 @@ BASE: dict[str, Any] = {
             {"federated": None, "search": {"federated.fraction": {"choices": [0.1, 0.2]}}},
         ),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_by_its_field(field: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ExperimentError) as refused:
         Experiment(**{**BASE, **changes})

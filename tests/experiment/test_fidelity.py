@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.builders.studies import make_experiment
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.fidelity import FULL_RUNG, Levels
+from workbench.foundation.errors import ExperimentError
 
 
 def make_model(**changes: Any) -> Experiment:
@@ -65,10 +65,11 @@ def test_epochs_of_a_model_mean_early_stopping_and_those_of_a_function_a_paramet
         ({"early_stop": "asha"}, "early_stop.pruner", "at their ends"),
         (
             {"objectives": [{"metric": name, "goal": "minimize"} for name in ("loss", "size")]},
-            "fidelity", "one objective",
+            "fidelity",
+            "one objective",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(ExperimentError, match=words) as caught:
         make_experiment(**{"fidelity": {"size": [1, 9]}, **changes})

@@ -9,8 +9,6 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench.errors import ExperimentError
-from workbench.events import DriverStarted, TrialPlanned, TrialProposed
 from workbench.experiment import Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.metric_declarations import (
@@ -22,12 +20,14 @@ from workbench.experiment.metric_declarations import (
     goal_of,
     is_share,
 )
-from workbench.history import History
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import DriverStarted, TrialPlanned, TrialProposed
+from workbench.foundation.registry import load_object
 from workbench.models import METRICS as REGISTRY
 from workbench.models import default_loss, default_metrics
 from workbench.models.adapters import declared_goals, load_metrics
 from workbench.models.metrics import WholeMetric
-from workbench.registry import load_object
+from workbench.store.history import History
 from workbench.sweeps.run_notes import notes_of_limits
 
 LOSS = [{"metric": "val_loss", "goal": "minimize"}]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Budget
 from workbench.experiment.money_units import Price, describe_money, parse_money, parse_price
+from workbench.foundation.errors import ExperimentError
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.naming import check_name
+from workbench.foundation.errors import ExperimentError
 
 
 def named(name: str) -> Experiment:

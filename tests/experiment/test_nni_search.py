@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.experiment.nni_search import from_nni, is_nni
 from workbench.experiment.yaml_file import read_yaml
+from workbench.foundation.errors import ExperimentError
 
 CONFIGURED = """
 experimentName: mnist
@@ -70,14 +70,19 @@ search:
     assert found.objectives[0].goal == "maximize"
     assert found.sampler.name == "tpe"
     assert expand(found.command or "", {"batch_size": 16, "lr": 0.1}, {}) == [
-        "python3", "mnist.py", "--epochs", "2", "--batch_size=16", "--lr=0.1",
-    ]  # fmt: skip
+        "python3",
+        "mnist.py",
+        "--epochs",
+        "2",
+        "--batch_size=16",
+        "--lr=0.1",
+    ]
     assert any("trainingService is left out" in note for note in notes)
     assert Experiment.from_yaml(found.to_yaml()) == found
 
 
 def test_what_nni_prints_outside_of_its_experiments_is_read() -> None:
-    from workbench.programs.printed_metrics import pattern_reader
+    from workbench.training.programs.printed_metrics import pattern_reader
 
     found, _ = read({"searchSpace": read_yaml(SPACE), "trialCommand": "python a.py"})
     reads = pattern_reader(found.metric_source.pattern or ())
@@ -99,7 +104,7 @@ def test_what_nni_prints_outside_of_its_experiments_is_read() -> None:
     ],
 )
 def test_every_result_that_nni_prints_is_read(printed: str, value: float) -> None:
-    from workbench.programs.printed_metrics import pattern_reader
+    from workbench.training.programs.printed_metrics import pattern_reader
 
     found, _ = read({"searchSpace": read_yaml(SPACE), "trialCommand": "python a.py"})
     reads = pattern_reader(found.metric_source.pattern or ())

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.own_advice import OwnAdvice
+from workbench.foundation.errors import ExperimentError
 
 SEARCH = {
     "batch": {"choices": [8, 32]},
@@ -21,10 +21,12 @@ SEARCH = {
 def experiment(**fields: Any) -> Experiment:
     return Experiment(
         **{
-            "command": "python train.py {args}", "objectives": [{"metric": "loss", "goal": "minimize"}],
-            "search": SEARCH, **fields,
+            "command": "python train.py {args}",
+            "objectives": [{"metric": "loss", "goal": "minimize"}],
+            "search": SEARCH,
+            **fields,
         }
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

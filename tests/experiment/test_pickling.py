@@ -39,9 +39,12 @@ for cell in sys.argv[2:]:
 
 def run_cells(number: int, *cells: str) -> list[list[str]]:
     done = subprocess.run(
-        [sys.executable, "-c", KERNEL, str(number), *cells], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", KERNEL, str(number), *cells],
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     return [line.split(maxsplit=2) for line in done.stdout.splitlines()]
 
 
@@ -120,9 +123,12 @@ for train in (with_lock, with_database, with_file, with_generator, inside, by_an
 def test_a_function_that_cannot_be_sent_names_itself_and_the_variable(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(CAPTURING)  # as a user's script: what it defines is in __main__
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, check=True,
+        [sys.executable, str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     *refused, last = done.stdout.splitlines()
     expected = [
         ("with_lock", "`with_lock` uses the variable `lock`, which is a lock"),

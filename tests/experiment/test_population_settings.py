@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.populations import (
     changing,
@@ -15,19 +14,24 @@ from workbench.experiment.populations import (
     longest_part,
     options_of,
 )
+from workbench.foundation.errors import ExperimentError
 
 MODEL: dict[str, Any] = {
-    "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    "model": "mlp",
+    "data": "digits",
+    "objectives": [{"metric": "val_loss", "goal": "minimize"}],
     "search": {
-        "lr": {"low": 1e-4, "high": 0.1}, "hidden_width": {"choices": [8, 16]},
+        "lr": {"low": 1e-4, "high": 0.1},
+        "hidden_width": {"choices": [8, 16]},
         "dropout": {"low": 0.0, "high": 0.5},
     },
     "training": {"epochs": 25},
-}  # fmt: skip
+}
 FUNCTION: dict[str, Any] = {
-    "train": "math:sqrt", "objectives": [{"metric": "loss", "goal": "minimize"}],
+    "train": "math:sqrt",
+    "objectives": [{"metric": "loss", "goal": "minimize"}],
     "search": {"x": {"low": 0.0, "high": 1.0}},
-}  # fmt: skip
+}
 
 
 def sampler(name: str = "pbt", **options: Any) -> dict[str, Any]:
@@ -74,18 +78,26 @@ def test_of_a_model_changes_what_the_weights_do_not_depend_on() -> None:
         (FUNCTION | sampler(length=10) | {"early_stop": {"pruner": "asha"}}, "early_stop.pruner"),
         (FUNCTION | sampler(length=10) | {"confirm": {"best": 2}}, "confirm"),
         (MODEL | sampler(length=10), "sampler.options.length"),
-        (MODEL | sampler(changes=["optimizer"]) | {"search": {"optimizer": {"choices": ["sgd", "adamw"]}}},
-         "sampler.options.changes"),
+        (
+            MODEL | sampler(changes=["optimizer"]) | {"search": {"optimizer": {"choices": ["sgd", "adamw"]}}},
+            "sampler.options.changes",
+        ),
         (MODEL | sampler() | {"search": {"hidden_width": {"choices": [8, 16]}}}, "search"),
         (MODEL | sampler() | {"federated": {"clients": 4}}, "federated"),
-        (FUNCTION | sampler("schedule", parts=[{"until": 3, "params": {"x": 2.0}}]),
-         "sampler.options.parts.0.params.x"),
-        (FUNCTION | sampler("schedule", parts=[{"until": 3, "params": {"x": 0.5}}] * 2),
-         "sampler.options.parts.1.until"),
-        (MODEL | {"search": {}} | sampler("schedule", parts=[{"until": 30, "params": {}}]),
-         "sampler.options.parts.0.until"),
+        (
+            FUNCTION | sampler("schedule", parts=[{"until": 3, "params": {"x": 2.0}}]),
+            "sampler.options.parts.0.params.x",
+        ),
+        (
+            FUNCTION | sampler("schedule", parts=[{"until": 3, "params": {"x": 0.5}}] * 2),
+            "sampler.options.parts.1.until",
+        ),
+        (
+            MODEL | {"search": {}} | sampler("schedule", parts=[{"until": 30, "params": {}}]),
+            "sampler.options.parts.0.until",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_trained_in_parts_is_refused(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(ExperimentError) as caught:
         Experiment(**changes)

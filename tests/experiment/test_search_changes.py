@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.builders.studies import make_experiment
-from workbench.errors import ExperimentError
 from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.search_changes import covering, describe_change, merge_changes, with_changes
+from workbench.foundation.errors import ExperimentError
 
 SEARCH: dict[str, Any] = {
     "lr": {"low": 1e-4, "high": 1.0, "log": True},

@@ -6,20 +6,23 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.pretrained import LowRankAdapter, uses_adapter
-from workbench.planning.defaults import default_configuration
-from workbench.planning.settings import model_values, resolve
+from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import find_problems
+from workbench.training.planning.defaults import default_configuration
+from workbench.training.planning.settings import model_values, resolve
 
 
 def experiment(search: dict[str, Any], **training: Any) -> Experiment:
     return Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}], search=search,
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search=search,
         training=training,
-    )  # fmt: skip
+    )
 
 
 def test_an_option_of_an_adapter_is_searched_and_the_others_stay() -> None:
@@ -49,8 +52,10 @@ def test_options_of_schedules_and_optimizers_are_searched() -> None:
             "schedule_options.factor": {"low": 0.1, "high": 0.9},
             "optimizer_options.eps": {"choices": [1e-8, 1e-6]},
         },
-        schedule="plateau", schedule_options={"patience": 2}, optimizer="adamw",
-    )  # fmt: skip
+        schedule="plateau",
+        schedule_options={"patience": 2},
+        optimizer="adamw",
+    )
     params = {"schedule_options.factor": 0.5, "optimizer_options.eps": 1e-6}
     training = resolve(tuned, params).training
     assert training.schedule_options == {"patience": 2, "factor": 0.5}
@@ -94,9 +99,10 @@ def test_a_value_that_the_schedule_refuses_is_found_before_the_start() -> None:
 
 def test_of_a_function_a_name_with_a_dot_is_the_functions_own() -> None:
     own = Experiment(
-        train="json:dumps", objectives=[{"metric": "loss", "goal": "minimize"}],
+        train="json:dumps",
+        objectives=[{"metric": "loss", "goal": "minimize"}],
         search={"adapter.rank": {"choices": [0, 4]}},
-    )  # fmt: skip
+    )
     assert not uses_adapter(own)
 
 
@@ -113,5 +119,6 @@ def test_changes_of_samples_are_searched_one_by_one() -> None:
     with pytest.raises(ExperimentError) as caught:
         experiment({"augment.cutout": {"choices": [0.3, 1.5]}})
     assert (caught.value.field, caught.value.problem) == (
-        "search.augment.cutout", "1.5 is not a value of training.augment.cutout",
-    )  # fmt: skip
+        "search.augment.cutout",
+        "1.5 is not a value of training.augment.cutout",
+    )

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Component
 from workbench.experiment.train_function import (
     check_kind,
@@ -16,6 +15,7 @@ from workbench.experiment.train_function import (
     plan_call,
     signature_of,
 )
+from workbench.foundation.errors import ExperimentError
 
 VALUES = {"config": {"lr": 0.1}, "report": print, "seed": 7, "folder": Path("x"), "worker": None}
 SEARCHED = {"lr", "width"}

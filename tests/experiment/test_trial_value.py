@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import TrialValue, describe_shown_values, describe_value
+from workbench.foundation.errors import ExperimentError
 
 MODES: list[Any] = ["returned", "last", "best", {"mean_last": 1}, {"mean_last": 3}]
 modes = st.sampled_from(MODES)

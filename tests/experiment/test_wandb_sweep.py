@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.experiment.wandb_sweep import from_wandb_sweep
 from workbench.experiment.yaml_file import read_yaml
+from workbench.foundation.errors import ExperimentError
 
 DOCUMENTED = """
 name: sweepdemo
@@ -58,8 +58,13 @@ early_stop: {{pruner: asha, grace: 3, reduction_factor: 3}}
 """)
     assert read() == expected
     assert list(read().search.root) == [
-        "learning_rate", "batch_size", "epochs", "layers", "optimizer_name", "optimizer_decay",
-    ]  # fmt: skip
+        "learning_rate",
+        "batch_size",
+        "epochs",
+        "layers",
+        "optimizer_name",
+        "optimizer_decay",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +155,11 @@ def test_a_script_is_started_as_wandb_starts_it() -> None:
     }
     found = from_wandb_sweep(document)
     assert expand(found.command or "", {"lr": 0.5, "amp": True}, {}) == [
-        "python", "my train.py", "--amp=True", "--lr=0.5",
-    ]  # fmt: skip
+        "python",
+        "my train.py",
+        "--amp=True",
+        "--lr=0.5",
+    ]
     assert found.metric_source.kind == "wandb"
     command = [
         "${env}",
@@ -164,8 +172,14 @@ def test_a_script_is_started_as_wandb_starts_it() -> None:
     ]
     found = from_wandb_sweep(document | {"command": command})
     assert expand(found.command or "", {"lr": 0.5, "amp": True}, {"config": "c.json"}) == [
-        "python3", "-u", "my train.py", "--amp", "--lr=0.5", "{x}", "c.json",
-    ]  # fmt: skip
+        "python3",
+        "-u",
+        "my train.py",
+        "--amp",
+        "--lr=0.5",
+        "{x}",
+        "c.json",
+    ]
     found = from_wandb_sweep(document | {"command": ["${program}", "${args_no_hyphens}"]})
     assert expand(found.command or "", {"lr": 0.5, "amp": False}, {}) == [
         "my train.py",
@@ -192,10 +206,15 @@ def test_a_script_receives_nested_parameters_as_wandb_passes_them(
     command: list[str], expected: list[str]
 ) -> None:
     inner = {"lr": {"min": 0.1, "max": 1.0}, "nesterov": {"values": [True, False]}}
-    found = from_wandb_sweep({
-        "method": "random", "metric": {"name": "loss"}, "program": "train.py", "command": command,
-        "parameters": {"optimizer": {"parameters": inner}, "width": {"values": [8, 16]}},
-    })  # fmt: skip
+    found = from_wandb_sweep(
+        {
+            "method": "random",
+            "metric": {"name": "loss"},
+            "program": "train.py",
+            "command": command,
+            "parameters": {"optimizer": {"parameters": inner}, "width": {"values": [8, 16]}},
+        }
+    )
     params = {"optimizer.lr": 0.5, "optimizer.nesterov": True, "width": 8}
     assert list(found.search.root) == list(params)
     assert expand(found.command or "", params, {}) == expected

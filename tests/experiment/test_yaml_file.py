@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file
+from workbench.foundation.errors import ExperimentError
 
 
 def doubled(first: str, form: str) -> str:
@@ -53,8 +53,11 @@ def test_ordinary_references_mean_what_they_refer_to() -> None:
     text += "other: {<<: *rate, low: 0}\nlast: {<<: [*rate, {log: true}]}"
     rate: dict[str, Any] = {"low": 1, "high": 2}
     assert read_yaml(text) == {
-        "rate": rate, "lr": rate, "other": {"low": 0, "high": 2}, "last": {**rate, "log": True}
-    }  # fmt: skip
+        "rate": rate,
+        "lr": rate,
+        "other": {"low": 0, "high": 2},
+        "last": {**rate, "log": True},
+    }
 
 
 def test_half_a_mapping_is_refused_in_one_line_with_both_places() -> None:

@@ -90,11 +90,16 @@ def play(house: House, number: int) -> tuple[list[str], str]:
 def _in_python(house: House, path: Path, code: str) -> tuple[int, str]:
     return finish(
         subprocess.Popen(
-            [sys.executable, "-c", code, str(path)], env=house.environment, cwd=path.parent, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-c", code, str(path)],
+            env=house.environment,
+            cwd=path.parent,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         ),
         PATIENCE_S,
-    )  # fmt: skip
+    )
 
 
 def main(words: list[str]) -> int:

@@ -17,8 +17,8 @@ from tests.faults.evidence import Findings, Record, compare
 from tests.faults.house import DEADLINE_S, REPLACED, ROOT, VICTIMS, House, finish
 from tests.faults.sweeps import make_fields, names, num_trials
 from tests.services.waiting import try_until, wait_until
-from workbench.errors import StoreUnavailableError
 from workbench.experiment import Experiment
+from workbench.foundation.errors import StoreUnavailableError
 from workbench.sweeps.ledger import STORE_PATIENCE_S
 
 CLEAN_WITHIN_S = 60.0
@@ -55,9 +55,13 @@ class Round:
 
     @classmethod
     def draw(
-        cls, seed: int, number: int, worker_counts: tuple[int, ...] = (1, 2),
-        victims: tuple[str, ...] = VICTIMS, others: tuple[str, ...] = (),
-    ) -> Round:  # fmt: skip
+        cls,
+        seed: int,
+        number: int,
+        worker_counts: tuple[int, ...] = (1, 2),
+        victims: tuple[str, ...] = VICTIMS,
+        others: tuple[str, ...] = (),
+    ) -> Round:
         """Draw a round: victims take turns, chance decides the rest.
 
         Args:

@@ -24,8 +24,8 @@ from tests.faults.house import finish
 from tests.services.clusters import ROOT, Cluster
 from tests.services.postgresql import PASSWORD, USER, Server, find_programs
 from tests.services.waiting import wait_until
-from workbench.events import Event, Noted, TrialReported, TrialStarted
-from workbench.store import Store
+from workbench.foundation.events import Event, Noted, TrialReported, TrialStarted
+from workbench.store.database import Store
 
 DEADLINE_S = 240.0
 SETTINGS = ("plan.workers=2", "resources.placement=spread", "resources.concurrency=1", "training.epochs=8")
@@ -55,10 +55,17 @@ def play(folder: Path, say: Callable[[str], None]) -> Seen:
     with _house(folder) as (cluster, store, outside):
         say(f"PostgreSQL keeps the runs; two raylets are up, and take jobs at {cluster.jobs_address}")
         submitting = _begin(
-            outside, "submit", "digits.yaml", "--trials", "2",
-            "--address", cluster.jobs_address, "--token-file", str(cluster.token),
+            outside,
+            "submit",
+            "digits.yaml",
+            "--trials",
+            "2",
+            "--address",
+            cluster.jobs_address,
+            "--token-file",
+            str(cluster.token),
             *(word for setting in SETTINGS for word in ("--set", setting)),
-        )  # fmt: skip
+        )
         run_id = wait_until(
             lambda: next((run.run_id for run in store.runs()), None), DEADLINE_S, what="a run"
         )
@@ -122,9 +129,14 @@ def _house(folder: Path) -> Iterator[tuple[Cluster, Store, dict[str, str]]]:
 
 def _begin(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "workbench", *words], env=environment, cwd=environment["PWD"], text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-m", "workbench", *words],
+        env=environment,
+        cwd=environment["PWD"],
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def main() -> int:

@@ -18,8 +18,13 @@ from tests.services.postgresql import PASSWORD, Server, find_programs
 NODE_CPUS = (2, 1)
 """One trial on two workers finds room on the first, and on both together."""
 _SECONDS = {
-    "node": (0, 15), "silence": (1, 80), "cut": (1, 80), "join": (5, 30), "store": (1, 80), "head": (0, 10),
-}  # fmt: skip
+    "node": (0, 15),
+    "silence": (1, 80),
+    "cut": (1, 80),
+    "join": (5, 30),
+    "store": (1, 80),
+    "head": (0, 10),
+}
 """How long faults last: Ray gives a node up after a minute, and so does a run its store."""
 LINK_MEGABITS_PER_S = 1000
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.evidence import count_error
-from workbench.errors import WorkbenchError
+from workbench.foundation.errors import WorkbenchError
 
 WAYS = ("cut", "flip a bit", "overwrite", "empty", "append", "swap halves")
 
@@ -62,7 +62,7 @@ def make_checkpoint(folder: Path) -> tuple[Path, Callable[[Path], Any]]:
 def make_store(folder: Path) -> tuple[Path, Callable[[Path], Any]]:
     """Write a store with a run, and return how it is read."""
     from tests.builders.recorded_runs import record_run
-    from workbench.store import Store
+    from workbench.store.database import Store
 
     run_id = record_run(folder)
 

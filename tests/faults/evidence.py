@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench.events import Event, from_json
-from workbench.history import History
-from workbench.store import Store
+from workbench.foundation.events import Event, from_json
+from workbench.store.database import Store
+from workbench.store.history import History
 
 
 def count_error(ends: Counter[str], error: Exception, source: str) -> None:

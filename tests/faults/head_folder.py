@@ -38,9 +38,10 @@ def make_fields(name: str, pause_s: float) -> dict[str, Any]:
         "train": {"name": "trained_function:descend", "steps": 4, "pause_s": pause_s},
         "objectives": [{"metric": "loss", "goal": "minimize"}],
         "search": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
-        "sampler": "random", "budget": {"trials": NUM_TRIALS},
+        "sampler": "random",
+        "budget": {"trials": NUM_TRIALS},
         "resources": {"concurrency": 1, "max_retries": 5},
-    }  # fmt: skip
+    }
 
 
 def _sockets(folder: Path) -> Path:

@@ -36,7 +36,7 @@ def play(name: str, case: Case, num_examples: int, seed: int) -> int:
     """Try inputs of one kind, print every kind of failure once, and return how many inputs failed."""
     from hypothesis import seed as seeded
 
-    from workbench.errors import WorkbenchError
+    from workbench.foundation.errors import WorkbenchError
 
     ends: Counter[str] = Counter()
 

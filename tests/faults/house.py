@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 
 from workbench.experiment import Experiment
-from workbench.store import Store
-from workbench.store.store import LEASE_TIMEOUT_S
+from workbench.store.database import Store
+from workbench.store.database.store import LEASE_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 180.0
@@ -77,9 +77,13 @@ class House:
         """Start a command of the workbench, as a person would, in a folder."""
         return subprocess.Popen(
             [sys.executable, "-m", "workbench", *words],
-            env=self.environment, cwd=cwd, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            env=self.environment,
+            cwd=cwd,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def command(self, *words: str) -> tuple[int, str]:
         """Run a command of the workbench to its end; return its exit code and all that it printed."""

@@ -27,10 +27,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.services.waiting import try_until
-from workbench.errors import LeaseError, StoreError
-from workbench.events import Noted
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.errors import LeaseError, StoreError
+from workbench.foundation.events import Noted
+from workbench.store.database import Store
 
 LEASE_S = 1.0
 HOUR_S = 3600.0

@@ -13,7 +13,7 @@ def look() -> dict[str, Any]:
     import ray
     from ray._private import state
 
-    from workbench.workers.pool import connect_pool
+    from workbench.cluster.workers.pool import connect_pool
 
     status: Any = ray.get(connect_pool().status.remote(), timeout=30)
     groups = ray.util.placement_group_table().values()
@@ -36,7 +36,7 @@ def is_clean(found: dict[str, Any]) -> bool:
 def main(timeout_s: float) -> None:
     from ray.exceptions import RayError
 
-    from workbench.head import attachment
+    from workbench.cluster.head import attachment
 
     attachment.connect()
     found: dict[str, Any] = {}

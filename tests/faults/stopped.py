@@ -26,8 +26,17 @@ from tests.services.waiting import try_until, wait_until
 from workbench.runs import Run
 
 STOPPED = (
-    "driver", "worker", "program", "pool", "raylet", "head", "keeper", "store", "followers", "everything",
-)  # fmt: skip
+    "driver",
+    "worker",
+    "program",
+    "pool",
+    "raylet",
+    "head",
+    "keeper",
+    "store",
+    "followers",
+    "everything",
+)
 STOPPED_S = 30.0
 NUM_TRIALS, NUM_STEPS, PAUSE_S = 4, 8, 0.4
 MARK = "workbench-stopped-program"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.house import House
-from workbench.store import Store
+from workbench.store.database import Store
 
 PASSES_S = 15.0
 _SIZE = "size=48m,nr_inodes=4000"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.faults.cluster_demo import play
 from tests.services.postgresql import find_programs
-from workbench.events import AttemptEnded, TrialEnded, TrialStarted
+from workbench.foundation.events import AttemptEnded, TrialEnded, TrialStarted
 
 
 @pytest.mark.ray

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from tests.deploy.tiers.running_tiers import RunningTiers, running_tiers
-from workbench.deploy.tiers.requesting import Reply
-from workbench.deploy.tiers.settings import Route, StageSettings
+from tests.tiers.processes.running_tiers import RunningTiers, running_tiers
+from workbench.tiers.processes.requesting import Reply
+from workbench.tiers.processes.settings import Route, StageSettings
 
 FAULTS = ("kill", "freeze", "freeze and thaw")
 CHAIN = ("cloud-0", "edge-0", "link-cloud")
@@ -63,10 +63,12 @@ class Fault:
         chance = random.Random(f"{seed}/{number}")
         victims = (*CHAIN, *DEVICES)
         return cls(
-            victims[number % len(victims)], FAULTS[number // len(victims) % len(FAULTS)],
-            chance.choice(["heartbeat", "none"]), chance.uniform(0.1, LASTS_S - 0.3),
+            victims[number % len(victims)],
+            FAULTS[number // len(victims) % len(FAULTS)],
+            chance.choice(["heartbeat", "none"]),
+            chance.uniform(0.1, LASTS_S - 0.3),
             chance.uniform(0.2, 2.0),
-        )  # fmt: skip
+        )
 
     def strike(self, pid: int) -> list[threading.Timer]:
         """Start what will happen."""
@@ -87,9 +89,12 @@ def play(folder: Path, fault: Fault, seed: int) -> list[str]:
         processes = list(tiers.processes.values())
         timers = fault.strike(tiers.processes[fault.victim].pid)
         replies = tiers.ask(
-            starts, samples, np.linspace(0, LASTS_S, NUM_REQUESTS).tolist(), timeout_s=60.0,
+            starts,
+            samples,
+            np.linspace(0, LASTS_S, NUM_REQUESTS).tolist(),
+            timeout_s=60.0,
             is_scene=len(starts) > 1,
-        )  # fmt: skip
+        )
         for timer in timers:
             timer.join()
     unanswered = sum(reply.probabilities is None for reply in replies)

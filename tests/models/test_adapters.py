@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from workbench.errors import ExperimentError, UnknownNameError
+from workbench.foundation.errors import ExperimentError, UnknownNameError
 from workbench.models import LOSSES, METRICS, default_loss, default_metrics
 from workbench.models.adapters import build_model, load_loss, load_metrics, num_parameters
 from workbench.models.losses import cross_entropy, mean_squared_error

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.exits import EarlyExits
 
 
@@ -150,7 +150,7 @@ def test_a_copy_computes_with_its_own_weights() -> None:
 def test_blocks_of_torch_on_token_ids_take_exits() -> None:
     found = EarlyExits(
         Texts(), input_shape=(7,), num_outputs=5, num_exits=2, weight=0.5, vocabulary_size=11
-    ).eval()  # fmt: skip
+    ).eval()
     tokens = torch.randint(11, (3, 7))
     assert [each.shape for each in found.exit_outputs(tokens)] == [(3, 5)] * 3
     values = found.stage(1, found.stage(0, tokens))
@@ -168,10 +168,11 @@ def test_a_cut_is_only_where_the_rest_depends_on_one_tensor() -> None:
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (WithSkip(), "depends on more than"), (Shuffled(), "in their order"),
+        (WithSkip(), "depends on more than"),
+        (Shuffled(), "in their order"),
         (nn.Bilinear(2, 2, 2), "list or sequence"),
     ],
-)  # fmt: skip
+)
 def test_other_models_are_refused_with_what_to_do(model: nn.Module, why: str) -> None:
     with pytest.raises(ExperimentError, match=why) as caught:
         with_exits(model)

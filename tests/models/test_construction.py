@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.construction import construct
 
 

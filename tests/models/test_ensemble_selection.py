@@ -20,8 +20,10 @@ def squared_error(predicted: np.ndarray, targets: np.ndarray) -> float:
 @st.composite
 def classifications(draw: st.DrawFn) -> tuple[list[np.ndarray], np.ndarray]:
     num_models, num_samples, num_classes = (
-        draw(st.integers(1, 6)), draw(st.integers(2, 30)), draw(st.integers(2, 4))
-    )  # fmt: skip
+        draw(st.integers(1, 6)),
+        draw(st.integers(2, 30)),
+        draw(st.integers(2, 4)),
+    )
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     predictions = [rng.dirichlet(np.ones(num_classes), num_samples) for _ in range(num_models)]
     return predictions, rng.integers(0, num_classes, num_samples)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models import MODELS
 from workbench.models.adapters import build_model
 from workbench.models.configurations import FittedConfiguration, configuration_type, configure

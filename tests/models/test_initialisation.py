@@ -10,9 +10,12 @@ from workbench.models.initialisation import initialise
 def make() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Embedding(9, 64), nn.Linear(64, 512), nn.BatchNorm1d(512), nn.Linear(512, 64, bias=True),
+        nn.Embedding(9, 64),
+        nn.Linear(64, 512),
+        nn.BatchNorm1d(512),
+        nn.Linear(512, 64, bias=True),
         nn.Conv1d(64, 128, 3),
-    )  # fmt: skip
+    )
 
 
 def changed(before: nn.Module, after: nn.Module) -> set[str]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import configure
 from workbench.models.layers import describe_layers
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.lazy_modules import has_lazy, set_up_lazy
 
 

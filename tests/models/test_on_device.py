@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.builders.on_device import OnDevice, WithDevice, on_device
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models import parts
 from workbench.models.adapters import load_loss, load_metrics
 from workbench.models.own_functions import check_function
 from workbench.models.pairing import Pairing
 from workbench.models.parts import DividedLoss
-from workbench.strategies.counting import CountedStep, stacked
+from workbench.training.strategies.counting import CountedStep, stacked
 
 GENERATOR = torch.Generator().manual_seed(0)
 SCORES = torch.randn(8, 3, generator=GENERATOR)

@@ -13,7 +13,7 @@ import torch
 from sklearn import metrics as sklearn_metrics
 from torch.nn import functional
 
-from workbench.errors import DataError, ExperimentError, WorkbenchError
+from workbench.foundation.errors import DataError, ExperimentError, WorkbenchError
 from workbench.models import LOSSES, METRICS
 from workbench.models.adapters import load_loss, load_metrics
 from workbench.models.metrics import Metric

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration, configure
 from workbench.models.tree_exits import TreeExits
 from workbench.models.trees import TreeEnsemble

@@ -13,7 +13,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import configure
 from workbench.models.trees import TreeEnsemble
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.errors import ExperimentError, UnknownNameError
 from workbench.experiment import PlanSettings, Training
+from workbench.foundation.errors import ExperimentError, UnknownNameError
 from workbench.models import MODELS
 from workbench.models.adapters import build_model, num_parameters
 from workbench.models.configurations import check_value, configuration_type, configure

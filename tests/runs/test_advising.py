@@ -13,8 +13,9 @@ import pytest
 import workbench as wb
 from tests.services.postgresql import Server
 from workbench.advisor.advice import Advice
-from workbench.errors import ArgumentError, ExperimentError, RunError
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.errors import ArgumentError, ExperimentError, RunError
+from workbench.foundation.events import (
     AdviceGiven,
     AdviceRequested,
     CandidateTried,
@@ -24,12 +25,11 @@ from workbench.events import (
     RatesTested,
     RunStateChanged,
 )
-from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store.database import Store
 from workbench.sweeps.preflight import check
 
 TIME_S = 12.0
-PROGRAM = Path(__file__).parents[1] / "probes" / "speaking_program.py"
+PROGRAM = Path(__file__).parents[1] / "training" / "probes" / "speaking_program.py"
 
 
 @pytest.fixture
@@ -40,14 +40,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def make_experiment(**changes: Any) -> Experiment:
     settings: dict[str, Any] = {
-        "model": "mlp", "data": "breast_cancer",
+        "model": "mlp",
+        "data": "breast_cancer",
         "objectives": [{"metric": "val_accuracy", "goal": "maximize", "target": 0.95}],
         "search": {
-            "lr": {"low": 1e-4, "high": 0.3, "log": True}, "global_batch": {"choices": [8, 32, 64]},
+            "lr": {"low": 1e-4, "high": 0.3, "log": True},
+            "global_batch": {"choices": [8, 32, 64]},
             "hidden_width": {"choices": [16, 32]},
         },
         "training": {"epochs": 20, "reference_batch": 32},
-    }  # fmt: skip
+    }
     return Experiment(**(settings | changes))
 
 

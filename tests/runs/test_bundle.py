@@ -11,12 +11,12 @@ import pytest
 
 import workbench as wb
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
-from workbench.errors import RunError
-from workbench.events import TrialReported
-from workbench.history import History
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import TrialReported
 from workbench.runs import Run, read_experiment
 from workbench.runs.bundle import narrow
-from workbench.store import Store
+from workbench.store.database import Store
+from workbench.store.history import History
 
 
 def _trial(experiment: wb.Experiment, params: dict[str, Any], repeat: int = 0) -> wb.Trial:
@@ -31,8 +31,13 @@ def test_a_bundle_holds_what_trains_the_best_trial_again(tmp_path: Path) -> None
     folder = run.export(tmp_path / "best")
 
     assert sorted(path.name for path in folder.iterdir()) == [
-        "README.md", "configuration.json", "environment.txt", "experiment.yaml", "report.html", "retrain.sh",
-    ]  # fmt: skip
+        "README.md",
+        "configuration.json",
+        "environment.txt",
+        "experiment.yaml",
+        "report.html",
+        "retrain.sh",
+    ]
     configuration = json.loads((folder / "configuration.json").read_text())
     assert (configuration["trial"], configuration["params"]) == (1, {"lr": 0.1, "width": 8})
     assert configuration["plan"]["global_batch"] == 64
@@ -102,17 +107,25 @@ def test_a_run_without_a_feasible_trial_says_so_instead_of_being_exported(tmp_pa
 
 
 def test_narrowing_fixes_every_kind_of_value_and_drops_what_ends_a_training() -> None:
-    experiment = wb.Experiment(**{
-        **EXPERIMENT,
-        "train": "package.module:function", "model": None, "data": None,
-        "search": {
-            "layers": {"choices": [[8, 8], [16]]}, "options": {"choices": [{"low": 1, "high": 2}, None]},
-            "on": {"choices": [True, False]}, "rate": {"low": 0.0, "high": 1.0, "when": {"on": True}},
-        },
-        "early_stop": {"pruner": "asha"}, "repeats": 3, "seed": 5,
-        "alerts": [{"on": "run_ended", "to": ["a-sink-of-that-machine"]}],
-        "objectives": [{"metric": "val_accuracy", "goal": "maximize", "target": 0.5}],
-    })  # fmt: skip
+    experiment = wb.Experiment(
+        **{
+            **EXPERIMENT,
+            "train": "package.module:function",
+            "model": None,
+            "data": None,
+            "search": {
+                "layers": {"choices": [[8, 8], [16]]},
+                "options": {"choices": [{"low": 1, "high": 2}, None]},
+                "on": {"choices": [True, False]},
+                "rate": {"low": 0.0, "high": 1.0, "when": {"on": True}},
+            },
+            "early_stop": {"pruner": "asha"},
+            "repeats": 3,
+            "seed": 5,
+            "alerts": [{"on": "run_ended", "to": ["a-sink-of-that-machine"]}],
+            "objectives": [{"metric": "val_accuracy", "goal": "maximize", "target": 0.5}],
+        }
+    )
     params = {"layers": [8, 8], "options": {"low": 1, "high": 2}, "on": True, "rate": 0.25}
 
     narrowed = narrow(experiment, _trial(experiment, params))
@@ -163,8 +176,12 @@ def test_a_bundle_trains_again_wherever_it_is_moved(tmp_path: Path, monkeypatch:
         path.relative_to(moved).as_posix() for path in (moved / "code").rglob("*") if path.is_file()
     )
     assert came == [
-        "code/beside.py", "code/mine/__init__.py", "code/mine/net.py", "code/mine/words.txt", "code/rows.csv"
-    ]  # fmt: skip
+        "code/beside.py",
+        "code/mine/__init__.py",
+        "code/mine/net.py",
+        "code/mine/words.txt",
+        "code/rows.csv",
+    ]
     for name in ("retrain.sh", "experiment.yaml", "README.md"):
         assert str(tmp_path) not in (moved / name).read_text()
     (tmp_path / "bin").mkdir()
@@ -252,8 +269,9 @@ def test_a_bundle_of_a_function_holds_its_folder_and_its_scripts_and_names_what_
 
     assert (folder / "files" / "epoch-3" / "model.bin").read_bytes() == b"weights"
     assert sorted(path.relative_to(folder).as_posix() for path in (folder / "code").rglob("*.*")) == [
-        "code/loop.py", "code/scripts/fit.py",
-    ]  # fmt: skip
+        "code/loop.py",
+        "code/scripts/fit.py",
+    ]
     readme = (folder / "README.md").read_text()
     assert "`files/` holds what the function left in its folder:\n\n- epoch-3/model.bin, 7 B" in readme
     assert "finds in another way are not here" in readme

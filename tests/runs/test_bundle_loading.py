@@ -12,8 +12,8 @@ import torch
 import workbench as wb
 from tests.builders.recorded_runs import record_run
 from tests.services.killed import kill_at_rename
-from workbench.errors import RunError
-from workbench.files import copy_into
+from workbench.foundation.errors import RunError
+from workbench.foundation.files import copy_into
 
 pytestmark = pytest.mark.ray
 
@@ -24,13 +24,18 @@ def exported(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with wb.Store.open(str(folder / "store.sqlite")) as store:
         run = wb.sweep(
             {
-                "model": {"name": "mlp", "num_layers": 1}, "data": "digits",
+                "model": {"name": "mlp", "num_layers": 1},
+                "data": "digits",
                 "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
                 "search": {"lr": {"low": 0.001, "high": 0.1, "log": True}, "hidden_width": {"choices": [24]}},
-                "training": {"epochs": 2}, "budget": {"trials": 2}, "seed": 3,
+                "training": {"epochs": 2},
+                "budget": {"trials": 2},
+                "seed": 3,
             },
-            store=store, launcher="inline", wait=True,
-        )  # fmt: skip
+            store=store,
+            launcher="inline",
+            wait=True,
+        )
         yield run, run.export(folder / "best")
 
 
@@ -44,9 +49,13 @@ def test_a_bundle_gives_back_the_model_that_reached_what_was_reported(exported: 
     inputs, targets = bundle.data.validation.batch(np.arange(len(bundle.data.validation)))
     with torch.no_grad():
         right = bundle.model(torch.from_numpy(inputs)).argmax(1).numpy() == targets
-    best = max(report.values["val_accuracy"] for report in run.events()
-               if report.type == "trial_reported" and report.trial == run.best.number
-               and "val_accuracy" in report.values)  # fmt: skip
+    best = max(
+        report.values["val_accuracy"]
+        for report in run.events()
+        if report.type == "trial_reported"
+        and report.trial == run.best.number
+        and "val_accuracy" in report.values
+    )
     assert right.mean() == pytest.approx(best)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import workbench as wb
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, trial_events
-from workbench.errors import ExperimentError, RunNotFoundError
+from workbench.foundation.errors import ExperimentError, RunNotFoundError
 
 
 def record(store: wb.Store, name: str, *accuracies: float) -> str:
@@ -29,8 +29,10 @@ def test_the_best_so_far_of_several_runs_stands_in_one_figure(tmp_path: Path) ->
 
     lines = {line.name: line for line in figure.data}
     assert list(lines) == [
-        "plain &lt;b&gt;: 0.8 (trial 1)", "convolutional: 0.9 (trial 0)", "nothing: nothing yet"
-    ]  # fmt: skip
+        "plain &lt;b&gt;: 0.8 (trial 1)",
+        "convolutional: 0.9 (trial 0)",
+        "nothing: nothing yet",
+    ]
     line = lines["plain &lt;b&gt;: 0.8 (trial 1)"]
     assert [float(value) for value in line.y] == pytest.approx([0.25, 0.5, 0.8])
     assert [float(value) for value in line.x] == pytest.approx([1, 2, 6])

@@ -10,13 +10,13 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, append, record_run
 from workbench import compare, compare_table
-from workbench.errors import ExperimentError, RunNotFoundError
-from workbench.events import RunStateChanged, SettingsChanged
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError, RunNotFoundError
+from workbench.foundation.events import RunStateChanged, SettingsChanged
 from workbench.runs import Run
 from workbench.runs.comparison import find_runs
 from workbench.runs.comparison_table import ComparisonRow, Side, comparison_rows, labels_of, legend_of
-from workbench.store import Store
+from workbench.store.database import Store
 
 
 @pytest.fixture

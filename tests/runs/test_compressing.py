@@ -16,11 +16,11 @@ from workbench.data.splits import ArraySplit
 from workbench.deploy.card import read_card
 from workbench.deploy.compression.conclusion import measure_on_test
 from workbench.deploy.compression.trained_base import measure
-from workbench.errors import ArgumentError, RunError
-from workbench.events import Noted
-from workbench.history.compression import compressed, describe_way
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.events import Noted
 from workbench.runs import Run
 from workbench.runs.compressing import create_compression
+from workbench.store.history.compression import compressed, describe_way
 
 pytestmark = pytest.mark.ray
 
@@ -45,9 +45,12 @@ def original(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     experiment = wb.Experiment(
         model={"name": "mlp", "hidden_width": 48, "num_layers": 2},
         data={"name": larger_of_two},
-        objectives=[{"metric": "val_loss", "goal": "minimize"}], search={"lr": {"choices": [0.01]}},
-        training={"epochs": 3, "global_batch": 32}, plan={"workers": 1}, budget={"trials": 1},
-    )  # fmt: skip
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search={"lr": {"choices": [0.01]}},
+        training={"epochs": 3, "global_batch": 32},
+        plan={"workers": 1},
+        budget={"trials": 1},
+    )
     with wb.Store.open(str(folder / "store.sqlite")) as store:
         yield wb.sweep(experiment, store=store, launcher="inline").wait()
 
@@ -141,10 +144,15 @@ def test_what_cannot_be_compressed_is_refused_before_a_run_is_stored(original: R
     with pytest.raises(RunError, match="no trial 7"):
         create_compression(original, trial=7)
     function = wb.sweep(
-        {"train": two_values, "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-         "search": {"lr": 0.1}, "budget": {"trials": 1}},
-        store=original.store, launcher="inline",
-    )  # fmt: skip
+        {
+            "train": two_values,
+            "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+            "search": {"lr": 0.1},
+            "budget": {"trials": 1},
+        },
+        store=original.store,
+        launcher="inline",
+    )
     with pytest.raises(RunError, match="only its own code knows"):
         create_compression(function)
     assert len(original.store.runs()) == number + 1

@@ -18,11 +18,11 @@ from tests.services.served import write_array_bundle
 from tests.services.ssh_server import SshServer, reached_by_ssh
 from workbench.cli.entry import group
 from workbench.deploy.compression.device_latency import kept_file, measure_there
-from workbench.deploy.placement.profile import Profile, StageTiming
-from workbench.errors import ArgumentError, RunError
-from workbench.history.compression import compressed
+from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs import Run
 from workbench.runs.compressing import create_compression
+from workbench.store.history.compression import compressed
+from workbench.tiers.placement.profile import Profile, StageTiming
 
 pytestmark = pytest.mark.ray
 

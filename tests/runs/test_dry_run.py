@@ -8,12 +8,12 @@ import pytest
 from tests.builders.recorded_runs import append, begin
 from workbench.advisor.choices import base_params
 from workbench.advisor.speed_history import setting_of
-from workbench.events import PlanMeasured
+from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
-from workbench.resources import likely_cluster
+from workbench.foundation.events import PlanMeasured
+from workbench.hardware.resources import likely_cluster
 from workbench.runs.dry_run import forecast_run
-from workbench.store import Store
-from workbench.workers.capacity import capacity_of
+from workbench.store.database import Store
 
 FIELDS: dict[str, Any] = {
     "model": "mlp",
@@ -36,8 +36,11 @@ def test_all_that_is_wrong_is_told_at_once_and_only_that(store: Store) -> None:
     wrong = {"model": {"name": "mlp", "widht": 3}, "data": "digitts", "training": {"optimizer": "adamm"}}
     told = forecast_run(Experiment(**FIELDS | wrong), store=store, launcher="nowhere")
     assert [problem["field"] for problem in told["problems"]] == [
-        "model.widht", "data", "training.optimizer", "launcher",
-    ]  # fmt: skip
+        "model.widht",
+        "data",
+        "training.optimizer",
+        "launcher",
+    ]
     assert told["problems"][0]["next_step"] == "Did you mean width?" or told["problems"][0]["allowed"]
     assert told["lines"] == []
 
@@ -81,12 +84,24 @@ def test_an_earlier_run_that_cannot_teach_is_a_problem(store: Store) -> None:
 def test_what_was_measured_before_foretells_how_long_a_run_takes(store: Store) -> None:
     experiment, cluster = Experiment(**FIELDS), likely_cluster()
     setting = setting_of(experiment, base_params(experiment), capacity_of(experiment, cluster).shape, cluster)
-    plan = {"workers": 1, "micro_batch": 128, "accumulation": 1, "global_batch": 128, "precision": "fp32",
-            "strategy": "single", "recompute": "none"}  # fmt: skip
+    plan = {
+        "workers": 1,
+        "micro_batch": 128,
+        "accumulation": 1,
+        "global_batch": 128,
+        "precision": "fp32",
+        "strategy": "single",
+        "recompute": "none",
+    }
     measured = PlanMeasured(
-        setting=setting, plan=plan, workers_per_node=[1], num_train_samples=1438, step_time_s=0.01,
-        samples_per_s=12800.0, state_bytes=1000,
-    )  # fmt: skip
+        setting=setting,
+        plan=plan,
+        workers_per_node=[1],
+        num_train_samples=1438,
+        step_time_s=0.01,
+        samples_per_s=12800.0,
+        state_bytes=1000,
+    )
     append(store, store.create_run(experiment), [*begin(), measured])
     forecast = forecast_run(experiment, store=store)["expected"]
     steps = 12 * 4  # 1,438 samples in steps of 128, four times

@@ -11,8 +11,8 @@ import workbench as wb
 from tests.builders.recorded_runs import record_run
 from workbench.cli.inspect import print_run
 from workbench.runs import Run
-from workbench.store import Store
-from workbench.store.samples import EnergyRow, keep_samples
+from workbench.store.database import Store
+from workbench.store.database.samples import EnergyRow, keep_samples
 
 
 @pytest.fixture

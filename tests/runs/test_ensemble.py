@@ -15,9 +15,9 @@ from tests.builders.recorded_runs import record_run
 from tests.services.shell import Shell
 from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
-from workbench.errors import ArgumentError, RunError
+from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs import Run
-from workbench.store import Store
+from workbench.store.database import Store
 
 NUM_TRIALS = 4
 
@@ -37,12 +37,16 @@ def noisy_classes(options: dict[str, object]) -> Datasets:
 def run(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("sweep")
     experiment = wb.Experiment(
-        name="classes", model={"name": "mlp", "num_layers": 1}, data={"name": noisy_classes},
+        name="classes",
+        model={"name": "mlp", "num_layers": 1},
+        data={"name": noisy_classes},
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        search={"hidden_width": {"choices": [8, 16, 32, 64]}}, sampler="grid",
-        training={"epochs": 2, "global_batch": 32, "lr": 0.01}, plan={"workers": 1},
+        search={"hidden_width": {"choices": [8, 16, 32, 64]}},
+        sampler="grid",
+        training={"epochs": 2, "global_batch": 32, "lr": 0.01},
+        plan={"workers": 1},
         budget={"trials": NUM_TRIALS},
-    )  # fmt: skip
+    )
     with Store.open(str(folder / "store.sqlite")) as store:
         yield wb.sweep(experiment, store=store, launcher="inline").wait()
 
@@ -87,8 +91,9 @@ def test_the_bundle_answers_as_the_ensemble_does(run: Run, tmp_path: Path) -> No
     np.testing.assert_allclose(found, ensemble.predict(inputs), atol=1e-5)
     assert bundle.values["val_loss"] == ensemble.validation.ensemble
     assert {(one.name, one.split) for one in bundle.card.metrics} == {
-        ("loss", "validation"), ("loss", "test")
-    }  # fmt: skip
+        ("loss", "validation"),
+        ("loss", "test"),
+    }
     with pytest.raises(RunError, match="is not empty"):
         ensemble.export(tmp_path / "ensemble")
     with pytest.raises(RunError, match="one trial has all the weight"):

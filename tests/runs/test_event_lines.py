@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, WHY_PRUNED, begin, trial_events
-from workbench.events import Event, PlanMeasured
 from workbench.experiment import Experiment
-from workbench.history import History
+from workbench.foundation.events import Event, PlanMeasured
 from workbench.runs.event_lines import Narrator, measurement_line
+from workbench.store.history import History
 
 
 def lines_of(*events: Event) -> list[str]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
 from workbench.runs import read_experiment
 
 TEXT = """
@@ -57,8 +57,9 @@ def test_settings_replace_what_the_file_says_at_any_depth(path: Path) -> None:
     assert changed.training.epochs == 5
     assert changed.budget.trials == 7
     assert changed.search.model_dump() == {
-        "lr": {"low": 0.001, "high": 0.5, "log": True}, "width": {"choices": (8, 16)},
-    }  # fmt: skip
+        "lr": {"low": 0.001, "high": 0.5, "log": True},
+        "width": {"choices": (8, 16)},
+    }
     assert changed.objectives[0].target == 0.9
     assert changed.model is not None
     assert changed.model.name == "mlp"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import DataError
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
+from workbench.foundation.errors import DataError
 from workbench.runs import script_help
 from workbench.runs.first_experiment import experiment_for, metrics_of, options_of
 from workbench.runs.script_help import options_in_help
@@ -53,9 +53,15 @@ def test_the_options_of_argparse_become_ranges_to_edit(tmp_path: Path) -> None:
     assert "# no-cuda:" in text
     params = {"batch-size": 32, "lr": 1e-4, "dropout": 0.0, "optimizer": "sgd", "nesterov": True}
     assert expand(found.command or "", params, {}) == [
-        "python", str(script), "POSITIONAL", "--nesterov", "--batch-size=32", "--lr=0.0001", "--dropout=0.0",
+        "python",
+        str(script),
+        "POSITIONAL",
+        "--nesterov",
+        "--batch-size=32",
+        "--lr=0.0001",
+        "--dropout=0.0",
         "--optimizer=sgd",
-    ]  # fmt: skip
+    ]
 
 
 def test_options_of_click_and_what_is_printed() -> None:
@@ -100,8 +106,13 @@ def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: P
     assert "# out" not in text
     params = {"arch": "small", "optimizer": "sgd", "lr": 0.1}
     assert expand(found.command or "", params, {"folder": "/trials/3"})[2:] == [
-        "DATA_DIR", "small", "--out", "/trials/3/out", "--optimizer=sgd", "--lr=0.1",
-    ]  # fmt: skip
+        "DATA_DIR",
+        "small",
+        "--out",
+        "/trials/3/out",
+        "--optimizer=sgd",
+        "--lr=0.1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -179,8 +190,12 @@ def test_the_parameters_of_a_function_for_fire(tmp_path: Path) -> None:
     found = Experiment.from_yaml(experiment_for(script).text)
     assert list(found.search.root) == ["lr", "amp", "hidden"]
     assert expand(found.command or "", {"lr": 0.1, "amp": True, "hidden": 32}, {})[2:] == [
-        "--data", "DATA", "--amp=True", "--lr=0.1", "--hidden=32",
-    ]  # fmt: skip
+        "--data",
+        "DATA",
+        "--amp=True",
+        "--lr=0.1",
+        "--hidden=32",
+    ]
 
 
 def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
@@ -203,8 +218,10 @@ def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
     assert list(found.search.root) == ["optimizer.lr", "model.hidden_dim", "model.tied"]
     params = {"optimizer.lr": 0.01, "model.hidden_dim": 32, "model.tied": False}
     assert expand(found.command or "", params, {})[2:] == [
-        "optimizer.lr=0.01", "model.hidden_dim=32", "model.tied=false",
-    ]  # fmt: skip
+        "optimizer.lr=0.01",
+        "model.hidden_dim=32",
+        "model.tied=false",
+    ]
     assert "# epochs: 3" in text
 
 
@@ -264,8 +281,9 @@ def test_help_texts_of_other_libraries() -> None:
     tyro = "options\n  --optimizer.lr FLOAT  (default: 0.0003)\n  --width INT           (default: 64)\n"
     assert not any(option.is_flag for option in options_in_help(tyro))
     assert {option.name: option.default for option in options_in_help(tyro)} == {
-        "optimizer.lr": 0.0003, "width": 64,
-    }  # fmt: skip
+        "optimizer.lr": 0.0003,
+        "width": 64,
+    }
 
 
 def test_a_help_without_options_has_none() -> None:
@@ -302,9 +320,16 @@ def test_a_script_writes_into_the_folder_of_each_trial(tmp_path: Path) -> None:
     text = experiment_for(script).text
     found = Experiment.from_yaml(text)
     assert expand(found.command or "", {"lr": 0.1}, {"folder": "/trials/3"})[2:] == [
-        "--out-dir", "/trials/3", "--save", "/trials/3/best_model.pt", "--log_file", "/trials/3/train.log",
-        "--output", "/trials/3", "--lr=0.1",
-    ]  # fmt: skip
+        "--out-dir",
+        "/trials/3",
+        "--save",
+        "/trials/3/best_model.pt",
+        "--log_file",
+        "/trials/3/train.log",
+        "--output",
+        "/trials/3",
+        "--lr=0.1",
+    ]
     assert "so that no trial overwrites" in text
     assert "# out-dir" not in text
     assert "# resume-dir" in text
@@ -335,11 +360,18 @@ def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path
 @pytest.mark.parametrize(
     ("metric", "goal"),
     [
-        ("val_accuracy", "maximize"), ("f1", "maximize"), ("f1_loss", "minimize"), ("score_loss", "minimize"),
-        ("val_loss", "minimize"), ("accuracy_error", "minimize"), ("macro_f1", "maximize"),
-        ("rmse", "minimize"), ("mean_absolute_error", "minimize"), ("roc_auc", "maximize"),
+        ("val_accuracy", "maximize"),
+        ("f1", "maximize"),
+        ("f1_loss", "minimize"),
+        ("score_loss", "minimize"),
+        ("val_loss", "minimize"),
+        ("accuracy_error", "minimize"),
+        ("macro_f1", "maximize"),
+        ("rmse", "minimize"),
+        ("mean_absolute_error", "minimize"),
+        ("roc_auc", "maximize"),
     ],
-)  # fmt: skip
+)
 def test_the_goal_of_a_loss_is_not_that_of_the_score_in_its_name(
     metric: str, goal: str, tmp_path: Path
 ) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
-from workbench.errors import ArgumentError, RunError
-from workbench.events import to_json
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.events import to_json
 from workbench.runs import Run
 
 

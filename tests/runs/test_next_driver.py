@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.test_store import make_experiment
-from workbench.events import RunStateChanged
-from workbench.head import local_head
+from tests.store.database.test_store import make_experiment
+from workbench.cluster.head import local_head
+from workbench.foundation.events import RunStateChanged
 from workbench.runs import next_driver
 from workbench.runs.next_driver import NextDriver
-from workbench.store import RunRow, Store
+from workbench.store.database import RunRow, Store
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 import workbench as wb
 from tests.builders.advice import advice
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
-from workbench.events import AdviceGiven, AdviceRequested, RunStateChanged
+from workbench.foundation.events import AdviceGiven, AdviceRequested, RunStateChanged
 from workbench.runs import Run, notebook_output
-from workbench.store import Store
+from workbench.store.database import Store
 
 MIME = "application/vnd.workbench.run+json"
 

@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from tests.builders.studies import make_experiment
-from workbench.events import DriverStarted, Event, RunStateChanged, TrialEnded, TrialProposed, TrialStarted
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.plots.report import report_html
+from workbench.foundation.events import (
+    DriverStarted,
+    Event,
+    RunStateChanged,
+    TrialEnded,
+    TrialProposed,
+    TrialStarted,
+)
 from workbench.runs.other_spaces import how_to_freeze, how_to_widen
+from workbench.runs.plots.report import report_html
+from workbench.store.history import History
 
 RATE = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
 
@@ -19,8 +26,9 @@ RATE = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
 def events_of(values: list[float], name: str, *, is_over: bool) -> list[Event]:
     """A run whose loss is its trial's number, so that the first trial is the best."""
     found: list[Event] = [
-        DriverStarted(pid=1, host="host", num_cpus=4, versions={}), RunStateChanged(state="running"),
-    ]  # fmt: skip
+        DriverStarted(pid=1, host="host", num_cpus=4, versions={}),
+        RunStateChanged(state="running"),
+    ]
     for trial, value in enumerate(values):
         found += [
             TrialProposed(trial=trial, params={name: value}, configuration=trial, seed=trial),

@@ -7,20 +7,22 @@ from typing import Any
 
 import pytest
 
-from workbench.events import Event, ReplayPlanned, TrialEnded, TrialProposed
 from workbench.experiment import Experiment
-from workbench.history import History
+from workbench.foundation.events import Event, ReplayPlanned, TrialEnded, TrialProposed
 from workbench.runs.replay_comparison import compare
+from workbench.store.history import History
 
 EXPERIMENT = Experiment(
-    train="json:dumps", objectives=({"metric": "loss", "goal": "minimize"},),  # type: ignore[arg-type]
+    train="json:dumps",
+    objectives=({"metric": "loss", "goal": "minimize"},),  # type: ignore[arg-type]
     search={"x": {"low": 0.0, "high": 9.0}},  # type: ignore[arg-type]
-)  # fmt: skip
+)
 
 
 def proposals(xs: list[float]) -> list[TrialProposed]:
-    return [TrialProposed(trial=index, params={"x": x}, configuration=index, seed=1)
-            for index, x in enumerate(xs)]  # fmt: skip
+    return [
+        TrialProposed(trial=index, params={"x": x}, configuration=index, seed=1) for index, x in enumerate(xs)
+    ]
 
 
 def history(xs: list[float], losses: list[float | None], replay_of: list[float] | None = None) -> History:

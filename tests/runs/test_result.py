@@ -8,22 +8,23 @@ from typing import Any
 import pytest
 
 from tests.builders.recorded_runs import append, begin, finish, record_run, trial_events
-from workbench.events import Event
 from workbench.experiment import Experiment
+from workbench.foundation.events import Event
 from workbench.runs import Run
 from workbench.runs.result import result_of
-from workbench.store import Store
+from workbench.store.database import Store
 
 DEFAULT = {"lr": 1e-3, "width": 32}
 
 
 def of(folder: Path, *events: Event, ended: bool = True, **changes: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "model": "convnet", "data": "digits",
+        "model": "convnet",
+        "data": "digits",
         "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
         "search": {"lr": {"low": 1e-4, "high": 0.5, "log": True}, "width": {"choices": [8, 16, 32]}},
         "budget": {"trials": 5},
-    }  # fmt: skip
+    }
     with Store.open(str(folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**fields | changes))
         append(store, run_id, [*begin(), *events, *(finish(9) if ended else ())])

@@ -13,15 +13,15 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, trial_events
 from workbench import Experiment
-from workbench.errors import RunError, UnknownNameError
-from workbench.history.error_units import errors_in_another_unit
+from workbench.foundation.errors import RunError, UnknownNameError
 from workbench.runs import Run
-from workbench.store import Store
+from workbench.store.database import Store
+from workbench.store.history.error_units import errors_in_another_unit
 
 DRIVE = """
 import os, signal, socket, sys
 from tests.builders.recorded_runs import begin
-from workbench.store import Store
+from workbench.store.database import Store
 writer = Store.open(sys.argv[1]).writer(sys.argv[2], owner_pid=os.getpid(), owner_host=socket.gethostname())
 writer.append(*begin())
 os.kill(os.getpid(), signal.SIGKILL)

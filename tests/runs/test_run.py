@@ -14,16 +14,16 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
 from tests.services.postgresql import Server
-from workbench.errors import (
+from workbench.foundation.errors import (
     ArgumentError,
     RunError,
     RunNotFoundError,
     StoreUnavailableError,
     UnknownNameError,
 )
-from workbench.events import to_json
+from workbench.foundation.events import to_json
 from workbench.runs import Run
-from workbench.store import Store
+from workbench.store.database import Store
 
 
 @pytest.fixture
@@ -40,8 +40,10 @@ def test_an_attached_run_knows_what_it_has_come_to(run: Run) -> None:
     assert (run.name, run.state, run.finished) == ("digits-small", "complete", True)
     assert run.best is not None
     assert (run.best.number, run.best.values, run.best.params) == (
-        1, {"val_accuracy": 0.95}, {"lr": 0.1, "width": 8},
-    )  # fmt: skip
+        1,
+        {"val_accuracy": 0.95},
+        {"lr": 0.1, "width": 8},
+    )
     assert run.experiment == wb.Experiment(**EXPERIMENT)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.programs.printed_metrics import read_line
 from workbench.runs.script_metrics import metrics_of
+from workbench.training.programs.printed_metrics import read_line
 
 FUNCTION = "def evaluate(model):\n    found = {'val_loss': a}\n    found['val_acc'] = b\n    return found\n"
 TRAINER = """
@@ -29,12 +29,14 @@ trainer.train()
         ("logs = dict(loss=loss)\nlogs['val_loss'] = b\nprint(f'epoch {e}: {logs}')", ["val_loss", "loss"]),
         ("logs = {'step': 1}\nlogs.update({'loss': loss})\nlogger.info(logs)", ["loss"]),
         (FUNCTION + "print({'loss': loss, **evaluate(model)})", ["val_loss", "val_acc", "loss"]),
-        (FUNCTION + "for epoch in range(3):\n    metrics = evaluate(model)\n    print(epoch, metrics)",
-         ["val_loss", "val_acc"]),
+        (
+            FUNCTION + "for epoch in range(3):\n    metrics = evaluate(model)\n    print(epoch, metrics)",
+            ["val_loss", "val_acc"],
+        ),
         ("history = {'loss': [], 'acc': []}\nprint(history)", []),
         ("weights = {'loss': 0.5}", []),
     ],
-)  # fmt: skip
+)
 def test_names_in_printed_dicts_are_metrics(source: str, metrics: list[str]) -> None:
     assert metrics_of(source) == metrics
 

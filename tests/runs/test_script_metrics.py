@@ -31,8 +31,9 @@ def test_the_mean_of_the_folds_comes_before_the_value_of_one() -> None:
     )
     assert metrics_of(source) == ["mean_accuracy", "accuracy"]
     assert metrics_of("print(f'Fold {k}: acc {a:.3f}')\nprint('CV accuracy: %.3f' % m)") == [
-        "accuracy", "acc",
-    ]  # fmt: skip
+        "accuracy",
+        "acc",
+    ]
 
 
 def test_a_number_with_a_format_comes_before_what_may_be_anything() -> None:

@@ -12,9 +12,8 @@ import workbench as wb
 from tests.builders.recorded_runs import record_run
 from tests.services.clusters import Cluster
 from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD
-from workbench.errors import ArgumentError, DataError, RunError
-from workbench.remote.job_package import make_package
-from workbench.remote.relayed_commands import (
+from workbench.cluster.remote.job_package import make_package
+from workbench.cluster.remote.relayed_commands import (
     Answer,
     RemoteCluster,
     join_pieces,
@@ -22,6 +21,7 @@ from workbench.remote.relayed_commands import (
     write_line,
     write_pieces,
 )
+from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.runs.submission import note_of_left_out, note_of_settings
 
 CELL = """
@@ -34,10 +34,13 @@ def train_in_a_cell(config, report):
 
 def make_experiment(**changes) -> wb.Experiment:
     document = {
-        "name": "from a cell", "train": "mine:train", "sampler": "grid",
+        "name": "from a cell",
+        "train": "mine:train",
+        "sampler": "grid",
         "search": {"x": {"choices": [1.0, 2.0]}},
-        "objectives": [{"metric": "loss", "goal": "minimize"}], **changes,
-    }  # fmt: skip
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+        **changes,
+    }
     return wb.Experiment(**document)
 
 
@@ -156,8 +159,13 @@ def test_the_next_command_is_told_all_that_this_one_was(tmp_path: Path) -> None:
     token = tmp_path / "token"
     there = RemoteCluster("http://h:1", token_file=token, store="postgresql://me:secret@db/runs")
     assert there.words == [
-        "--address", "http://h:1", "--store", "postgresql://me@db/runs", "--token-file", str(token)
-    ]  # fmt: skip
+        "--address",
+        "http://h:1",
+        "--store",
+        "postgresql://me@db/runs",
+        "--token-file",
+        str(token),
+    ]
 
 
 def test_settings_that_do_not_hold_there_are_spoken_of(
@@ -192,9 +200,12 @@ def test_data_outside_of_the_folder_or_nowhere_is_refused(tmp_path: Path) -> Non
     for path, problem in (("../houses.csv", "lies outside"), ("flats.csv", "there is no flats.csv")):
         data = {"name": "table", "path": path, "target": "b"}
         experiment = wb.Experiment(
-            name="x", model="mlp", data=data, search={"lr": 0.1},
+            name="x",
+            model="mlp",
+            data=data,
+            search={"lr": 0.1},
             objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        )  # fmt: skip
+        )
         with pytest.raises(DataError, match=problem):
             make_package(experiment, tmp_path / "here")
 
@@ -204,8 +215,9 @@ def test_a_password_of_a_store_is_never_sent(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("WORKBENCH_ARTIFACTS", "s3://bucket/runs")
     there = RemoteCluster("https://head:8265")
     assert there.environment == {
-        "WORKBENCH_STORE": "postgresql://me@db/runs?sslmode=require", "WORKBENCH_ARTIFACTS": "s3://bucket/runs"
-    }  # fmt: skip
+        "WORKBENCH_STORE": "postgresql://me@db/runs?sslmode=require",
+        "WORKBENCH_ARTIFACTS": "s3://bucket/runs",
+    }
     assert ["the password of the store is not sent" in note for note in there.notes] == [True]
     monkeypatch.setenv("WORKBENCH_ARTIFACTS", "s3://key:secret@bucket/runs")
     there = RemoteCluster("https://head:8265")
@@ -226,10 +238,13 @@ def test_a_store_of_this_machine_stays_here_unless_it_is_named(
 @pytest.mark.parametrize(
     ("address", "listened"),
     [
-        ("http://localhost:8265", False), ("http://127.0.0.1:8265", False), ("http://[::1]:8265", False),
-        ("https://head:8265", False), ("http://head:8265", True),
+        ("http://localhost:8265", False),
+        ("http://127.0.0.1:8265", False),
+        ("http://[::1]:8265", False),
+        ("https://head:8265", False),
+        ("http://head:8265", True),
     ],
-)  # fmt: skip
+)
 def test_a_token_that_others_can_listen_to_is_spoken_of(
     address: str, listened: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 import workbench as wb
 from tests.services.shell import Shell
 from tests.services.waiting import wait_until
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 pytestmark = pytest.mark.ray
 
@@ -59,9 +59,13 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 def _workbench(*words: str, **settings: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "workbench", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env=dict(os.environ), **settings,
-    )  # fmt: skip
+        [sys.executable, "-m", "workbench", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+        **settings,
+    )
 
 
 def _finish(*words: str) -> tuple[int, str, str]:
@@ -275,11 +279,14 @@ def test_a_function_of_this_process_can_be_swept(folder: Path) -> None:
 
     run = wb.sweep(
         {
-            "name": "cell", "train": train, "objectives": [{"metric": "score", "goal": "minimize"}],
-            "search": {"x": {"low": 0.0, "high": 1.0}}, "budget": {"trials": 3},
+            "name": "cell",
+            "train": train,
+            "objectives": [{"metric": "score", "goal": "minimize"}],
+            "search": {"x": {"low": 0.0, "high": 1.0}},
+            "budget": {"trials": 3},
         },
         wait=True,
-    )  # fmt: skip
+    )
 
     assert run.trials["score"].tolist() == pytest.approx([(x - 0.3) ** 2 for x in run.trials["x"]])
 
@@ -305,13 +312,17 @@ def test_the_study_can_be_taken_to_optuna(folder: Path) -> None:
 def test_training_again_from_a_bundle_gives_the_same_result(folder: Path) -> None:
     run = wb.sweep(
         {
-            "name": "digits", "model": "convnet", "data": "digits",
+            "name": "digits",
+            "model": "convnet",
+            "data": "digits",
             "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
             "search": {"lr": {"low": 1e-3, "high": 0.05, "log": True}, "width": {"choices": [8, 16]}},
-            "training": {"epochs": 2, "global_batch": 64}, "budget": {"trials": 2}, "seed": 11,
+            "training": {"epochs": 2, "global_batch": 64},
+            "budget": {"trials": 2},
+            "seed": 11,
         },
         wait=True,
-    )  # fmt: skip
+    )
     bundle = run.export(folder / "best")
 
     environment = os.environ | {"PATH": _install(folder / "bin")}
@@ -339,10 +350,11 @@ def test_a_bundle_trains_again_wherever_it_is_put(
             "data": {"name": "table", "path": "rows.csv", "target": "y", "task": "regression"},
             "objectives": [{"metric": "val_loss", "goal": "minimize"}],
             "search": {"lr": {"low": 1e-3, "high": 0.05, "log": True}},
-            "training": {"epochs": 1}, "budget": {"trials": 1},
+            "training": {"epochs": 1},
+            "budget": {"trials": 1},
         },
         wait=True,
-    )  # fmt: skip
+    )
     bundle = run.export(tmp_path_factory.mktemp("elsewhere") / "best")
 
     environment = os.environ | {"PATH": _install(folder / "bin")}

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from tests.builders.timed_runs import START_UNIX_S, Shape, timed_run
-from workbench.events import DriverStarted, EnergyMetered, RunStateChanged, TrialProposed, TrialStarted
 from workbench.experiment import Budget
-from workbench.history import History
+from workbench.foundation.events import (
+    DriverStarted,
+    EnergyMetered,
+    RunStateChanged,
+    TrialProposed,
+    TrialStarted,
+)
 from workbench.runs.progress import progress_of
 from workbench.runs.time_left import TimeLeft
+from workbench.store.history import History
 
 STEADY = {
     "epochs": Shape(),

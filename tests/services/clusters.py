@@ -18,9 +18,9 @@ import psutil
 from tests.services.network import Place
 from tests.services.ports import free_ports
 from tests.services.waiting import wait_until
-from workbench.errors import RunError
-from workbench.head.installation import ray_import_path
-from workbench.remote.jobs import Jobs
+from workbench.cluster.head.installation import ray_import_path
+from workbench.cluster.remote.jobs import Jobs
+from workbench.foundation.errors import RunError
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 90.0
@@ -128,9 +128,13 @@ class Cluster:
             growing = [f"--autoscaling-config={_autoscaling_file(folder, self.address, grows_to)}"]
             self.environment |= {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
         self._head_options = [
-            "--head", f"--port={ports[0]}", f"--num-cpus={head_cpus}", f"--node-ip-address={address}",
-            *_dashboard_options(address, ports if takes_jobs else []), *growing,
-        ]  # fmt: skip
+            "--head",
+            f"--port={ports[0]}",
+            f"--num-cpus={head_cpus}",
+            f"--node-ip-address={address}",
+            *_dashboard_options(address, ports if takes_jobs else []),
+            *growing,
+        ]
         self.head = self._start_head()
         # Who attaches finds the token and the address in its environment, as on a real cluster.
         self.environment["WORKBENCH_RAY_ADDRESS"] = self.address
@@ -170,9 +174,13 @@ class Cluster:
     def run_command(self, *words: str) -> str:
         """Run a command of the workbench on the cluster and return what it prints."""
         return subprocess.run(
-            [sys.executable, "-m", "workbench", *words], env=self.environment, text=True, check=True,
-            stdout=subprocess.PIPE, cwd=self.folder,
-        ).stdout  # fmt: skip
+            [sys.executable, "-m", "workbench", *words],
+            env=self.environment,
+            text=True,
+            check=True,
+            stdout=subprocess.PIPE,
+            cwd=self.folder,
+        ).stdout
 
     def close(self) -> None:
         """End everything."""
@@ -212,9 +220,13 @@ class Cluster:
         log = (self.folder / f"{name}.log").open("ab")
         command = subprocess.Popen(
             [*prefix, sys.executable, *_START, *words],
-            env=self.environment | (environment or {}), cwd=self.folder, stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+            env=self.environment | (environment or {}),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
         log.close()
         self._started.append(Node(command, name))
         return self._started[-1]
@@ -227,17 +239,31 @@ def _autoscaling_file(folder: Path, address: str, num_nodes: int) -> Path:
         "node": {"resources": {"CPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": num_nodes},
     }
     settings = {
-        "cluster_name": "growing", "max_workers": num_nodes, "upscaling_speed": 1.0,
+        "cluster_name": "growing",
+        "max_workers": num_nodes,
+        "upscaling_speed": 1.0,
         "idle_timeout_minutes": 0.05,
         "provider": {
-            "type": "fake_multinode", "gcs_address": address, "launch_multiple": True,
-            "disable_node_updaters": True, "use_node_id_as_ip": True,
+            "type": "fake_multinode",
+            "gcs_address": address,
+            "launch_multiple": True,
+            "disable_node_updaters": True,
+            "use_node_id_as_ip": True,
         },
-        "available_node_types": types, "head_node_type": "ray.head.default", "auth": {}, "docker": {},
-        "file_mounts": {}, "cluster_synced_files": [], "file_mounts_sync_continuously": False,
-        "initialization_commands": [], "setup_commands": [], "head_setup_commands": [],
-        "worker_setup_commands": [], "head_start_ray_commands": [], "worker_start_ray_commands": [],
-    }  # fmt: skip
+        "available_node_types": types,
+        "head_node_type": "ray.head.default",
+        "auth": {},
+        "docker": {},
+        "file_mounts": {},
+        "cluster_synced_files": [],
+        "file_mounts_sync_continuously": False,
+        "initialization_commands": [],
+        "setup_commands": [],
+        "head_setup_commands": [],
+        "worker_setup_commands": [],
+        "head_start_ray_commands": [],
+        "worker_start_ray_commands": [],
+    }
     path = folder / "autoscaling.json"
     path.write_text(json.dumps(settings))
     return path
@@ -252,7 +278,11 @@ def _dashboard_options(address: str, ports: list[int]) -> list[str]:
         return ["--include-dashboard=false"]
     _, dashboard, agent, client = ports
     return [
-        "--include-dashboard=true", f"--dashboard-host={address}", f"--dashboard-port={dashboard}",
-        f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}",
-        "--min-worker-port=0", "--max-worker-port=0",
-    ]  # fmt: skip
+        "--include-dashboard=true",
+        f"--dashboard-host={address}",
+        f"--dashboard-port={dashboard}",
+        f"--dashboard-agent-listen-port={agent}",
+        f"--ray-client-server-port={client}",
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+    ]

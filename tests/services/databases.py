@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from workbench.store.urls import resolve_url
+from workbench.store.database.urls import resolve_url
 
 
 def execute(url: str, statement: str, **values: object) -> list[tuple[object, ...]]:

@@ -20,7 +20,7 @@ import pytest
 
 from tests.services.ports import free_port
 from tests.services.waiting import wait_until
-from workbench.head.ray_startup.sitecustomize import FOLDER
+from workbench.cluster.head.ray_startup.sitecustomize import FOLDER
 
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ROOT / "extensions"
@@ -110,12 +110,20 @@ class Jupyter:
             return self
         module = {"lab": "jupyterlab"}.get(self.application, self.application)
         command = [
-            self.python or sys.executable, "-m", module, "--allow-root", "--no-browser", "--ip=127.0.0.1",
-            f"--port={self.port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.root}",
-            f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True",
+            self.python or sys.executable,
+            "-m",
+            module,
+            "--allow-root",
+            "--no-browser",
+            "--ip=127.0.0.1",
+            f"--port={self.port}",
+            "--ServerApp.port_retries=0",
+            f"--ServerApp.root_dir={self.root}",
+            f"--IdentityProvider.token={TOKEN}",
+            "--LabApp.expose_app_in_browser=True",
             "--JupyterNotebookApp.expose_app_in_browser=True",
-            *([] if self.python else ["--ServerApp.jpserver_extensions={'workbench.server': True}"]),
-        ]  # fmt: skip
+            *([] if self.python else ["--ServerApp.jpserver_extensions={'workbench.views.server': True}"]),
+        ]
         log = (self.folder / "jupyter.log").open("ab")
         self._process = subprocess.Popen(
             command, cwd=self.root, env=self.environment, stdout=log, stderr=log, start_new_session=True

@@ -28,12 +28,17 @@ def run_with_little_memory(program: str, folder: Path) -> list[str]:
         "RAY_memory_usage_threshold": f"{threshold:.4f}",
         "RAY_memory_monitor_refresh_ms": "200",
     }
-    shutdown = "from workbench.head import local_head; local_head.shutdown()"
+    shutdown = "from workbench.cluster.head import local_head; local_head.shutdown()"
     try:
         finished = subprocess.run(
             [sys.executable, "-c", program],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False,
-        )  # fmt: skip
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
     finally:
         subprocess.run([sys.executable, "-c", shutdown], env=environment, timeout=60, check=True)
     assert finished.returncode == 0, finished.stderr

@@ -9,9 +9,9 @@ import time
 
 from tests.builders.recorded_runs import EXPERIMENT, begin, finish, trial_events
 from tests.services.waiting import wait_until
-from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.events import Event, TrialReported
+from workbench.store.database import Store
 
 
 class LiveRun:
@@ -71,6 +71,9 @@ class LiveRun:
     def _report(self, trial: int) -> TrialReported:
         accuracy = 1 - 1 / (1 + 0.02 * self.steps * (trial + 1))
         return TrialReported(
-            trial=trial, step=self.steps, values={"val_accuracy": accuracy}, samples_per_s=1000.0 + trial,
+            trial=trial,
+            step=self.steps,
+            values={"val_accuracy": accuracy},
+            samples_per_s=1000.0 + trial,
             time_unix_s=time.time(),
-        )  # fmt: skip
+        )

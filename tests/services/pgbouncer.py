@@ -41,9 +41,12 @@ class Pooler:
         )
         self._process = subprocess.Popen(
             [shutil.which(PROGRAM) or PROGRAM, settings],
-            cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             **as_account,
-        )  # fmt: skip
+        )
         wait_until(self._answers, START_TIMEOUT_S, what="PgBouncer")
 
     def _answers(self) -> bool:

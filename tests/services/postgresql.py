@@ -24,9 +24,12 @@ PASSWORD = "s3cret/of the+tests"
 ESCAPED_PASSWORD = "s3cret%2Fof%20the%2Btests"
 START_TIMEOUT_S = 30.0
 _SETTINGS = {
-    "fsync": "off", "full_page_writes": "off", "shared_buffers": "16MB",
-    "listen_addresses": "127.0.0.1", "log_min_messages": "warning",
-}  # fmt: skip
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "16MB",
+    "listen_addresses": "127.0.0.1",
+    "log_min_messages": "warning",
+}
 
 
 def find_programs() -> Path | None:
@@ -54,12 +57,30 @@ class Server:
         password_file.write_text(PASSWORD)
         password_file.chmod(0o644)
         subprocess.run(
-            [programs / "initdb", "--pgdata", self.folder / "data", "--username", USER,
-             "--pwfile", password_file, "--auth-local", "trust", "--auth-host", "scram-sha-256",
-             "--encoding", "UTF8", "--locale", "C", "--no-sync"],
-            check=True, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            [
+                programs / "initdb",
+                "--pgdata",
+                self.folder / "data",
+                "--username",
+                USER,
+                "--pwfile",
+                password_file,
+                "--auth-local",
+                "trust",
+                "--auth-host",
+                "scram-sha-256",
+                "--encoding",
+                "UTF8",
+                "--locale",
+                "C",
+                "--no-sync",
+            ],
+            check=True,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             **self._as_account(),
-        )  # fmt: skip
+        )
         with (self.folder / "data" / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in _SETTINGS.items())
             file.write(f"port = {self.port}\nunix_socket_directories = '{self.folder}'\n")
@@ -75,9 +96,13 @@ class Server:
         # As a child of ours: one that is killed and that nobody waits for is in the way of the next.
         with (self.folder / "log").open("a") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self.folder / "data"], cwd=self.folder,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._as_account(),
-            )  # fmt: skip
+                [self._programs / "postgres", "-D", self.folder / "data"],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                **self._as_account(),
+            )
         ask = [self._programs / "pg_isready", "--quiet", "--host", self.folder, "--port", str(self.port)]
 
         def answers() -> bool:

@@ -16,12 +16,17 @@ from typing import Any
 
 import torch
 
-from workbench.strategies.group import let_go, open_meeting_point
+from workbench.training.strategies.group import let_go, open_meeting_point
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Each has loaded torch when it starts, and what training and dividing a model import of it.
 _CONTEXT.set_forkserver_preload(
-    ["workbench.probes.preloaded", "torch.distributed.tensor", "torch.distributed.fsdp", "torch._dynamo"]
+    [
+        "workbench.training.probes.preloaded",
+        "torch.distributed.tensor",
+        "torch.distributed.fsdp",
+        "torch._dynamo",
+    ]
 )
 NAME = "worker of tests"
 _workers: list[tuple[multiprocessing.process.BaseProcess, Any]] = []

@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 
 _PREAMBLE = """
 import json, os, signal, sys, time
-from workbench.errors import WorkbenchError
-from workbench.events import Noted, RunStateChanged, TrialReported
-from workbench.store import Store
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import Noted, RunStateChanged, TrialReported
+from workbench.store.database import Store
 
 def note(n):
     return Noted(level="info", message=str(n))
@@ -51,9 +51,11 @@ class Program:
 
     def __init__(self, source: str, arguments: tuple[str, ...]) -> None:
         request = {
-            "source": _PREAMBLE + textwrap.dedent(source), "arguments": arguments,
-            "environment": dict(os.environ), "folder": os.getcwd(),
-        }  # fmt: skip
+            "source": _PREAMBLE + textwrap.dedent(source),
+            "arguments": arguments,
+            "environment": dict(os.environ),
+            "folder": os.getcwd(),
+        }
         their_input, ours = os.pipe()
         said, their_output = os.pipe()
         self._status, their_status = os.pipe()
@@ -106,9 +108,11 @@ class _Template:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, cwd=Path(__file__).parents[2],
-            )  # fmt: skip
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=Path(__file__).parents[2],
+            )
         atexit.register(self._end)
 
     def fork(self, request: bytes, streams: list[int]) -> int:
@@ -132,7 +136,7 @@ def _template() -> _Template:
 
 def _serve(control: socket.socket) -> None:
     """Fork a program for each request until the other side is gone."""
-    for name in ("workbench.store", "alembic.command", "sqlalchemy.dialects.sqlite", "psycopg"):
+    for name in ("workbench.store.database", "alembic.command", "sqlalchemy.dialects.sqlite", "psycopg"):
         with contextlib.suppress(ImportError):  # of psycopg: tests of PostgreSQL are then skipped
             importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # what has ended is gone at once

@@ -21,8 +21,10 @@ class S3Server:
         self.port = free_port()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self.port)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self._make_bucket()
 
     def url(self, path: str, port: int | None = None) -> str:

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from tests.services.waiting import wait_until
 from workbench.deploy.card import MODEL, Card, Input, Output, Statistics
-from workbench.files import sha256_of
+from workbench.foundation.files import sha256_of
 
 CLASSES = ("low", "high")
 WIDTH = 512
@@ -56,11 +56,12 @@ def write_array_bundle(folder: Path, *, scale: float = 1.0, work: int = 0, size:
         helper.make_node("Softmax", ["logits"], ["outputs"], axis=-1),
     ]
     graph = helper.make_graph(
-        nodes, "sum",
+        nodes,
+        "sum",
         [helper.make_tensor_value_info("inputs", TensorProto.FLOAT, ["batch", size])],
         [helper.make_tensor_value_info("outputs", TensorProto.FLOAT, ["batch", 2])],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / MODEL)
     example: list[JsonValue] = [0.5] * size
@@ -118,8 +119,14 @@ def write_table_bundle(folder: Path) -> Path:
             Input(name="age", kind="number", dtype="float64", example=3.0),
             Input(name="animal", kind="category", dtype="string", categories=("cat", "dog"), example="cat"),
             Input(name="note", kind="text", dtype="string", example="sleeps"),
-            Input(name="born", kind="date", dtype="float64", date_format="ISO8601", has_missing=True,
-                  example="2020-02-01"),
+            Input(
+                name="born",
+                kind="date",
+                dtype="float64",
+                date_format="ISO8601",
+                has_missing=True,
+                example="2020-02-01",
+            ),
         ),
         outputs=(Output(name="values", kind="values", targets=("years",), unit="years"),),
         statistics={
@@ -127,15 +134,23 @@ def write_table_bundle(folder: Path) -> Path:
             "animal": Statistics(categories=("cat", "dog"), shares=(0.5, 0.5, 0.0)),
         },
         answers=Statistics(edges=(50.0,), shares=(0.5, 0.5)),
-    )  # fmt: skip
+    )
     return folder
 
 
 def _card(folder: Path, **parts: Any) -> None:
     Card(
-        name=folder.name, run_id="20261123-digits", trial=3, trained_on="four numbers", task="classification",
-        model="a test", opset=18, files={MODEL: sha256_of(folder / MODEL)}, num_train_samples=1000, **parts,
-    ).write(folder)  # fmt: skip
+        name=folder.name,
+        run_id="20261123-digits",
+        trial=3,
+        trained_on="four numbers",
+        task="classification",
+        model="a test",
+        opset=18,
+        files={MODEL: sha256_of(folder / MODEL)},
+        num_train_samples=1000,
+        **parts,
+    ).write(folder)
 
 
 class Server:
@@ -158,9 +173,13 @@ class Server:
         self.log = folder / "server.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=folder,
                 env=os.environ | {"WORKBENCH_HOME": str(folder)},
-            )  # fmt: skip
+            )
         assert self.process.stdout is not None
         text = ""
         while not text.rstrip().endswith("}"):

@@ -35,9 +35,12 @@ class Shell:
 
     def process(self, *words: str, **settings: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "workbench", *words], text=True, env=dict(os.environ), cwd=self.folder,
+            [sys.executable, "-m", "workbench", *words],
+            text=True,
+            env=dict(os.environ),
+            cwd=self.folder,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
-        )  # fmt: skip
+        )
 
 
 def run_without(libraries: str, *commands: Sequence[str], may_fail: bool = False) -> str:

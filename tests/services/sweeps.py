@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from tests.services.clusters import ROOT, Cluster
 from tests.services.waiting import wait_until
-from workbench.errors import WorkbenchError
-from workbench.events import DriverStarted, Event, TrialReported
 from workbench.experiment import Experiment
-from workbench.history import History, Trial
-from workbench.store import Store
-from workbench.study import Study
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import DriverStarted, Event, TrialReported
+from workbench.search import Study
+from workbench.store.database import Store
+from workbench.store.history import History, Trial
 from workbench.sweeps.launchers import launch
 
 Kind = TypeVar("Kind", bound=Event)
@@ -136,8 +136,13 @@ def start_on(cluster: Cluster, store: Store, experiment: Experiment, folder: Pat
     known = {run.run_id for run in store.runs()}
     done = subprocess.run(
         [sys.executable, "-m", "workbench", "sweep", str(path), "--detach"],
-        env=environment, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        env=environment,
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return Sweep(store, next(run.run_id for run in store.runs() if run.run_id not in known))
 

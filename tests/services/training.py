@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.events import TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.events import TrialReported
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 def losses_by_step(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.services.sweeps import driver_names
 from tests.services.waiting import wait_until
-from workbench.store import Store
+from workbench.store.database import Store
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def free_pool(ray_head: Path) -> Iterator[None]:
     """Attach this process to the head, and check that a test leaves no worker leased and no driver alive."""
     import ray
 
-    from workbench.head.attachment import connect
-    from workbench.workers.pool import connect_pool
+    from workbench.cluster.head.attachment import connect
+    from workbench.cluster.workers.pool import connect_pool
 
     connect()  # an earlier test may have detached it
     yield

@@ -10,19 +10,21 @@ from pydantic import JsonValue
 
 from workbench.advisor.choices import drawn_params
 from workbench.advisor.speed_history import setting_of
-from workbench.events import AdviceGiven, PlanMeasured, TrialEnqueued
+from workbench.cluster.workers.admission import Shape
 from workbench.experiment import Experiment
-from workbench.resources import ClusterInventory, NodeInventory
-from workbench.store import Store
+from workbench.foundation.events import AdviceGiven, PlanMeasured, TrialEnqueued
+from workbench.hardware.resources import ClusterInventory, NodeInventory
+from workbench.store.database import Store
 from workbench.sweeps.advised_start import begin_with_advice
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.admission import Shape
 
 ADVICE: dict[str, JsonValue] = {"training.lr": 0.02, "training.global_batch": 256, "plan.workers": 2}
 SEARCH = {
-    "lr": {"low": 1e-4, "high": 1e-1, "log": True}, "global_batch": {"choices": [64, 256]},
-    "hidden_width": {"low": 16, "high": 256}, "dropout": {"low": 0.0, "high": 0.5},
-}  # fmt: skip
+    "lr": {"low": 1e-4, "high": 1e-1, "log": True},
+    "global_batch": {"choices": [64, 256]},
+    "hidden_width": {"low": 16, "high": 256},
+    "dropout": {"low": 0.0, "high": 0.5},
+}
 
 
 def cluster(num_cpus: float = 2) -> ClusterInventory:
@@ -32,9 +34,11 @@ def cluster(num_cpus: float = 2) -> ClusterInventory:
 
 def make_experiment(**changes: Any) -> Experiment:
     settings: dict[str, Any] = {
-        "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "model": "mlp",
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
         "search": SEARCH,
-    }  # fmt: skip
+    }
     return Experiment(**(settings | changes))
 
 
@@ -74,17 +78,21 @@ def test_the_first_configuration_is_the_advised_one_as_it_was_measured(store: St
     run_id = advise(store, seed=3)
     [enqueued], params = begun(store, num_times=2)
     assert enqueued.advice_run_id == run_id
-    assert params == enqueued.params == {
-        **drawn_params(make_experiment(seed=3)), "lr": 0.02, "global_batch": 256
-    }  # fmt: skip
+    assert (
+        params
+        == enqueued.params
+        == {**drawn_params(make_experiment(seed=3)), "lr": 0.02, "global_batch": 256}
+    )
 
 
 def test_values_outside_the_space_are_replaced_by_the_nearest(store: Store) -> None:
     advise(store)
     search = {
-        **SEARCH, "lr": {"low": 1e-4, "high": 1e-2, "log": True}, "global_batch": {"choices": [32, 128]},
+        **SEARCH,
+        "lr": {"low": 1e-4, "high": 1e-2, "log": True},
+        "global_batch": {"choices": [32, 128]},
         "dropout": {"low": 0.0, "high": 0.2, "prior": {"near": 0.1}},
-    }  # fmt: skip
+    }
     _, params = begun(store, search=search)
     assert (params["lr"], params["global_batch"], params["dropout"]) == (1e-2, 128, 0.1)
 

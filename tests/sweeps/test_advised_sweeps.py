@@ -11,10 +11,10 @@ from workbench.advisor.choices import choices_of
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.recommend import measurement_context_of
 from workbench.advisor.variants import plan_with
-from workbench.events import AdviceGiven, Noted, PlanMeasured, TrialPlanned
 from workbench.experiment import Experiment
-from workbench.plan import Hardware, PartialPlan
-from workbench.store import Store
+from workbench.experiment.plan import Hardware, PartialPlan
+from workbench.foundation.events import AdviceGiven, Noted, PlanMeasured, TrialPlanned
+from workbench.store.database import Store
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.sweep_advisor import AdvisedPlans, fills, is_wanted, read_advised_plans, split_workers
 
@@ -24,10 +24,14 @@ SAMPLES = 4096
 
 def make_experiment(**changes: Any) -> Experiment:
     settings: dict[str, Any] = {
-        "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-        "search": {"lr": {"low": 1e-4, "high": 1e-1, "log": True}}, "training": {"epochs": 1},
-        "resources": {"advice": "always"}, "budget": {"trials": 2},
-    }  # fmt: skip
+        "model": "mlp",
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "search": {"lr": {"low": 1e-4, "high": 1e-1, "log": True}},
+        "training": {"epochs": 1},
+        "resources": {"advice": "always"},
+        "budget": {"trials": 2},
+    }
     return Experiment(**(settings | changes))
 
 
@@ -39,12 +43,14 @@ def advised(
     choices = choices_of(question, num_train_samples=SAMPLES, max_workers=num_places, hardware=Hardware())
     measured = [
         PlanMeasured(
-            setting="s", plan=plan_with(PLAIN, workers, micro_batch).to_json(),
-            workers_per_node=[workers], step_time_s=1e-3 * micro_batch / (gain if workers > 1 else 1.0),
+            setting="s",
+            plan=plan_with(PLAIN, workers, micro_batch).to_json(),
+            workers_per_node=[workers],
+            step_time_s=1e-3 * micro_batch / (gain if workers > 1 else 1.0),
         )
         for workers in (1, 2, 4)
         for micro_batch in (16, 32, 64, 128)
-    ]  # fmt: skip
+    ]
     knowledge = Knowledge(measured, [num_places], limit_bytes=None)
     workers, said = split_workers(experiment, choices, knowledge, SAMPLES, num_places)
     return AdvisedPlans(experiment, choices, knowledge, SAMPLES, workers), workers, said
@@ -137,10 +143,13 @@ def test_how_fast_plans_trained_is_kept_once_and_the_next_advice_begins_with_it(
     store: Store, free_pool: None
 ) -> None:
     experiment = make_experiment(
-        resources={"advice": "never"}, training={"epochs": 6}, budget={"trials": 4},
+        resources={"advice": "never"},
+        training={"epochs": 6},
+        budget={"trials": 4},
         search={"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "micro_batch": {"choices": [16, 64]}},
-        early_stop={"pruner": "none"}, sampler="random",
-    )  # fmt: skip
+        early_stop={"pruner": "none"},
+        sampler="random",
+    )
     sweep = Sweep(store, store.create_run(experiment)).launch("inline").wait("complete")
     kept = sweep.of(PlanMeasured)
     batches = [event.plan["micro_batch"] for event in kept]
@@ -162,9 +171,12 @@ def test_later_trials_follow_what_earlier_ones_have_shown() -> None:
     def measured(micro_batch: int, factor: float = 1.0, trial: int | None = None) -> PlanMeasured:
         """Return a plan whose micro steps have a floor, so that few large ones are faster alone."""
         return PlanMeasured(
-            setting="s", plan=plan_with(PLAIN, 1, micro_batch).to_json(), by_trial=trial,
-            workers_per_node=[1], step_time_s=factor * (0.02 + 1e-3 * micro_batch),
-        )  # fmt: skip
+            setting="s",
+            plan=plan_with(PLAIN, 1, micro_batch).to_json(),
+            by_trial=trial,
+            workers_per_node=[1],
+            step_time_s=factor * (0.02 + 1e-3 * micro_batch),
+        )
 
     alone = [measured(size) for size in (16, 32, 64, 128)]
     plans = AdvisedPlans(experiment, choices, Knowledge(alone, [1], limit_bytes=None), SAMPLES, 1)

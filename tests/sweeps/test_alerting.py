@@ -11,8 +11,8 @@ import pytest
 from tests.services.sweeps import Driving, Sweep, make_experiment
 from tests.services.waiting import wait_until
 from tests.services.web_and_mail import WebServer, web_server
-from workbench.errors import ExperimentError
-from workbench.events import (
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import (
     AlertDelivered,
     AlertRaised,
     AlertsArmed,
@@ -24,7 +24,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.runs.handle import attach
-from workbench.store import Store
+from workbench.store.database import Store
 from workbench.sweeps.preflight import find_problems
 
 pytestmark = pytest.mark.ray
@@ -62,9 +62,12 @@ def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(store: St
     sweep.assert_sound()
     trials = {way: sweep.trial_with(how=way) for way in ways}
     assert {way: (trial.state, trial.attempts) for way, trial in trials.items()} == {
-        "once": ("complete", 2), "always": ("complete", 2), "stop": ("stopped", 1), "dies": ("complete", 2),
+        "once": ("complete", 2),
+        "always": ("complete", 2),
+        "stop": ("stopped", 1),
+        "dies": ("complete", 2),
         "nan": ("failed", 1),
-    }  # fmt: skip
+    }
     assert str(trials["stop"].message).startswith("stopped by a rule: trial")
     for way in ("once", "always", "dies"):
         number = trials[way].number
@@ -75,8 +78,9 @@ def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(store: St
         assert steps[-1] == 30
     (noted,) = sweep.of(Noted)
     assert (noted.trial, noted.message) == (
-        trials["always"].number, "an alert rule wants to restart it, but resources.max_retries is used up"
-    )  # fmt: skip
+        trials["always"].number,
+        "an alert rule wants to restart it, but resources.max_retries is used up",
+    )
     raised = {(alert.on, alert.cause): alert for alert in sweep.of(AlertRaised)}
     assert len(raised) == len(sweep.of(AlertRaised)) == 7
     assert ("diverged", f"trial {trials['nan'].number}") in raised
@@ -98,10 +102,13 @@ def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
     store: Store, team: WebServer
 ) -> None:
     sweep = Sweep.create(
-        store, "talk_on_all", budget={"trials": 1}, plan={"workers": 2},
+        store,
+        "talk_on_all",
+        budget={"trials": 1},
+        plan={"workers": 2},
         alerts=[{"on": "log", "pattern": "said by rank", "action": "exclude_node", "to": ["jupyter"]}],
         resources={"concurrency": 1, "max_retries": 1},
-    ).launch("inline")  # fmt: skip
+    ).launch("inline")
     (trial,) = sweep.trials
     assert (trial.state, trial.attempts) == ("complete", 2)
     assert {(match.rank, match.line) for match in sweep.of(LogMatched)} == {(1, "said by rank 1")}
@@ -176,9 +183,12 @@ def test_a_run_is_resumed_also_while_its_driver_still_waits_for_a_slow_sink(
     settings.write_text("sinks: {slow: {kind: command, command: [sleep, '4']}}")
     monkeypatch.setenv("WORKBENCH_SETTINGS", str(settings))
     sweep = Sweep.create(
-        store, "curve", options={"steps": 30, "pause_s": 0.1}, budget={"trials": 2},
+        store,
+        "curve",
+        options={"steps": 30, "pause_s": 0.1},
+        budget={"trials": 2},
         alerts=[{"on": "run_ended", "to": ["slow"]}],
-    )  # fmt: skip
+    )
     driving = Driving(sweep)
     sweep.wait_for(TrialReported)
     run = attach(sweep.run_id, store=store)

@@ -12,9 +12,9 @@ import pytest
 from tests.services.clusters import Cluster
 from tests.services.sweeps import start_on
 from tests.services.waiting import wait_until
-from workbench.events import Noted, TrialStarted
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.events import Noted, TrialStarted
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -39,11 +39,14 @@ def test_a_run_has_the_cluster_grow_from_nothing_and_shrink_again(
     growing: Cluster, store: Store, tmp_path: Path
 ) -> None:
     experiment = Experiment(
-        name="growing", train={"name": "tests.faults.trained_function:descend", "steps": 20, "pause_s": 0.4},
-        objectives=[{"metric": "loss", "goal": "minimize"}], sampler="random", budget={"trials": 4},
+        name="growing",
+        train={"name": "tests.faults.trained_function:descend", "steps": 20, "pause_s": 0.4},
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        sampler="random",
+        budget={"trials": 4},
         search={"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
         resources={"autoscaling": True, "concurrency": 2},
-    )  # fmt: skip
+    )
     sweep = start_on(growing, store, experiment, tmp_path)
     sweep.wait("complete", timeout_s=180)
     assert [trial.state for trial in sweep.trials] == ["complete"] * 4

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.services.sweeps import Sweep
-from workbench.events import TrialReported
+from workbench.foundation.events import TrialReported
 from workbench.runs import Run
-from workbench.store import Store
-from workbench.store.backup import back_up, restore
+from workbench.store.database import Store
+from workbench.store.database.backup import back_up, restore
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 

@@ -7,8 +7,10 @@ import pytest
 
 from workbench.cli.exit_codes import NOTHING_COMPLETE, exit_code_of_run
 from workbench.cli.next_steps import next_commands
-from workbench.errors import ExperimentError
-from workbench.events import (
+from workbench.experiment import DEFAULT_TRIALS, Experiment
+from workbench.experiment.automl import concluding_s
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import (
     AttemptEnded,
     DriverStarted,
     EnergyMetered,
@@ -21,10 +23,8 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment import DEFAULT_TRIALS, Experiment
-from workbench.experiment.automl import concluding_s
-from workbench.history import History, cost_of, failure_groups
 from workbench.runs.descriptions import how_to_extend, why_not_resumed
+from workbench.store.history import History, cost_of, failure_groups
 from workbench.sweeps.budget import (
     begun_ending,
     ending_now,
@@ -62,10 +62,13 @@ def make_events(losses: Sequence[float | None]) -> list[Event]:
             TrialProposed(trial=number, params={"x": 0.5}, configuration=number, seed=1, time_unix_s=now),
             TrialStarted(trial=number, attempt=0, worker_pids=[], time_unix_s=now),
             TrialEnded(
-                trial=number, attempt=0, time_unix_s=now, state="failed" if loss is None else "complete",
+                trial=number,
+                attempt=0,
+                time_unix_s=now,
+                state="failed" if loss is None else "complete",
                 values={} if loss is None else {"loss": loss},
             ),
-        ]  # fmt: skip
+        ]
     return events
 
 
@@ -102,14 +105,22 @@ def failing(number: int, *, at_s: float = 1.0, **changes: Any) -> list[Event]:
     given = {"line": 7, "error": "ValueError", "text": number, "how": number, "reason": "error", **changes}
     return [
         TrialProposed(
-            trial=number, params={"x": 0.5, "how": given["how"]}, seed=1, time_unix_s=100.0 + at_s,
+            trial=number,
+            params={"x": 0.5, "how": given["how"]},
+            seed=1,
+            time_unix_s=100.0 + at_s,
             configuration=changes.get("configuration", number),
         ),
         TrialEnded(
-            trial=number, attempt=0, time_unix_s=100.0 + at_s, state="failed", reason=given["reason"],
-            message=f"{given['error']}: shape ({given['text']})", traceback=TRACEBACK.format(**given),
+            trial=number,
+            attempt=0,
+            time_unix_s=100.0 + at_s,
+            state="failed",
+            reason=given["reason"],
+            message=f"{given['error']}: shape ({given['text']})",
+            traceback=TRACEBACK.format(**given),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def after(events: Sequence[Event], **fields: Any) -> History:
@@ -154,8 +165,11 @@ def test_an_error_that_one_choice_may_cause_needs_more_trials() -> None:
         return after(events, search=search)
 
     assert [ending_now(of(choices), 110.0) is None for choices in ("aab", "aaa", "aaaaa", "aaaaaa")] == [
-        False, True, True, False,
-    ]  # fmt: skip
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_run_with_any_result_goes_on_and_a_resumed_one_counts_anew() -> None:
@@ -470,9 +484,12 @@ def test_a_limit_below_what_had_begun_and_what_it_left_in_the_queue_are_stated(
 def test_a_run_without_a_complete_trial_names_how_to_extend_it(fields: dict[str, Any], words: str) -> None:
     history = History.of(
         Experiment(**OWN | fields),
-        [*make_events([]), TrialProposed(trial=0, params={}, configuration=0, seed=0),
-         TrialProposed(trial=1, params={}, configuration=1, seed=0)],
-    )  # fmt: skip
+        [
+            *make_events([]),
+            TrialProposed(trial=0, params={}, configuration=0, seed=0),
+            TrialProposed(trial=1, params={}, configuration=1, seed=0),
+        ],
+    )
     assert next_commands("run", "complete", history) == [f"extend it  workbench extend run {words}"]
 
 
@@ -497,10 +514,13 @@ def test_a_run_that_searches_nothing_is_not_extended_by_the_same_trial() -> None
 
 def test_the_time_of_automl_does_not_run_out_while_other_runs_hold_the_workers() -> None:
     fields: dict[str, Any] = {
-        "train": None, "model": "mlp", "data": {"name": "digits", "held_out": "hash"},
+        "train": None,
+        "model": "mlp",
+        "data": {"name": "digits", "held_out": "hash"},
         "search": {"lr": {"low": 0.1, "high": 1.0}},
-        "objectives": [{"metric": "val_loss", "goal": "minimize"}], "budget": {"time": 60},
-    }  # fmt: skip
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "budget": {"time": 60},
+    }
     proposed = TrialProposed(trial=0, params={"lr": 0.5}, configuration=0, seed=1, time_unix_s=101.0)
     history = make_history(**fields)
     history.apply(proposed)
@@ -521,20 +541,25 @@ def test_the_time_of_automl_does_not_run_out_while_other_runs_hold_the_workers()
 
 def test_a_run_of_automl_that_trained_nothing_has_failed() -> None:
     fields: dict[str, Any] = {
-        "train": None, "model": "mlp", "data": {"name": "digits", "held_out": "hash"},
+        "train": None,
+        "model": "mlp",
+        "data": {"name": "digits", "held_out": "hash"},
         "search": {"lr": {"low": 0.1, "high": 1.0}},
-        "objectives": [{"metric": "val_loss", "goal": "minimize"}], "budget": {"time": 60},
-    }  # fmt: skip
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "budget": {"time": 60},
+    }
     ending = RunStateChanged(state="complete", reason="time", message="the time is used up")
     assert honest_ending(ending, make_history(**fields)).state == "failed"
 
 
 def test_a_run_of_automl_keeps_a_tenth_of_its_time_to_choose_and_test() -> None:
     fields: dict[str, Any] = {
-        "train": None, "model": "mlp", "data": {"name": "digits", "held_out": "hash"},
+        "train": None,
+        "model": "mlp",
+        "data": {"name": "digits", "held_out": "hash"},
         "search": {"lr": {"low": 0.1, "high": 1.0}},
         "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-    }  # fmt: skip
+    }
     history = make_history(**fields, budget={"time": 150})
     assert concluding_s(history.in_force) == 15.0
     assert reason_to_end(history, 234.9) is None

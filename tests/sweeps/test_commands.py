@@ -8,10 +8,16 @@ import pytest
 
 from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
-from workbench.events import CommandHandled, PriorTrialAdded, TrialEnded, TrialReported, TrialStarted
 from workbench.experiment.changing import describe_changes
+from workbench.foundation.events import (
+    CommandHandled,
+    PriorTrialAdded,
+    TrialEnded,
+    TrialReported,
+    TrialStarted,
+)
 from workbench.runs import Run
-from workbench.store import Store
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -171,8 +177,10 @@ def test_a_stop_that_comes_before_any_trial_starts_stops_the_run_until_it_is_res
     Run(store, sweep.run_id).resume(launcher="inline")
     assert sweep.state == "complete"
     assert [(event.kind, event.done) for event in sweep.of(CommandHandled)] == [
-        ("stop", True), ("stop", False), ("resume", True),
-    ]  # fmt: skip
+        ("stop", True),
+        ("stop", False),
+        ("resume", True),
+    ]
 
 
 @pytest.mark.slow

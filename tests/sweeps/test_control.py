@@ -11,8 +11,10 @@ import pytest
 
 from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
-from workbench.errors import ExperimentError, RunError
-from workbench.events import (
+from workbench.cluster.workers.admission import Request
+from workbench.cluster.workers.gang import Gang
+from workbench.foundation.errors import ExperimentError, RunError
+from workbench.foundation.events import (
     AttemptEnded,
     CommandHandled,
     DriverStarted,
@@ -24,9 +26,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.runs import Run
-from workbench.store import Store
-from workbench.workers.admission import Request
-from workbench.workers.gang import Gang
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -72,9 +72,14 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     wait_until(lambda: len(sweep.of(DriverStarted)) == 2 and num_running(sweep) == 1)
 
     assert run.to_json()["settings"] == {
-        "resources.concurrency": 1, "budget.trials": 4, "budget.time": 3600.0, "budget.gpu_time": None,
-        "budget.energy": None, "budget.money": None, "budget.plateau": 9,
-    }  # fmt: skip
+        "resources.concurrency": 1,
+        "budget.trials": 4,
+        "budget.time": 3600.0,
+        "budget.gpu_time": None,
+        "budget.energy": None,
+        "budget.money": None,
+        "budget.plateau": 9,
+    }
     assert store.run(sweep.run_id).experiment_hash == sweep.experiment.hash()
     assert num_running(sweep) == 1
     assert run.set(trials=3) == "at most 3 configurations"
@@ -218,9 +223,14 @@ def test_a_parallel_sweep_is_replayed_with_the_same_proposals_in_the_same_order(
     sampler = {"name": "tpe", "options": {"n_startup_trials": 2}}
     earlier = Sweep.create(store, "curve", budget={"trials": 3}).launch()
     sweep, run = hold(
-        store, notes, options={"steps": 3, "pause_s": 0.05}, sampler=sampler, budget={"trials": 6},
-        resources={"concurrency": 2}, objectives=[{"metric": "loss", "goal": "minimize", "target": 0.0}],
-    )  # fmt: skip
+        store,
+        notes,
+        options={"steps": 3, "pause_s": 0.05},
+        sampler=sampler,
+        budget={"trials": 6},
+        resources={"concurrency": 2},
+        objectives=[{"metric": "loss", "goal": "minimize", "target": 0.0}],
+    )
     store.command(sweep.run_id, "enqueue", {"params": {"x": 0.125}})
     earlier.wait("complete")
     sweep.launch(warm_start=[earlier.run_id])

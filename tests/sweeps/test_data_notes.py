@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from workbench import data as workbench_data
-from workbench.events import Noted, TrialProposed
 from workbench.experiment import Component, Experiment
-from workbench.store import Store
+from workbench.foundation.events import Noted, TrialProposed
+from workbench.store.database import Store
 from workbench.sweeps import data_notes
 from workbench.sweeps.data_notes import DataNotes
 from workbench.sweeps.ledger import Ledger

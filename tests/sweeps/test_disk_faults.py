@@ -11,9 +11,9 @@ import pytest
 from tests.services.disk import Disk
 from tests.services.sweeps import Driving, Sweep
 from tests.services.waiting import wait_until
-from workbench.errors import ArtifactsError
-from workbench.events import AttemptEnded, Noted, TrialReported
-from workbench.store import Store
+from workbench.foundation.errors import ArtifactsError
+from workbench.foundation.events import AttemptEnded, Noted, TrialReported
+from workbench.store.database import Store
 from workbench.sweeps import artifact_outage
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]

@@ -10,14 +10,26 @@ import pytest
 
 from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
-from workbench.events import TrialEnded, TrialReported
-from workbench.outside_text import MAX_LINE_CHARS
-from workbench.store import Store
+from workbench.foundation.events import TrialEnded, TrialReported
+from workbench.foundation.outside_text import MAX_LINE_CHARS
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
-WAYS = ["well", "returns", "prints", "raises", "exits", "memory", "nan", "silent", "wrong report", "deaf",
-        "file name", "endless"]  # fmt: skip
+WAYS = [
+    "well",
+    "returns",
+    "prints",
+    "raises",
+    "exits",
+    "memory",
+    "nan",
+    "silent",
+    "wrong report",
+    "deaf",
+    "file name",
+    "endless",
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +37,12 @@ def endings(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """One sweep with a trial for every way of ending."""
     with Store.open(str(tmp_path_factory.mktemp("endings") / "store.sqlite")) as store:
         sweep = Sweep.create(
-            store, "behave", search={"how": {"choices": WAYS}}, sampler="grid",
+            store,
+            "behave",
+            search={"how": {"choices": WAYS}},
+            sampler="grid",
             resources={"concurrency": 2, "trial_time": 2},
-        )  # fmt: skip
+        )
         yield sweep.launch("inline")
 
 
@@ -98,9 +113,14 @@ def test_the_process_of_a_trial_that_does_not_stop_in_time_is_ended(endings: Swe
 
 def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next(store: Store) -> None:
     sweep = Sweep.create(
-        store, "curve", options={"steps": 9}, search={"x": {"choices": [0.1, 0.9, 0.8, 0.7]}},
-        early_stop={"pruner": "asha", "reduction_factor": 3}, sampler="grid", seed=1,
-    ).launch("inline")  # fmt: skip
+        store,
+        "curve",
+        options={"steps": 9},
+        search={"x": {"choices": [0.1, 0.9, 0.8, 0.7]}},
+        early_stop={"pruner": "asha", "reduction_factor": 3},
+        sampler="grid",
+        seed=1,
+    ).launch("inline")
 
     pruned = sweep.history.in_state("pruned")
     assert pruned
@@ -117,9 +137,12 @@ def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next
 
 def test_several_objectives_with_a_trial_that_is_not_a_number(store: Store) -> None:
     sweep = Sweep.create(
-        store, "two_objectives", search={"x": {"choices": [0, 1, 2]}}, sampler="grid",
+        store,
+        "two_objectives",
+        search={"x": {"choices": [0, 1, 2]}},
+        sampler="grid",
         objectives=[{"metric": "loss", "goal": "minimize"}, {"metric": "size", "goal": "minimize"}],
-    ).launch("inline")  # fmt: skip
+    ).launch("inline")
 
     assert sweep.state == "complete"
     assert sweep.trial_with(x=2).reason == "diverged"
@@ -139,9 +162,12 @@ def test_each_configuration_is_repeated_with_other_seeds(store: Store) -> None:
 
 def test_a_trial_that_breaks_a_limit_is_never_the_best(store: Store) -> None:
     sweep = Sweep.create(
-        store, "two_objectives", search={"x": {"choices": [0, 0.5, 1]}}, sampler="grid",
+        store,
+        "two_objectives",
+        search={"x": {"choices": [0, 0.5, 1]}},
+        sampler="grid",
         constraints=[{"metric": "size", "at_most": 0.6}],
-    ).launch("inline")  # fmt: skip
+    ).launch("inline")
 
     best = sweep.history.best()
     assert best is not None
@@ -155,14 +181,16 @@ def test_a_trial_that_breaks_a_limit_is_never_the_best(store: Store) -> None:
         ({"budget": {"trials": 3}}, "trials", 3),
         (
             {"budget": {"trials": 30, "plateau": 2}, "search": {"x": 1, "unread": {"low": 0.0, "high": 1.0}}},
-            "plateau", 3,
+            "plateau",
+            3,
         ),
         (
             {"objectives": [{"metric": "loss", "goal": "minimize", "target": 2.5}], "budget": {"trials": 9}},
-            "target", 1,
+            "target",
+            1,
         ),
     ],
-)  # fmt: skip
+)
 def test_a_run_ends_at_its_limit(
     store: Store, fields: dict[str, object], reason: str, num_trials: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,9 +248,15 @@ def test_a_run_takes_no_longer_than_its_trials_when_many_are_short(store: Store)
 @pytest.mark.slow
 def test_workers_of_a_function_may_leave_reports_to_the_first(store: Store) -> None:
     sweep = Sweep.create(
-        store, "exchange", options={"steps": 30}, search={"x": {"choices": [0.0, 5.0, 6.0]}}, sampler="grid",
-        plan={"workers": 2}, early_stop={"pruner": "median", "grace": 2, "startup_trials": 1}, seed=6,
-    ).launch("inline")  # fmt: skip
+        store,
+        "exchange",
+        options={"steps": 30},
+        search={"x": {"choices": [0.0, 5.0, 6.0]}},
+        sampler="grid",
+        plan={"workers": 2},
+        early_stop={"pruner": "median", "grace": 2, "startup_trials": 1},
+        seed=6,
+    ).launch("inline")
     assert sweep.state == "complete"
     why_pruned = [
         f"loss {loss} at step 2 is above the median 0.5 of 1 complete trial there" for loss in (5.5, 6.5)

@@ -10,12 +10,12 @@ import pytest
 
 from tests.services.sweeps import Sweep
 from workbench.advisor.trial_speeds import TrialSpeeds
-from workbench.alerts import Alerts
-from workbench.events import Event, TrialEnded, TrialReported, TrialStarted, from_json, to_json
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.store import Store
-from workbench.study import Study
+from workbench.foundation.events import Event, TrialEnded, TrialReported, TrialStarted, from_json, to_json
+from workbench.search import Study
+from workbench.store.alerts import Alerts
+from workbench.store.database import Store
+from workbench.store.history import History
 
 MAX_BYTES_PER_TRIAL = 6000
 """Two parameters and a value, as the history, the study and Optuna have them."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.services.clusters import Cluster
 from tests.services.sweeps import Sweep, make_experiment, start_on
-from workbench.events import (
+from workbench.foundation.events import (
     AttemptEnded,
     DriverStarted,
     Noted,
@@ -27,7 +27,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.runs import Run
-from workbench.store import Store
+from workbench.store.database import Store
 from workbench.sweeps.elastic_gain import MIN_SAVING, estimate_gain
 
 SPEED = st.floats(0.1, 1e6)
@@ -46,7 +46,7 @@ SECONDS = st.floats(0, 1e4)
         (100_000, 1000, 2000, 41, 100, 9, False),  # saves less than speeds are exact
         (0, 1000, 2000, 0, 0, 0, False),
     ],
-)  # fmt: skip
+)
 def test_growing_pays_where_what_is_left_clearly_ends_earlier(
     left: float, now: float, expected: float, restart_s: float, left_s: float, saving_s: float, pays: bool
 ) -> None:
@@ -213,11 +213,16 @@ def remember_restarts(store: Store, measured: Any) -> None:
             RunStateChanged(state="running"),
             TrialProposed(trial=0, params={"epochs": 6}, configuration=0, seed=1),
             ResizeMeasured(
-                trial=0, attempt=1, samples_per_s=2.0, restart_s=0.1, from_workers=1, to_workers=2,
+                trial=0,
+                attempt=1,
+                samples_per_s=2.0,
+                restart_s=0.1,
+                from_workers=1,
+                to_workers=2,
                 saving_s=1.0,
             ),
             RunStateChanged(state="stopped", reason="person"),
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.slow
@@ -227,11 +232,13 @@ def test_a_copy_in_two_stages_grows_to_two_copies_and_ends_as_if_it_had_not(
 ) -> None:
     def in_stages(workers: int, epochs: int, *, elastic: bool, sample_s: float = 0.0005) -> Any:
         return experiment(
-            epochs=(epochs,), name="stages", resources={"elastic": elastic, "max_retries": 0},
+            epochs=(epochs,),
+            name="stages",
+            resources={"elastic": elastic, "max_retries": 0},
             model={"name": "tests.sweeps.sweep_models:waiting_blocks", "sample_s": sample_s},
             # How many stages a model has is open where a strategy is written.
             plan={"workers": workers, "strategy": "pipeline"} | ({"stages": 2} if workers == 4 else {}),
-        )  # fmt: skip
+        )
 
     cluster = Cluster(tmp_path / "cluster", head_cpus=4)
     try:

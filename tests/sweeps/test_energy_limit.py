@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ResourcesError
-from workbench.events import EnergyMetered, TrialProposed, TrialStarted, steady_unix_s
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.store import Store
+from workbench.foundation.errors import ResourcesError
+from workbench.foundation.events import EnergyMetered, TrialProposed, TrialStarted, steady_unix_s
+from workbench.store.database import Store
+from workbench.store.history import History
 from workbench.sweeps.energy_limit import UNMETERED_S, EnergyLimit
 from workbench.sweeps.ledger import Ledger
 
 
 @contextmanager
 def ledger_of(store: Store, **budget: Any) -> Iterator[Ledger]:
-    run_id = store.create_run(Experiment(
-        train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}], budget=budget
-    ))  # fmt: skip
+    run_id = store.create_run(
+        Experiment(train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}], budget=budget)
+    )
     ledger = Ledger(store, run_id)
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
         ledger.replay(writer)

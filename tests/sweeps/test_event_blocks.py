@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.errors import StoreUnavailableError
-from workbench.events import Event, Noted, TrialProposed, TrialReported
 from workbench.experiment import Experiment
-from workbench.live_feed.run_tail import RunTail
-from workbench.plots import stored_chunks
-from workbench.plots.run_data import RunData
+from workbench.foundation.errors import StoreUnavailableError
+from workbench.foundation.events import Event, Noted, TrialProposed, TrialReported
 from workbench.runs.figures import data_of
+from workbench.runs.plots import stored_chunks
+from workbench.runs.plots.run_data import RunData
 from workbench.runs.view import RunView
-from workbench.store import RunWriter, Store
-from workbench.store.blocks import last_block_seq, read_block
+from workbench.store.database import RunWriter, Store
+from workbench.store.database.blocks import last_block_seq, read_block
 from workbench.sweeps import event_blocks
 from workbench.sweeps.ledger import Ledger
+from workbench.views.live_feed.run_tail import RunTail
 
 NUM_TRIALS = 2
 
@@ -86,8 +86,11 @@ def test_a_long_run_is_read_from_blocks_and_the_rest_from_rows(store: Store, exp
     assert_reads_like_its_events(store, run_id, data_of(RunView(store, run_id)))
     # From within a block, the rows up to the next one.
     assert [chunk.last_seq for chunk in stored_chunks.read_chunks(store, run_id, after=10)] == [
-        40, 50, 100, 130,
-    ]  # fmt: skip
+        40,
+        50,
+        100,
+        130,
+    ]
 
 
 def test_the_next_driver_continues_behind_the_last_block(store: Store, experiment: Experiment) -> None:

@@ -7,7 +7,7 @@ import pytest
 from workbench.advisor.advice import Estimate
 from workbench.advisor.variants import plan_with
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
+from workbench.experiment.plan import PartialPlan
 from workbench.sweeps.forecast import Forecast, forecast_of, num_epochs_of
 
 PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
@@ -24,9 +24,15 @@ def foretell(**fields: Any) -> Forecast:
     """Of 1,000 samples in steps of 100 that take a second, on two of five places: 50 s a training."""
     experiment = Experiment(**FIELDS | fields)
     return forecast_of(
-        experiment, plan_with(PLAIN, 2, 50), Estimate(1.0, 0.5, 2.0), num_epochs=num_epochs_of(experiment),
-        num_train_samples=1000, num_places=5, on_gpu=False, state_bytes=10,
-    )  # fmt: skip
+        experiment,
+        plan_with(PLAIN, 2, 50),
+        Estimate(1.0, 0.5, 2.0),
+        num_epochs=num_epochs_of(experiment),
+        num_train_samples=1000,
+        num_places=5,
+        on_gpu=False,
+        state_bytes=10,
+    )
 
 
 def test_trainings_beside_each_other_share_the_time() -> None:

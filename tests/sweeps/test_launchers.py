@@ -17,10 +17,10 @@ import ray
 import workbench as wb
 from tests.services.sweeps import Sweep, driver_names, make_experiment
 from tests.services.waiting import wait_until
-from workbench.errors import LeaseError, ResourcesError, RunError, StoreError, UnknownNameError
-from workbench.events import DriverStarted, TrialReported
-from workbench.head import local_head, spare_processes
-from workbench.store import Store
+from workbench.cluster.head import local_head, spare_processes
+from workbench.foundation.errors import LeaseError, ResourcesError, RunError, StoreError, UnknownNameError
+from workbench.foundation.events import DriverStarted, TrialReported
+from workbench.store.database import Store
 from workbench.sweeps import driver_actor
 from workbench.sweeps.launchers import launch
 
@@ -137,11 +137,15 @@ def test_an_unknown_launcher_is_named_with_those_there_are(store: Store) -> None
 def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) -> None:
     long, short = (
         Sweep.create(
-            store, "curve", options={"steps": 3, "pause_s": 0.1}, seed=num_trials,
-            budget={"trials": num_trials}, resources={"concurrency": 2},
+            store,
+            "curve",
+            options={"steps": 3, "pause_s": 0.1},
+            seed=num_trials,
+            budget={"trials": num_trials},
+            resources={"concurrency": 2},
         )
         for num_trials in (500, 8)
-    )  # fmt: skip
+    )
     long.launch().wait_for(TrialReported)
     short.launch().wait("complete")
     store.command(long.run_id, "stop", {})
@@ -181,19 +185,24 @@ def run_python(program: str, folder: Path, *words: str) -> subprocess.CompletedP
     (folder / "script.py").write_text(program)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(
-        [sys.executable, "script.py", *words], cwd=folder, env=environment, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "script.py", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 EMBEDDED = """
 import sys
 import torch
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store.database import Store
 from workbench.sweeps import driver_actor
 from workbench.sweeps.launchers import launch
-from workbench.head import local_head
+from workbench.cluster.head import local_head
 
 SLOPE = 3.0
 
@@ -252,10 +261,10 @@ def test_a_module_that_was_edited_is_run_as_it_is_when_the_next_run_starts(
     program = """
 import sys
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store.database import Store
 from workbench.sweeps import driver_actor
 from workbench.sweeps.launchers import launch
-from workbench.head import local_head
+from workbench.cluster.head import local_head
 with Store.open(sys.argv[1]) as store:
     objectives = [{"metric": "loss", "goal": "minimize"}]
     experiment = Experiment(train="mine:train", objectives=objectives, budget={"trials": 1})

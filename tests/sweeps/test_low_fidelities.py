@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.services.sweeps import Sweep
-from workbench.events import TrialEnded
 from workbench.experiment import Experiment
-from workbench.history.lineage import describe_continued, describe_segment
+from workbench.foundation.events import TrialEnded
 from workbench.runs import Run
-from workbench.store import Store
+from workbench.store.database import Store
+from workbench.store.history.lineage import describe_continued, describe_segment
 from workbench.sweeps.warm_start import prior_trials
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -79,20 +79,26 @@ def test_a_run_that_has_ended_is_extended_by_new_configurations_at_the_lowest_le
 def test_a_program_receives_its_level(store: Store) -> None:
     experiment = Experiment(
         command=[sys.executable, str(PROGRAM), "good", "{loss}", "{size}"],
-        search={"loss": {"low": 0.0, "high": 1.0}}, fidelity={"size": [16, 32, 64]},
-        objectives=[{"metric": "loss", "goal": "minimize"}], budget={"trials": 4},
+        search={"loss": {"low": 0.0, "high": 1.0}},
+        fidelity={"size": [16, 32, 64]},
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        budget={"trials": 4},
         resources={"concurrency": 2},
-    )  # fmt: skip
+    )
     check(Sweep(store, store.create_run(experiment)).launch("inline"), "size", [16, 32, 64])
 
 
 def test_a_model_sees_a_share_of_its_samples_at_first(store: Store) -> None:
     experiment = Experiment(
-        model={"name": "mlp", "hidden_width": 8}, data="digits", fidelity={"samples": [0.25, 1.0]},
+        model={"name": "mlp", "hidden_width": 8},
+        data="digits",
+        fidelity={"samples": [0.25, 1.0]},
         objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
-        search={"lr": {"low": 1e-3, "high": 0.1, "log": True}}, training={"epochs": 2, "global_batch": 32},
-        plan={"workers": 1}, budget={"trials": 4},
-    )  # fmt: skip
+        search={"lr": {"low": 1e-3, "high": 0.1, "log": True}},
+        training={"epochs": 2, "global_batch": 32},
+        plan={"workers": 1},
+        budget={"trials": 4},
+    )
     sweep = Sweep(store, store.create_run(experiment)).launch("inline")
     check(sweep, "samples", [0.25, 1.0])
     steps = {trial.params["samples"]: trial.last_step for trial in sweep.trials}

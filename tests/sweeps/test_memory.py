@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.services.sweeps import Sweep
-from workbench.events import AttemptEnded, Noted, TrialEnded, TrialPlanned, TrialStarted
 from workbench.experiment import Experiment
-from workbench.store import Store
-from workbench.study import Study
+from workbench.foundation.events import AttemptEnded, Noted, TrialEnded, TrialPlanned, TrialStarted
+from workbench.search import Study
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 

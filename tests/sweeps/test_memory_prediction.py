@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from workbench.events import MemoryPredicted
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.events import MemoryPredicted
+from workbench.store.database import Store
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.memory_prediction import predict_memory
 from workbench.sweeps.trial_plans import TrialPlans
@@ -19,11 +19,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 def predicted(store: Store, **changes: Any) -> tuple[list[MemoryPredicted], Ledger]:
     """Predict before a run starts; return what was stored, and the ledger."""
     settings: dict[str, Any] = {
-        "model": {"name": "mlp", "num_layers": 2}, "data": "digits",
+        "model": {"name": "mlp", "num_layers": 2},
+        "data": "digits",
         "objectives": [{"metric": "val_loss", "goal": "minimize"}],
         "search": {"hidden_width": {"low": 16, "high": 65_536, "log": True}},
         "budget": {"trials": 8, "time": 3600},
-    }  # fmt: skip
+    }
     run_id = store.create_run(Experiment(**settings | changes))
     ledger = Ledger(store, run_id)
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:

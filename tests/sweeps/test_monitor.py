@@ -12,15 +12,15 @@ import pytest
 from tests.services.clusters import ROOT, Cluster
 from tests.services.fake_nvml import H100, FakeNvml
 from tests.services.waiting import wait_until
-from workbench.events import TrialStarted
 from workbench.experiment import Experiment
-from workbench.live_feed.machines import cluster_status
-from workbench.resources import Gpu, GpuUsage, Inventory, NodeSample, Rollup
-from workbench.resources.thinning import LEVELS
+from workbench.foundation.events import TrialStarted
+from workbench.hardware.resources import Gpu, GpuUsage, Inventory, NodeSample, Rollup
+from workbench.hardware.resources.thinning import LEVELS
 from workbench.runs import attach
-from workbench.store import Store
-from workbench.store.samples import SampleRow, keep_samples, read_newest_samples, read_samples
+from workbench.store.database import Store
+from workbench.store.database.samples import SampleRow, keep_samples, read_newest_samples, read_samples
 from workbench.sweeps.monitor import thin
+from workbench.views.live_feed.machines import cluster_status
 
 FUNCTION = """
 import os, pathlib, time
@@ -49,9 +49,14 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def run(cluster: Cluster, *arguments: str) -> None:
     """Run a command of the workbench."""
     done = subprocess.run(
-        [sys.executable, "-m", "workbench", *arguments], env=cluster.environment, cwd=cluster.folder,
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "workbench", *arguments],
+        env=cluster.environment,
+        cwd=cluster.folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -13,9 +13,9 @@ from tests.services.clusters import Cluster
 from tests.services.network import Network, why_not
 from tests.services.sweeps import Sweep, start_on
 from tests.services.waiting import wait_until
-from workbench.events import AdviceGiven, AttemptEnded, PlanMeasured, TrialReported, TrialStarted
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.events import AdviceGiven, AttemptEnded, PlanMeasured, TrialReported, TrialStarted
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 MEGABITS_PER_S = 100
@@ -100,9 +100,9 @@ def test_a_trial_across_a_slow_link_trains_the_same_and_is_as_slow_as_the_link(
 def test_an_advised_sweep_measures_both_places_of_workers_and_keeps_off_the_slow_link(
     cluster, store, tmp_path
 ):
-    sweep = start(
-        cluster, store, tmp_path, "auto", resources={"concurrency": 1, "advice": "always"}
-    ).wait("complete", timeout_s=120)  # fmt: skip
+    sweep = start(cluster, store, tmp_path, "auto", resources={"concurrency": 1, "advice": "always"}).wait(
+        "complete", timeout_s=120
+    )
     (given,) = sweep.of(AdviceGiven)
     assert given.advice["settings"]["resources.placement"] == "pack"
     assert any("they are placed on few" in sentence for sentence in given.advice["measured"])

@@ -13,8 +13,8 @@ import pytest
 from tests.services.clusters import ROOT, Cluster, Node
 from tests.services.sweeps import Sweep, start_on
 from tests.services.waiting import wait_until
-from workbench.events import AttemptEnded, Noted, TrialReported, TrialStarted
 from workbench.experiment import Experiment
+from workbench.foundation.events import AttemptEnded, Noted, TrialReported, TrialStarted
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SILENT_WITHIN_S = 45.0  # on a busy machine

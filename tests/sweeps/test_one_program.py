@@ -11,10 +11,10 @@ import pytest
 
 from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
-from workbench.events import Noted, ProgramKept, TrialStarted
 from workbench.experiment import Experiment
+from workbench.foundation.events import Noted, ProgramKept, TrialStarted
 from workbench.runs import Run
-from workbench.store import Store
+from workbench.store.database import Store
 
 TRAIN = """
 import time

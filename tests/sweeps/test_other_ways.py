@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.events import TrialEnded, TrialPlanned
-from workbench.plan import PartialPlan
-from workbench.planning.less_memory import WAYS
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import TrialEnded, TrialPlanned
 from workbench.sweeps.out_of_memory import OtherWays
+from workbench.training.planning.less_memory import WAYS
 
 PLAN = {"workers": 2, "micro_batch": 1, "accumulation": 8, "strategy": "ddp", "recompute": "none"}
 

@@ -14,12 +14,19 @@ from typing import Any
 import pytest
 
 from tests.services.sweeps import Sweep, make_experiment
-from workbench.errors import ExperimentError
-from workbench.events import DriverStarted, Noted, ReplayPlanned, TrialEnded, TrialProposed, TrialStarted
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import (
+    DriverStarted,
+    Noted,
+    ReplayPlanned,
+    TrialEnded,
+    TrialProposed,
+    TrialStarted,
+)
 from workbench.runs import Run
-from workbench.store import Store
-from workbench.store.trial_files import trial_folder
+from workbench.store.database import Store
+from workbench.store.database.trial_files import trial_folder
 from workbench.sweeps.plan_checks import check_continuable
 from workbench.sweeps.preflight import check
 
@@ -118,15 +125,18 @@ def test_a_killed_driver_continues_the_population(store: Store) -> None:
 
 def test_a_model_is_trained_in_parts_and_a_replay_reaches_the_same(store: Store) -> None:
     tuned = Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
         search={
-            "lr": {"low": 1e-4, "high": 0.3, "log": True}, "dropout": {"low": 0.0, "high": 0.5},
+            "lr": {"low": 1e-4, "high": 0.3, "log": True},
+            "dropout": {"low": 0.0, "high": 0.5},
             "hidden_width": {"choices": [8, 16]},
         },
         training={"epochs": 3, "schedule": "constant"},
         sampler={"name": "pb2", "options": {"population": 3, "every": 1}},
         resources={"concurrency": 2, "keep_best": 1},
-    )  # fmt: skip
+    )
     sweep = Sweep(store, store.create_run(tuned)).launch("inline").wait("complete")
     assert [trial.state for trial in sweep.trials] == ["complete"] * 9
     assert [trial.last_epoch for trial in sweep.trials if trial.segment and trial.segment.end == 2] == [2] * 3
@@ -145,9 +155,11 @@ def test_a_model_is_trained_in_parts_and_a_replay_reaches_the_same(store: Store)
 @pytest.mark.slow
 def test_several_workers_train_a_member(store: Store) -> None:
     pairs = population(
-        "descend_together", plan={"workers": 2}, resources={"concurrency": 1},
+        "descend_together",
+        plan={"workers": 2},
+        resources={"concurrency": 1},
         sampler_options={"population": 2, "every": 4, "length": 8},
-    )  # fmt: skip
+    )
     sweep = Sweep(store, store.create_run(pairs)).launch("inline").wait("complete")
     assert [(trial.state, len(trial.worker_pids)) for trial in sweep.trials] == [("complete", 2)] * 4
     assert sweep.trials[-1].last_step == 8
@@ -155,8 +167,12 @@ def test_several_workers_train_a_member(store: Store) -> None:
 
 
 def test_a_member_that_fails_continues_from_another(store: Store) -> None:
-    failing = population("descend", options={"steps": 1000}, search={"rate": {"choices": [0.5, -1e308]}},
-                         sampler_options={"population": 4, "resample": 0.0, "length": 8})  # fmt: skip
+    failing = population(
+        "descend",
+        options={"steps": 1000},
+        search={"rate": {"choices": [0.5, -1e308]}},
+        sampler_options={"population": 4, "resample": 0.0, "length": 8},
+    )
     sweep = Sweep(store, store.create_run(failing)).launch("inline").wait("complete")
     states = [trial.state for trial in sweep.trials]
     assert states.count("failed") >= 1
@@ -169,12 +185,20 @@ def test_a_member_that_fails_continues_from_another(store: Store) -> None:
 
 def test_what_cannot_be_continued_is_refused_before_it_starts() -> None:
     with pytest.raises(ExperimentError, match="no parameter `folder`"):
-        check(population("curve", search={"x": {"low": 0.0, "high": 1.0}}, sampler={
-            "name": "pbt", "options": {"length": 8}}))  # fmt: skip
+        check(
+            population(
+                "curve",
+                search={"x": {"low": 0.0, "high": 1.0}},
+                sampler={"name": "pbt", "options": {"length": 8}},
+            )
+        )
     trees = Experiment(
-        model="forest", data="digits", objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
-        search={"lr": {"low": 0.1, "high": 1.0}}, sampler="pbt",
-    )  # fmt: skip
+        model="forest",
+        data="digits",
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        search={"lr": {"low": 0.1, "high": 1.0}},
+        sampler="pbt",
+    )
     with pytest.raises(ExperimentError, match="no state"):
         check_continuable(trees)
 

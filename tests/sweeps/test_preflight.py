@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Experiment
-from workbench.resources import inventory, processor_counters
+from workbench.foundation.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
+from workbench.hardware.resources import inventory, processor_counters
 from workbench.sweeps.preflight import check, find_problems
 
 GOOD: dict[str, Any] = {
@@ -321,10 +321,16 @@ def test_objectives_follow_the_task_of_a_table(tmp_path: Path, prices: str, meas
 def test_a_table_with_rows_without_a_target_is_refused_before_its_trials_fail(tmp_path: Path) -> None:
     path = tmp_path / "houses.csv"
     path.write_text("rooms,price\n3,0.5\n2,\n3,1.5\n4,?\n")
-    experiment = Experiment(**(GOOD | {
-        "model": "mlp", "data": {"name": "table", "path": str(path), "target": "price"},
-        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-    }))  # fmt: skip
+    experiment = Experiment(
+        **(
+            GOOD
+            | {
+                "model": "mlp",
+                "data": {"name": "table", "path": str(path), "target": "price"},
+                "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+            }
+        )
+    )
     with pytest.raises(DataError, match=r"data\.target: 2 of 4 rows have no 'price'"):
         check(experiment)
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.services.sweeps import Sweep, make_experiment
 from tests.services.waiting import wait_until
-from workbench.events import (
+from workbench.cluster.workers import pool_client
+from workbench.foundation.events import (
     AttemptEnded,
     CheckpointSaved,
     DriverStarted,
@@ -24,8 +25,7 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.store import Store
-from workbench.workers import pool_client
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -100,9 +100,11 @@ def test_a_trial_whose_workers_always_die_is_given_up_after_its_retries(store: S
 @pytest.mark.slow
 def test_retries_are_counted_over_driver_restarts_and_deaths_of_the_driver_are_none(store: Store) -> None:
     sweep = go_on(
-        store, options={"steps": 300, "pause_s": 0.1}, budget={"trials": 1},
+        store,
+        options={"steps": 300, "pause_s": 0.1},
+        budget={"trials": 1},
         resources={"concurrency": 1, "max_retries": 1},
-    ).launch()  # fmt: skip
+    ).launch()
     for attempt, victim in enumerate(("worker", "driver", "driver", "worker")):
         sweep.wait_for(TrialReported, lambda event, attempt=attempt: event.attempt == attempt)
         pids = {"worker": sweep.trials[0].worker_pids[0], "driver": sweep.of(DriverStarted)[-1].pid}
@@ -121,13 +123,17 @@ def test_a_model_resumes_at_the_epoch_of_its_last_checkpoint(store: Store) -> No
         store,
         store.create_run(
             make_experiment(
-                "go_on", train=None, model="mlp", data="digits",
+                "go_on",
+                train=None,
+                model="mlp",
+                data="digits",
                 objectives=[{"metric": "val_loss", "goal": "minimize"}],
-                search={"lr": {"choices": [0.01]}}, sampler="grid",
+                search={"lr": {"choices": [0.01]}},
+                sampler="grid",
                 training={"epochs": 40, "global_batch": 64},
             )
         ),
-    ).drive()  # fmt: skip
+    ).drive()
     saved = sweep.wait_for(CheckpointSaved, lambda event: event.step > 40)
     os.kill(sweep.trials[0].worker_pids[0], signal.SIGKILL)
     sweep.wait("complete")
@@ -203,8 +209,8 @@ def test_a_driver_killed_while_it_stops_the_run_comes_back_and_stops_it(store: S
 
 LAUNCH = """
 import sys
-from workbench.store import Store
-from workbench.workers import pool_client
+from workbench.store.database import Store
+from workbench.cluster.workers import pool_client
 from workbench.sweeps.launchers import launch
 with Store.open(sys.argv[1]) as store:
     launch(store, sys.argv[2])
@@ -219,7 +225,7 @@ def own_head(tmp_path: Path) -> Iterator[dict[str, str]]:
     for variable in ("RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
         environment.pop(variable, None)
     yield environment
-    program = "from workbench.head import local_head; local_head.shutdown()"
+    program = "from workbench.cluster.head import local_head; local_head.shutdown()"
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
 
 
@@ -234,7 +240,9 @@ def test_after_the_whole_cluster_was_killed_a_launch_goes_on(store: Store, own_h
     launch()
     sweep.wait_for(TrialReported, lambda event: (event.trial, event.step) == (1, 5))
     driver = psutil.Process(sweep.of(DriverStarted)[-1].pid)
-    keeper = next(process for process in driver.parents() if "workbench.head.keeper" in process.cmdline())
+    keeper = next(
+        process for process in driver.parents() if "workbench.cluster.head.keeper" in process.cmdline()
+    )
     everybody = [keeper, *keeper.children(recursive=True)]
     for process in everybody:
         process.kill()

@@ -13,9 +13,9 @@ from tests.services.clusters import Cluster
 from tests.services.counted_requests import CountedRequests
 from tests.services.s3 import S3Server
 from tests.services.sweeps import Sweep, start_on
-from workbench.artifacts import open_artifacts
-from workbench.events import TrialStarted
 from workbench.experiment import Experiment
+from workbench.foundation.artifacts import open_artifacts
+from workbench.foundation.events import TrialStarted
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 NUM_IMAGES = 60

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.services.sweeps import Sweep, make_experiment
-from workbench.errors import RunError
-from workbench.events import (
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import (
     CheckpointSaved,
     CheckpointsDeleted,
     Event,
@@ -21,7 +21,7 @@ from workbench.events import (
     TrialProposed,
 )
 from workbench.runs import Run
-from workbench.store import Store
+from workbench.store.database import Store
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.retention import Retention
 
@@ -182,10 +182,16 @@ def test_a_sweep_of_models_keeps_the_best_and_says_what_became_of_the_others(
     store: Store, tmp_path: Path
 ) -> None:
     experiment = make_experiment(
-        "go_on", train=None, model="mlp", data="digits", resources={"concurrency": 1, "keep_best": 1},
-        objectives=[{"metric": "val_loss", "goal": "minimize"}], sampler="grid",
-        search={"lr": {"choices": [1e-5, 0.01, 1e-4]}}, training={"epochs": 2, "global_batch": 128},
-    )  # fmt: skip
+        "go_on",
+        train=None,
+        model="mlp",
+        data="digits",
+        resources={"concurrency": 1, "keep_best": 1},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        sampler="grid",
+        search={"lr": {"choices": [1e-5, 0.01, 1e-4]}},
+        training={"epochs": 2, "global_batch": 128},
+    )
     sweep = Sweep(store, store.create_run(experiment)).launch("inline")
 
     best = sweep.history.best()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps.test_budget import make_history
-from workbench.events import (
+from workbench.foundation.events import (
     DriverStarted,
     Noted,
     RunStateChanged,
@@ -19,7 +19,7 @@ from workbench.events import (
     steady_unix_s,
 )
 from workbench.runs.progress import progress_of
-from workbench.store import Store
+from workbench.store.database import Store
 from workbench.sweeps.budget import reason_to_end
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.run_clock import RunClock, timely

@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from tests.services.sweeps import Sweep
-from workbench.events import RunStateChanged
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.events import RunStateChanged
+from workbench.store.database import Store
 
 PROGRAM = Path(__file__).parents[1] / "training" / "program.py"
 KINDS = ("fails", "nan", "forks", "half", "good")
@@ -37,7 +37,7 @@ def sweep_of(store: Store, *arguments: str, **fields: Any) -> Sweep:
 def test_hostile_programs_end_their_trial_and_nothing_else(store: Store) -> None:
     run = sweep_of(
         store, "{kind}", "1", search={"kind": {"choices": KINDS}}, early_stop={"pruner": "median"}
-    ).wait(timeout_s=150)  # fmt: skip
+    ).wait(timeout_s=150)
     assert run.state == "complete"
     found = {kind: run.trial_with(kind=kind) for kind in KINDS}
     assert {kind: (trial.state, trial.reason) for kind, trial in found.items()} == {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.services.sweeps import make_experiment
-from workbench.errors import ResourcesError
-from workbench.resources import ClusterInventory, NodeInventory
+from workbench.foundation.errors import ResourcesError
+from workbench.hardware.resources import ClusterInventory, NodeInventory
 from workbench.sweeps.cluster import share_of
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.services.clusters import Cluster
 from tests.services.waiting import wait_until
-from workbench.events import Event, Noted, SharingMeasured, TrialStarted
-from workbench.history import History
-from workbench.store import Store
+from workbench.foundation.events import Event, Noted, SharingMeasured, TrialStarted
+from workbench.store.database import Store
+from workbench.store.history import History
 
 EXPERIMENT = """
 model: {name: mlp, hidden_width: 128}
@@ -57,9 +57,13 @@ def cluster_with_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
 def commands(cluster_with_gpu: Cluster) -> Iterator[subprocess.Popen[str]]:
     """A process on the cluster that runs the commands that it is sent, one after another."""
     with subprocess.Popen(
-        [sys.executable, "-c", COMMANDS], env=cluster_with_gpu.environment, cwd=cluster_with_gpu.folder,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        [sys.executable, "-c", COMMANDS],
+        env=cluster_with_gpu.environment,
+        cwd=cluster_with_gpu.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         yield process
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.services.sweeps import Sweep
-from workbench.events import TrialEnded, TrialStarted
-from workbench.store import Store
+from workbench.foundation.events import TrialEnded, TrialStarted
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -57,15 +57,21 @@ def test_two_sweeps_that_start_at_once_both_finish_and_share_the_machine(
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parents[1])])
     environment = os.environ | {
-        "WORKBENCH_STORE": store.url, "WORKBENCH_HOME": str(ray_head), "PYTHONPATH": path,
-    }  # fmt: skip
+        "WORKBENCH_STORE": store.url,
+        "WORKBENCH_HOME": str(ray_head),
+        "PYTHONPATH": path,
+    }
     people = [
         subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, name, seed, str(notes)], env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-c", PROGRAM, name, seed, str(notes)],
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         for name, seed in (("ada", "1"), ("bob", "2"))
-    ]  # fmt: skip
+    ]
     for person in people:
         assert person.stdout is not None
         assert person.stdout.readline() == "ready\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.services.sweeps import Driving, Sweep
-from workbench.events import TrialReported
-from workbench.store import Store, connection
+from workbench.foundation.events import TrialReported
+from workbench.store.database import Store, connection
 from workbench.sweeps import ledger
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]

@@ -11,8 +11,8 @@ import pytest
 
 from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD, Server
 from tests.services.sweeps import Driving, Sweep
-from workbench.events import DriverStarted, TrialReported
-from workbench.store import Store
+from workbench.foundation.events import DriverStarted, TrialReported
+from workbench.store.database import Store
 from workbench.sweeps import ledger
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]

@@ -14,16 +14,17 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from workbench.events import Event, TrialEnded, TrialReported, TrialStarted
 from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.store import Store
-from workbench.study import Study
+from workbench.foundation.events import Event, TrialEnded, TrialReported, TrialStarted
+from workbench.search import Study
+from workbench.store.database import Store
+from workbench.store.history import History
 from workbench.sweeps.budget import reason_to_end
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.trial_reports import Referee
 from workbench.sweeps.warm_start import prior_trials
-from workbench.training import TrialTask, run_trial
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 def noisy(config: dict[str, Any], report: Callable[..., bool]) -> float | None:
@@ -119,9 +120,11 @@ def test_history_and_sampler_see_the_value_that_the_mode_names(
     named = [{"metric": "score", "goal": "maximize"}, {"metric": "cost", "goal": "minimize"}]
     objectives = [item | how for item in named]
     run_id = carry_out(
-        store, noisy, [{"curve": LUCKY, "returned": 0.55}, {"curve": STEADY}],
+        store,
+        noisy,
+        [{"curve": LUCKY, "returned": 0.55}, {"curve": STEADY}],
         objectives=objectives[:num_objectives],
-    )  # fmt: skip
+    )
     history, study = read(store, run_id)
     assert [trial.values["score"] for trial in history.trials.values()] == pytest.approx(values)
     chosen = history.best()
@@ -168,9 +171,12 @@ def test_a_warm_start_reads_values_as_the_new_run_does(store: Store) -> None:
 
 def test_a_final_nan_never_completes_a_trial_whatever_sent_it(store: Store) -> None:
     experiment = Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
-        constraints=[{"metric": "size_bytes", "at_most": 1e6}], search={"width": {"choices": [8, 16, 32]}},
-    )  # fmt: skip
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        constraints=[{"metric": "size_bytes", "at_most": 1e6}],
+        search={"width": {"choices": [8, 16, 32]}},
+    )
     run_id = store.create_run(experiment)
     ledger = Ledger(store, run_id)
     referee = Referee(ledger)

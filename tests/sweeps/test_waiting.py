@@ -8,12 +8,12 @@ import pytest
 from tests.services.sweeps import Driving, Sweep
 from workbench.advisor import bench
 from workbench.advisor.recommend import bench_for, measurement_context_of
-from workbench.events import Event, Noted, RunStateChanged, TrialStarted
+from workbench.cluster.workers.admission import Request
+from workbench.cluster.workers.gang import Gang
 from workbench.experiment import Experiment
+from workbench.foundation.events import Event, Noted, RunStateChanged, TrialStarted
 from workbench.runs import Run
-from workbench.store import Store
-from workbench.workers.admission import Request
-from workbench.workers.gang import Gang
+from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -43,9 +43,11 @@ def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
 ) -> None:
     monkeypatch.setattr(bench, "NOTE_AFTER_S", 0.2)
     experiment = Experiment(
-        model="mlp", data="breast_cancer", objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        model="mlp",
+        data="breast_cancer",
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
         search={"lr": {"low": 1e-4, "high": 0.3, "log": True}},
-    )  # fmt: skip
+    )
     run = Run(store, store.create_run(experiment))
     events: list[Event] = []
     times_s: list[float] = []

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ExperimentError
-from workbench.events import Event, TrialEnded, TrialProposed, TrialReported, TrialStarted
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import Event, TrialEnded, TrialProposed, TrialReported, TrialStarted
+from workbench.store.database import Store
 from workbench.sweeps.warm_start import prior_trials, similar_runs
 
 

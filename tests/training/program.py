@@ -37,9 +37,12 @@ def main(kind: str, *arguments: str) -> None:
             (folder / "dot.gif").write_bytes(b"GIF89a rest")
             for epoch in (1, 2):
                 wb.report(
-                    epoch=epoch, loss=0.5 / epoch, image=folder / "dot.gif", sample=f"epoch {epoch} <b>",
+                    epoch=epoch,
+                    loss=0.5 / epoch,
+                    image=folder / "dot.gif",
+                    sample=f"epoch {epoch} <b>",
                     other=object(),
-                )  # fmt: skip
+                )
         case "silent":
             (folder / "started").touch()
             time.sleep(600)

@@ -26,9 +26,14 @@ def data(options: dict[str, Any]) -> Datasets:
         splits.append(ArraySplit(values, np.asarray(targets)))
         owners.append(owner)
     return Datasets(
-        name="digits", train=splits[0], validation=splits[1], input_shape=digits.input_shape, num_outputs=10,
-        task="classification", owners=(owners[0], owners[1]),
-    )  # fmt: skip
+        name="digits",
+        train=splits[0],
+        validation=splits[1],
+        input_shape=digits.input_shape,
+        num_outputs=10,
+        task="classification",
+        owners=(owners[0], owners[1]),
+    )
 
 
 class Model(nn.Module):

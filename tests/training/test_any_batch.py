@@ -12,16 +12,18 @@ import torch
 from tests.builders.structured import KINDS, fields_of
 from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
-from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.models.calls import call_model
-from workbench.plan import PartialPlan
-from workbench.probes.first_step import try_first_steps
-from workbench.probes.model_summary import summarise_model
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.assembly import loss_of
 from workbench.training.export import read_model, write_weights
+from workbench.training.probes.first_step import try_first_steps
+from workbench.training.probes.model_summary import summarise_model
 from workbench.training.source import Source
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 EPOCHS = 8
 TRAINING = {"epochs": EPOCHS, "global_batch": 10, "lr": 0.1, "optimizer": "sgd", "lr_rule": "constant"}
@@ -42,9 +44,7 @@ def train(
             events.append(event)
         return f"{event.type} {getattr(event, 'step', None)}" == stop_at
 
-    order = TrialTask(
-        "run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True, **task
-    )  # fmt: skip
+    order = TrialTask("run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True, **task)
     ended = run_trial(order, report)
     assert ended.state != "failed", ended.traceback
     return ended, events
@@ -109,9 +109,12 @@ def train_all(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
         asked = experiment(kind, workers=num_workers, micro_batch=3, accumulation=2, strategy=strategy)
         asked = asked.replace(training={"global_batch": "auto", "reference_batch": 12})
         results[strategy, kind] = train(
-            Path(folder) / f"{strategy}-{kind}", asked,
-            rank=rank, num_workers=num_workers, meeting=f"{meeting}-{strategy}-{kind}",
-        )[1]  # fmt: skip
+            Path(folder) / f"{strategy}-{kind}",
+            asked,
+            rank=rank,
+            num_workers=num_workers,
+            meeting=f"{meeting}-{strategy}-{kind}",
+        )[1]
     return results
 
 

@@ -10,16 +10,20 @@ import torch
 
 from workbench.experiment import Experiment
 from workbench.models.losses import cross_entropy
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 def weights_of(folder: Path, *, stop_at: int | None = None, **augment: float) -> dict[str, torch.Tensor]:
     """Train with some changes and return the weights at the end."""
     experiment = Experiment(
-        model={"name": "convnet", "width": 8, "num_blocks": 1}, data="digits",
+        model={"name": "convnet", "width": 8, "num_blocks": 1},
+        data="digits",
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        training={"epochs": 2, "global_batch": 719, "augment": augment or None}, plan={"workers": 1},
-    )  # fmt: skip
+        training={"epochs": 2, "global_batch": 719, "augment": augment or None},
+        plan={"workers": 1},
+    )
     task = TrialTask("run", 0, 0, experiment.model_dump_json(), seed=3, folder=str(folder), resume=True)
 
     def report(event: Any) -> bool:

@@ -14,8 +14,8 @@ from torch.optim.swa_utils import AveragedModel, update_bn
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
 from tests.services.training import losses_by_step
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
@@ -37,13 +37,23 @@ def normalised(config: dict[str, Any]) -> nn.Module:
 def experiment(*, strategy: str = "auto", **training: Any) -> Experiment:
     """Return an experiment whose epochs are one step each, of all samples."""
     return Experiment(
-        model=f"{__name__}:normalised", data="breast_cancer",
+        model=f"{__name__}:normalised",
+        data="breast_cancer",
         objectives=[{"metric": "val_loss", "goal": "minimize", "value": "last"}],
-        training={"epochs": EPOCHS, "global_batch": SAMPLES, "lr": LR, "lr_rule": "constant",
-                  "optimizer": "sgd", "momentum": 0.0, "schedule": "constant",
-                  "average_start": FIRST / EPOCHS, "average_lr": AVERAGE_LR, **training},
+        training={
+            "epochs": EPOCHS,
+            "global_batch": SAMPLES,
+            "lr": LR,
+            "lr_rule": "constant",
+            "optimizer": "sgd",
+            "momentum": 0.0,
+            "schedule": "constant",
+            "average_start": FIRST / EPOCHS,
+            "average_lr": AVERAGE_LR,
+            **training,
+        },
         plan={"strategy": strategy, "workers": 1 if strategy == "auto" else 2},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +115,14 @@ def test_without_a_rate_of_its_own_the_schedule_continues(tmp_path: Path) -> Non
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     return {
         strategy: losses_by_step(
-            Path(folder, strategy), experiment(strategy=strategy), rank=rank, num_workers=num_workers,
+            Path(folder, strategy),
+            experiment(strategy=strategy),
+            rank=rank,
+            num_workers=num_workers,
             meeting=meeting + strategy,
         )
         for strategy in OF_SEVERAL
-    }  # fmt: skip
+    }
 
 
 def test_two_workers_keep_one_mean(by_torch: tuple[list[float], nn.Module], tmp_path: Path) -> None:

@@ -12,22 +12,23 @@ from test_gang_training import FEW_STEPS, experiment, train, weights
 
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
-from workbench.artifacts import Artifacts
-from workbench.errors import RunError
-from workbench.strategies.capabilities import capabilities_of
-from workbench.strategies.group import Group
-from workbench.strategies.state_parts import StateParts
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import RunError
 from workbench.training import checkpoint
 from workbench.training.export import write_weights
+from workbench.training.strategies.capabilities import capabilities_of
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.state_parts import StateParts
 
 DIVIDED = tuple(name for name in OF_SEVERAL if not capabilities_of(name).holds_whole_model)
 
 
 def text_of(strategy: str, workers: int, epochs: int = 3) -> str:
     return experiment(
-        model="mlp", plan={"workers": workers, "strategy": strategy, "micro_batch": 60},
+        model="mlp",
+        plan={"workers": workers, "strategy": strategy, "micro_batch": 60},
         training={**FEW_STEPS, "optimizer": "adamw", "average_decay": 0.9, "epochs": epochs},
-    )  # fmt: skip
+    )
 
 
 def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> list[Any]:
@@ -95,7 +96,7 @@ def test_what_a_worker_that_was_killed_left_is_removed_with_the_next_checkpoint(
 
 
 def test_parts_are_fetched_with_a_checkpoint_that_is_stored_elsewhere(tmp_path: Path) -> None:
-    from workbench.artifacts.remote import RemoteArtifacts
+    from workbench.foundation.artifacts.remote import RemoteArtifacts
 
     place: Artifacts = RemoteArtifacts(f"file://{tmp_path}/there")
     checkpoint.save_in_parts(place, {"step": 1}, one_part(), Group(), last=True, best=True)

@@ -8,24 +8,27 @@ from typing import Any
 import pytest
 import torch
 
-from workbench.errors import ExperimentError
-from workbench.events import Event, PlanMeasured, TrialReported
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.probes.measurements import PlanProbe
-from workbench.strategies import compiling
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import Event, PlanMeasured, TrialReported
 from workbench.sweeps.preflight import check
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
+from workbench.training.probes.measurements import PlanProbe
+from workbench.training.strategies import compiling
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 def experiment(compile: str | None = None, **changes: Any) -> Experiment:
     fields: dict[str, Any] = {
-        "model": {"name": "mlp", "hidden_width": 16}, "data": "breast_cancer",
+        "model": {"name": "mlp", "hidden_width": 16},
+        "data": "breast_cancer",
         "objectives": [{"metric": "val_loss", "goal": "minimize"}],
         "training": {"epochs": 2, "global_batch": 100, "lr": 0.01, "lr_rule": "constant"},
         "plan": {} if compile is None else {"compile": compile},
-    }  # fmt: skip
+    }
     return Experiment(**{**fields, **changes})
 
 

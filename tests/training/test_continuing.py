@@ -11,9 +11,11 @@ import torch
 
 from tests.services.process_group import run_together
 from tests.training.test_resume import assert_same
-from workbench.events import CheckpointSaved, Event, Segment, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.foundation.events import CheckpointSaved, Event, Segment, TrialEnded, TrialReported
+from workbench.training import checkpoint
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 MODEL = Experiment(
     model={"name": "convnet", "width": 8},
@@ -35,12 +37,19 @@ def order(
 ) -> TrialTask:
     return TrialTask(
         **{
-            "run_id": "r", "trial": trial, "attempt": 0, "experiment_json": MODEL.model_dump_json(),
-            "seed": 11, "resume": True, "params": PARAMS, "folder": str(folder / str(trial)),
+            "run_id": "r",
+            "trial": trial,
+            "attempt": 0,
+            "experiment_json": MODEL.model_dump_json(),
+            "seed": 11,
+            "resume": True,
+            "params": PARAMS,
+            "folder": str(folder / str(trial)),
             "segment": Segment(member=0, begin=begin, end=end, continues=continues),
-            "continued": None if continues is None else str(folder / str(continues)), **task,
+            "continued": None if continues is None else str(folder / str(continues)),
+            **task,
         }
-    )  # fmt: skip
+    )
 
 
 def run(task: TrialTask, stop: Callable[[Event], bool] = lambda _: False) -> tuple[TrialEnded, list[Event]]:
@@ -138,9 +147,17 @@ def on_rank(
     found = []
     for trial, begin, end, continues, params in parts:
         task = order(
-            Path(folder), trial, begin, end, continues, params=params, rank=rank, num_workers=num_workers,
-            meeting=f"{meeting}-{trial}", experiment_json=experiment.model_dump_json(),
-        )  # fmt: skip
+            Path(folder),
+            trial,
+            begin,
+            end,
+            continues,
+            params=params,
+            rank=rank,
+            num_workers=num_workers,
+            meeting=f"{meeting}-{trial}",
+            experiment_json=experiment.model_dump_json(),
+        )
         found.append(run(task)[0])
     return found
 

@@ -16,16 +16,18 @@ from torch.utils.data import Dataset
 from workbench.advisor.choices import choices_of
 from workbench.advisor.plans import enumerate_plans
 from workbench.advisor.variants import alternatives, combinations
-from workbench.errors import ExperimentError
-from workbench.events import CheckpointSaved, Event, PlanMeasured
+from workbench.cluster.workers.memory_baseline import Baseline
 from workbench.experiment import Experiment
-from workbench.plan import Hardware, PartialPlan
-from workbench.planning.less_memory import WAYS, next_way
-from workbench.planning.settings import resolve
-from workbench.probes.measurements import PlanProbe
-from workbench.strategies.cuda_graphs import NUM_AS_THEY_ARE, Recorder
-from workbench.training import TrialTask, checkpoint, run_trial
-from workbench.workers.memory_baseline import Baseline
+from workbench.experiment.plan import Hardware, PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import CheckpointSaved, Event, PlanMeasured
+from workbench.training import checkpoint
+from workbench.training.planning.less_memory import WAYS, next_way
+from workbench.training.planning.settings import resolve
+from workbench.training.probes.measurements import PlanProbe
+from workbench.training.strategies.cuda_graphs import NUM_AS_THEY_ARE, Recorder
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 GPU = Hardware(has_gpu=True, has_bf16=True)
 RECORDED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -93,11 +95,12 @@ def mean_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def experiment(compile: str = "cuda_graphs", **changes: Any) -> Experiment:
     fields: dict[str, Any] = {
-        "model": {"name": "mlp", "hidden_width": 32}, "data": "digits",
+        "model": {"name": "mlp", "hidden_width": 32},
+        "data": "digits",
         "objectives": [{"metric": "val_loss", "goal": "minimize"}],
         "training": {"epochs": 4, "global_batch": 100, "lr": 0.01, "lr_rule": "constant"},
         "plan": {"compile": compile, "precision": "fp32"},
-    }  # fmt: skip
+    }
     return Experiment(**{**fields, **changes})
 
 
@@ -139,10 +142,12 @@ class TestOnGpu:
         changes: dict[str, Any] = {
             "model": "tests.training.test_cuda_graphs:Both",
             "data": {
-                "name": "tests.training.test_cuda_graphs:halves", "task": "classification", "num_outputs": 2,
+                "name": "tests.training.test_cuda_graphs:halves",
+                "task": "classification",
+                "num_outputs": 2,
             },
             "training": {"epochs": 4, "global_batch": 8, "lr": 0.01, "weight_decay": 0.5},
-        }  # fmt: skip
+        }
         plain = weights(tmp_path / "plain", experiment("none", **changes))
         assert_alike(weights(tmp_path / "recorded", experiment(**changes)), plain)
 
@@ -240,9 +245,10 @@ def test_the_advisor_tries_it_on_one_gpu() -> None:
     found = choices(experiment(plan={"precision": "fp32"}))
     assert found.options["compile"] == ("none", "cuda_graphs")
     variants = [
-        variant for variant in alternatives(found.usual_variant, found.options, "speed")
+        variant
+        for variant in alternatives(found.usual_variant, found.options, "speed")
         if variant.get("compile") == "cuda_graphs"
-    ]  # fmt: skip
+    ]
     plans = list(enumerate_plans(found, variants))
     assert {plan.workers for plan in plans} == {1}
     recorded = found.usual_variant | PartialPlan.of(compile="cuda_graphs")

@@ -18,10 +18,11 @@ from torch.utils.data import Dataset
 from tests.builders.whole_measures import FUNCTIONS, LABELS, NUMBERS, SCORES, measure
 from tests.services.process_group import run_together
 from tests.training.test_first_batch import experiment
-from workbench.errors import ExperimentError
-from workbench.events import TrialEnded, TrialPlanned, TrialReported
-from workbench.probes.first_step import try_first_steps
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import TrialEnded, TrialPlanned, TrialReported
+from workbench.training.probes.first_step import try_first_steps
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 NUM_VALIDATION = 20
 GENERATOR = torch.Generator().manual_seed(0)

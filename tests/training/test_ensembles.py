@@ -13,8 +13,8 @@ from torch import nn
 
 from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
-from workbench.errors import ArgumentError, RunError
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ArgumentError, RunError
 from workbench.training.ensembles import compare, predict, select_models
 
 
@@ -40,16 +40,15 @@ def numbers(num_validation: int = 60, *, test: bool = True, task: Any = "regress
 
 def experiment(metric: str = "val_loss") -> Experiment:
     return Experiment(
-        model="mlp", data="workbench.data.bundled:none",
+        model="mlp",
+        data="workbench.data.bundled:none",
         objectives=[{"metric": metric, "goal": "minimize"}],
-    )  # fmt: skip
+    )
 
 
 def select(data: Datasets, models: list[nn.Module], metric: str = "val_loss", size: int | None = None) -> Any:
     wanted = experiment(metric)
-    return select_models(
-        wanted, data, iter(models), wanted.objectives[0], num_models=len(models), size=size
-    )  # fmt: skip
+    return select_models(wanted, data, iter(models), wanted.objectives[0], num_models=len(models), size=size)
 
 
 def test_models_with_opposite_errors_are_better_together_and_that_is_shown() -> None:

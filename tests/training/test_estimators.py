@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.planning.settings import fitted_of
+from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.sweeps.preflight import find_problems
-from workbench.training import TrialTask, run_trial
 from workbench.training.export import read_model, write_weights
+from workbench.training.planning.settings import fitted_of
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 class NearestMean:
@@ -44,8 +45,9 @@ def experiment(model: Any, **changes: Any) -> Experiment:
     return Experiment(model=model, **fields | changes)
 
 
-def run(trained: Experiment, folder: Path, *, stop_after: int | None = None,
-        **params: Any) -> tuple[TrialEnded, list[TrialReported], list[CheckpointSaved]]:  # fmt: skip
+def run(
+    trained: Experiment, folder: Path, *, stop_after: int | None = None, **params: Any
+) -> tuple[TrialEnded, list[TrialReported], list[CheckpointSaved]]:
     reports: list[TrialReported] = []
     saved: list[CheckpointSaved] = []
 
@@ -91,9 +93,13 @@ def test_a_regressor_predicts_numbers_and_its_errors_have_their_unit(tmp_path: P
     table = tmp_path / "table.csv"
     columns = rng.normal(size=(200, 2))
     np.savetxt(
-        table, np.c_[columns, 1000 * (columns @ [2.0, -1.0]) + rng.choice([-100, 100], 200)], delimiter=",",
-        header="a,b,y", comments="", fmt="%.5f",
-    )  # fmt: skip
+        table,
+        np.c_[columns, 1000 * (columns @ [2.0, -1.0]) + rng.choice([-100, 100], 200)],
+        delimiter=",",
+        header="a,b,y",
+        comments="",
+        fmt="%.5f",
+    )
     ended, _, _ = run(
         experiment(
             "sklearn.linear_model:Ridge",

@@ -11,12 +11,14 @@ import torch
 
 from tests.services.process_group import run_together
 from workbench.data import load
-from workbench.errors import ExperimentError
-from workbench.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialReported
+from workbench.training import checkpoint
 from workbench.training.clients import clients_of
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 NUM_TRAIN = len(load("digits", {}).train)
 
@@ -33,9 +35,16 @@ def experiment(federated: dict[str, Any], **fields: Any) -> Experiment:
 
 
 def train(
-    order: Experiment, folder: Path | str, *, stop_at: str | None = None, resume: bool = False,
-    rank: int = 0, num_workers: int = 1, meeting: str | None = None, **task: Any,
-) -> tuple[TrialEnded, list[Event]]:  # fmt: skip
+    order: Experiment,
+    folder: Path | str,
+    *,
+    stop_at: str | None = None,
+    resume: bool = False,
+    rank: int = 0,
+    num_workers: int = 1,
+    meeting: str | None = None,
+    **task: Any,
+) -> tuple[TrialEnded, list[Event]]:
     """Train, and stop at the first event that `stop_at` names as `type step`."""
     events: list[Event] = []
 
@@ -44,9 +53,18 @@ def train(
         return f"{event.type} {getattr(event, 'step', None)}" == stop_at
 
     asked = TrialTask(
-        "run", 0, 0, order.model_dump_json(), seed=5, folder=str(folder), resume=resume,
-        rank=rank, num_workers=num_workers, meeting=meeting, **task,
-    )  # fmt: skip
+        "run",
+        0,
+        0,
+        order.model_dump_json(),
+        seed=5,
+        folder=str(folder),
+        resume=resume,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+        **task,
+    )
     return run_trial(asked, report), events
 
 
@@ -111,19 +129,30 @@ def test_clients_without_samples_change_nothing(tmp_path: Path) -> None:
 
 
 EVERYTHING = {
-    "clients": 9, "fraction": 0.8, "local_epochs": 2, "partition": {"dirichlet": 0.3}, "server": "fedadam",
-    "server_lr": 0.02, "proximal": 0.01, "failures": 0.2, "stragglers": 0.4,
-}  # fmt: skip
+    "clients": 9,
+    "fraction": 0.8,
+    "local_epochs": 2,
+    "partition": {"dirichlet": 0.3},
+    "server": "fedadam",
+    "server_lr": 0.02,
+    "proximal": 0.01,
+    "failures": 0.2,
+    "stragglers": 0.4,
+}
 
 
 def federate_all_on(rank: int, num_workers: int, meeting: str, texts: dict[str, str], folder: str) -> Any:
     return {
         name: train(
-            Experiment.model_validate_json(text), f"{folder}/{name}", rank=rank, num_workers=num_workers,
-            meeting=f"{meeting}-{name}", plan=PartialPlan.of(workers=num_workers),
+            Experiment.model_validate_json(text),
+            f"{folder}/{name}",
+            rank=rank,
+            num_workers=num_workers,
+            meeting=f"{meeting}-{name}",
+            plan=PartialPlan.of(workers=num_workers),
         )
         for name, text in texts.items()
-    }  # fmt: skip
+    }
 
 
 def test_two_workers_give_what_one_gives_bit_for_bit(tmp_path: Path) -> None:
@@ -236,10 +265,11 @@ def test_a_batch_normalised_model_is_aggregated_with_its_statistics(tmp_path: Pa
 
 def test_classes_cannot_divide_data_without_classes(tmp_path: Path) -> None:
     order = Experiment(
-        model="transformer", data={"name": "text", "context": 8},
+        model="transformer",
+        data={"name": "text", "context": 8},
         federated={"clients": 2, "partition": {"labels": 1}},
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
-    )  # fmt: skip
+    )
     ended, _ = train(order, tmp_path)
     assert ended.state == "failed"
     assert "federated.partition" in (ended.message or "")
@@ -283,9 +313,10 @@ def test_clients_hold_the_samples_that_the_data_name_for_them(tmp_path: Path) ->
 def test_a_client_that_takes_too_long_is_left_out_of_the_round(tmp_path: Path) -> None:
     order = experiment(
         {"clients": 4, "fraction": 1.0, "partition": "owners", "timeout": "1.5s", "secure": True},
-        model="tests.training.slow_clients:build", data="tests.training.slow_clients:data",
+        model="tests.training.slow_clients:build",
+        data="tests.training.slow_clients:data",
         training={"epochs": 1},
-    )  # fmt: skip
+    )
     ended, events = train(order, tmp_path / "slow")
     assert ended.state == "complete", ended.traceback
     (value,) = values(events)
@@ -331,7 +362,7 @@ def test_a_masked_sum_that_could_wrap_around_is_refused_and_the_weight_is_named(
         objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
         training={"epochs": 1, "global_batch": 10, "lr": 0.01, "optimizer": "sgd"},
         federated={"clients": 2, "fraction": 1.0, "secure": True},
-    )  # fmt: skip
+    )
     ended, _ = train(order, tmp_path)
     assert (ended.state, ended.reason) == ("failed", "error")
     assert ended.message is not None

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset, random_split
 
-from workbench.errors import DataError, WorkbenchError
-from workbench.events import Noted, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.probes.first_step import try_first_steps
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.errors import DataError, WorkbenchError
+from workbench.foundation.events import Noted, TrialEnded, TrialReported
+from workbench.training.probes.first_step import try_first_steps
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 NUM_TRAIN, NUM_VALIDATION = 40, 20
 GENERATOR = torch.Generator().manual_seed(0)

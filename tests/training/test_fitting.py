@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from workbench.data import load
-from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.training.inference import load_model, outputs_of
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 def experiment(**changes: Any) -> Experiment:

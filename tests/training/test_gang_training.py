@@ -12,10 +12,12 @@ import torch
 
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
-from workbench.events import CheckpointSaved, Event, Noted, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.training import TrialTask, checkpoint, ranks, run_trial
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialEnded, TrialReported
+from workbench.training import checkpoint, ranks
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 FEW_STEPS = {"epochs": 2, "global_batch": 240}
 """Six an epoch, the last of them smaller than the others."""
@@ -42,9 +44,18 @@ def train(
         return f"{event.type} {getattr(event, 'step', None)}" == stop_at
 
     order = TrialTask(
-        "run", 0, 0, text, seed=5, folder=folder, resume=True,
-        rank=rank, num_workers=num_workers, meeting=meeting, **task,
-    )  # fmt: skip
+        "run",
+        0,
+        0,
+        text,
+        seed=5,
+        folder=folder,
+        resume=True,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+        **task,
+    )
     return run_trial(order, report), events
 
 

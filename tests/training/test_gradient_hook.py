@@ -10,14 +10,16 @@ import torch
 
 from tests.services.process_group import run_together
 from workbench.advisor.choices import choices_of
-from workbench.errors import ExperimentError
+from workbench.cluster.remote.code_dependencies import modules_of
 from workbench.experiment import Experiment, Training
-from workbench.plan import Hardware
-from workbench.planning.settings import resolve
-from workbench.remote.code_dependencies import modules_of
+from workbench.experiment.plan import Hardware
+from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import check
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.gradient_hook import gradient_hook_of
+from workbench.training.planning.settings import resolve
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 seen: list[dict[str, float]] = []
 
@@ -39,20 +41,35 @@ NAME = f"{__name__}:to_ones"
 
 def experiment(plan: dict[str, Any] | None = None, **training: Any) -> Experiment:
     settings = {
-        "epochs": 1, "global_batch": 456, "optimizer": "sgd", "momentum": 0.0, "lr": 0.01,
-        "lr_rule": "constant", "schedule": "constant", "warmup_epochs": 0.0,
-    }  # fmt: skip
+        "epochs": 1,
+        "global_batch": 456,
+        "optimizer": "sgd",
+        "momentum": 0.0,
+        "lr": 0.01,
+        "lr_rule": "constant",
+        "schedule": "constant",
+        "warmup_epochs": 0.0,
+    }
     return Experiment(
-        model={"name": "mlp", "hidden_width": 4, "num_layers": 1}, data="breast_cancer", plan=plan or {},
-        objectives=[{"metric": "val_loss", "goal": "minimize"}], training=settings | training,
-    )  # fmt: skip
+        model={"name": "mlp", "hidden_width": 4, "num_layers": 1},
+        data="breast_cancer",
+        plan=plan or {},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training=settings | training,
+    )
 
 
 def weights(folder: Path, asked: Experiment, **worker: Any) -> dict[str, torch.Tensor]:
     order = TrialTask(
-        "run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True,
+        "run",
+        0,
+        0,
+        asked.model_dump_json(),
+        seed=3,
+        folder=str(folder),
+        resume=True,
         **worker,
-    )  # fmt: skip
+    )
     ended = run_trial(order, lambda event: False)
     assert ended.state == "complete", ended.traceback
     if worker.get("rank", 0):

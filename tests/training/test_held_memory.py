@@ -15,9 +15,11 @@ GIB = 2**30
 
 def sharing(gpus_per_worker: float | str) -> Experiment:
     return Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
         resources={"gpus_per_worker": gpus_per_worker},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

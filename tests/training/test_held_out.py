@@ -9,20 +9,30 @@ import numpy as np
 import pytest
 
 from workbench.data import load
-from workbench.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported, TrialTested
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, held_out, run_trial
+from workbench.foundation.events import (
+    CheckpointSaved,
+    Event,
+    Noted,
+    TrialPlanned,
+    TrialReported,
+    TrialTested,
+)
+from workbench.training import held_out
 from workbench.training.inference import load_model, outputs_of
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 OPTIONS = {"test_fraction": 0.25}
 
 
 def experiment(**changes: Any) -> Experiment:
     fields: dict[str, Any] = {
-        "model": "mlp", "data": {"name": "breast_cancer", **OPTIONS},
+        "model": "mlp",
+        "data": {"name": "breast_cancer", **OPTIONS},
         "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
         "training": {"epochs": 4, "global_batch": 64, "lr": 0.01},
-    }  # fmt: skip
+    }
     return Experiment(**fields | changes)
 
 
@@ -82,8 +92,12 @@ def test_what_is_tested_once_are_the_weights_that_are_kept(tmp_path: Path, chang
     model = load_model(asked, {}, Path(kept.path), input_shape=(30,), num_outputs=2)
     answered = outputs_of(model, inputs, classes=True).argmax(axis=1)
     assert tested.values["test_accuracy"] == pytest.approx((answered == targets).mean())
-    assert not any(name.startswith("test_") for event in events if isinstance(event, TrialReported)
-                   for name in event.values)  # fmt: skip
+    assert not any(
+        name.startswith("test_")
+        for event in events
+        if isinstance(event, TrialReported)
+        for name in event.values
+    )
 
 
 def test_without_test_samples_nothing_is_tested(tmp_path: Path) -> None:

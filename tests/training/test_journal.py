@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from workbench.events import TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, journal, run_trial
+from workbench.foundation.events import TrialReported
+from workbench.training import journal
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 def climb(config, report, folder: Path) -> None:
@@ -32,9 +34,14 @@ def task(folder: Path, function: Any = climb, **fields: Any) -> TrialTask:
         search={"steps": 6},
     )
     return TrialTask(
-        run_id="run", trial=0, attempt=0, experiment_json=experiment.model_dump_json(),
-        params={"steps": 6}, folder=str(folder), **fields,
-    )  # fmt: skip
+        run_id="run",
+        trial=0,
+        attempt=0,
+        experiment_json=experiment.model_dump_json(),
+        params={"steps": 6},
+        folder=str(folder),
+        **fields,
+    )
 
 
 class Died(BaseException):

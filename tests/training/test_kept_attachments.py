@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tests.training.test_programs import Trial
-from workbench.attachments import Attachment, read_table
-from workbench.events import AttachmentSaved, Event, Noted, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.attachments import Attachment, read_table
+from workbench.foundation.events import AttachmentSaved, Event, Noted, TrialReported
 from workbench.training import kept_attachments as kept
 from workbench.training.kept_attachments import KeptAttachments
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 OBJECTIVES = [{"metric": "score", "goal": "maximize"}]
 
@@ -171,8 +172,11 @@ def test_a_program_attaches_through_report(tmp_path: Path) -> None:
     assert trial.ended.state == "complete", trial.ended.message
     saved = [event for event in trial.events if isinstance(event, AttachmentSaved)]
     assert [(one.step, one.name, one.kind) for one in saved] == [
-        (1, "image", "image"), (1, "sample", "text"), (2, "image", "image"), (2, "sample", "text"),
-    ]  # fmt: skip
+        (1, "image", "image"),
+        (1, "sample", "text"),
+        (2, "image", "image"),
+        (2, "sample", "text"),
+    ]
     assert (tmp_path / saved[-1].file).read_text() == "epoch 2 <b>"
     assert [one.values for one in trial.reports] == [{"loss": 0.5}, {"loss": 0.25}]
     [note] = trial.notes

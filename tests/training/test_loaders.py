@@ -25,12 +25,14 @@ from tests.services.waiting import wait_until
 from workbench.data import Split
 from workbench.data.foreign import as_split
 from workbench.data.splits import ArraySplit
-from workbench.events import Event, TrialEnded
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import Event, TrialEnded
+from workbench.training import checkpoint
 from workbench.training.loaders import Loaded, Loaders
 from workbench.training.source import Source, WorkerBatch
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 NUM_SAMPLES = 50
 CPU = torch.device("cpu")
@@ -133,11 +135,13 @@ SPLITS: dict[str, Callable[[], Split]] = {
     "data set": lambda: as_split(Noisy(), {}, part="train", name="d")[0],
     "sampler": lambda: as_split(
         DataLoader(Noisy(), sampler=WeightedRandomSampler([1.0] * NUM_SAMPLES, 30)),
-        {}, part="train", name="d",
+        {},
+        part="train",
+        name="d",
     )[0],
     "stream": lambda: as_split(Stream(), {"samples_per_epoch": NUM_SAMPLES}, part="train", name="d")[0],
     "arrays": lambda: ArraySplit(np.arange(NUM_SAMPLES * 2.0).reshape(-1, 2), np.arange(NUM_SAMPLES)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", SPLITS)
@@ -208,9 +212,12 @@ train(Path(sys.argv[1]), experiment(loaders=2), report)
 @pytest.mark.slow
 def test_loaders_end_when_their_worker_is_killed(tmp_path: Path) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path)], cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", CHILD, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert child.stdout is not None
     pids = [int(pid) for pid in child.stdout.readline().split()]
     assert len(pids) == 2

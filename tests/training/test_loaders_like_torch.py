@@ -16,11 +16,13 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomS
 
 from tests.services.process_group import run_together
 from workbench.cli.output import describe_first_steps
-from workbench.events import CheckpointSaved, Noted, TrialEnded, TrialPlanned, TrialReported
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.probes.first_step import try_first_steps
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import CheckpointSaved, Noted, TrialEnded, TrialPlanned, TrialReported
+from workbench.training import checkpoint
+from workbench.training.probes.first_step import try_first_steps
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 NUM_TRAIN, NUM_VALIDATION, BATCH, NUM_EPOCHS, RATE = 26, 13, 8, 2, 0.2
 _GENERATOR = torch.Generator().manual_seed(0)

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from workbench.events import TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.foundation.events import TrialEnded, TrialReported
+from workbench.training import checkpoint
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 HERE = "tests.training.test_losses_of_models"
 NUM_TOKENS, LENGTH, NUM_TRAIN, NUM_VALIDATION, BATCH, RATE = 7, 5, 40, 20, 16, 0.3

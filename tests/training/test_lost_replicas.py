@@ -15,12 +15,12 @@ from test_gang_training import experiment, train, weights
 
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
-from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import USUAL
-from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
-from workbench.plan import PartialPlan
-from workbench.planning.batch_division import with_workers
-from workbench.strategies.capabilities import capabilities_of
+from workbench.experiment.plan import PartialPlan
+from workbench.training.exchanges import EXCHANGES
+from workbench.training.exchanges.capabilities import USUAL
+from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
+from workbench.training.planning.batch_division import with_workers
+from workbench.training.strategies.capabilities import capabilities_of
 
 
 def plans() -> Iterator[tuple[dict[str, Any], int]]:

@@ -12,12 +12,14 @@ from torch import nn
 
 from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
 from workbench.models import low_rank
 from workbench.sweeps import beginning, preflight
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 ADAPTER = {"method": "lora", "rank": 2, "unfrozen": ["^head"]}
 
@@ -35,19 +37,29 @@ class Net(nn.Module):
 def experiment(**plan: Any) -> Experiment:
     adapters = [ADAPTER, {**ADAPTER, "rank": 4, "alpha": 4}, {"targets": ["0"]}, None]
     return Experiment(
-        model=f"{__name__}:Net", data="breast_cancer",
+        model=f"{__name__}:Net",
+        data="breast_cancer",
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         search={"adapter": {"choices": adapters}},
-        training={"epochs": 2, "lr": 0.01, "global_batch": 64}, plan=plan,
-    )  # fmt: skip
+        training={"epochs": 2, "lr": 0.01, "global_batch": 64},
+        plan=plan,
+    )
 
 
 def train(folder: Path, adapter: Any, *, plan: dict[str, Any] | None = None, **task: Any) -> dict[str, Any]:
     ended = run_trial(
-        TrialTask("run", 0, 0, experiment(**plan or {}).model_dump_json(), folder=str(folder), seed=5,
-                  params={"adapter": adapter}, **task),
+        TrialTask(
+            "run",
+            0,
+            0,
+            experiment(**plan or {}).model_dump_json(),
+            folder=str(folder),
+            seed=5,
+            params={"adapter": adapter},
+            **task,
+        ),
         lambda _: False,
-    )  # fmt: skip
+    )
     assert ended.state == "complete", ended.traceback
     return checkpoint.read(folder / "checkpoints" / "last.pt")["strategy"]["model"]
 
@@ -55,9 +67,13 @@ def train(folder: Path, adapter: Any, *, plan: dict[str, Any] | None = None, **t
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> None:
     for strategy in OF_REPLICAS:
         train(
-            Path(folder, strategy), ADAPTER, plan={"workers": 2, "strategy": strategy}, rank=rank,
-            num_workers=num_workers, meeting=meeting + strategy,
-        )  # fmt: skip
+            Path(folder, strategy),
+            ADAPTER,
+            plan={"workers": 2, "strategy": strategy},
+            rank=rank,
+            num_workers=num_workers,
+            meeting=meeting + strategy,
+        )
 
 
 class TestWithPeft:

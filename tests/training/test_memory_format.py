@@ -14,15 +14,17 @@ from tests.services.process_group import run_together
 from workbench.advisor.choices import choices_of
 from workbench.advisor.plans import enumerate_plans
 from workbench.advisor.variants import alternatives
-from workbench.errors import ExperimentError
-from workbench.events import CheckpointSaved, Event, PlanMeasured, TrialEnded
 from workbench.experiment import Experiment
-from workbench.plan import Hardware, PartialPlan
-from workbench.planning.settings import resolve
-from workbench.probes.measurements import PlanProbe
-from workbench.strategies.memory_format import lay_channels_last, lay_like_parameters
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.experiment.plan import Hardware, PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import CheckpointSaved, Event, PlanMeasured, TrialEnded
+from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
+from workbench.training.planning.settings import resolve
+from workbench.training.probes.measurements import PlanProbe
+from workbench.training.strategies.memory_format import lay_channels_last, lay_like_parameters
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 FORMATS = ("contiguous", "channels_last")
 OPTIMIZERS = {
@@ -34,11 +36,12 @@ OPTIMIZERS = {
 
 def experiment(memory_format: str | None = "channels_last", **changes: Any) -> Experiment:
     fields: dict[str, Any] = {
-        "model": {"name": "convnet", "width": 8}, "data": "digits",
+        "model": {"name": "convnet", "width": 8},
+        "data": "digits",
         "objectives": [{"metric": "val_loss", "goal": "minimize"}],
         "training": {"epochs": 3, "global_batch": 400, "lr": 0.01},
         "plan": {} if memory_format is None else {"memory_format": memory_format},
-    }  # fmt: skip
+    }
     return Experiment(**{**fields, **changes})
 
 
@@ -151,9 +154,13 @@ def test_a_probe_measures_both(tmp_path: Path) -> None:
     plans = tuple(PartialPlan.of(micro_batch=50, accumulation=1, memory_format=value) for value in FORMATS)
     events: list[PlanMeasured] = []
     task = TrialTask(
-        "r", 0, 0, experiment(None, training={}).model_dump_json(), folder=str(tmp_path),
+        "r",
+        0,
+        0,
+        experiment(None, training={}).model_dump_json(),
+        folder=str(tmp_path),
         measurement=PlanProbe(plans),
-    )  # fmt: skip
+    )
     ended = run_trial(task, events.append)  # type: ignore[arg-type, func-returns-value]
     assert ended.state == "complete", ended.message
     assert [event.plan["memory_format"] for event in events] == list(FORMATS)
@@ -191,8 +198,9 @@ def test_the_advisor_tries_it_with_convolutions_of_the_workbench(
     written = experiment(None, **changes)
     found = choices_of(written, num_train_samples=1000, max_workers=2, hardware=Hardware())
     variants = [
-        variant for variant in alternatives(found.usual_variant, found.options, "speed")
+        variant
+        for variant in alternatives(found.usual_variant, found.options, "speed")
         if variant.get("memory_format") == "channels_last"
-    ]  # fmt: skip
+    ]
     assert bool(variants) == is_tried
     assert {plan.workers for plan in enumerate_plans(found, variants)} == ({1, 2} if is_tried else set())

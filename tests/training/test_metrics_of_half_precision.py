@@ -14,9 +14,9 @@ from workbench.data.splits import ArraySplit
 from workbench.models.adapters import load_metrics
 from workbench.models.calls import output_in
 from workbench.models.metrics import mean_over_samples
-from workbench.strategies.strategy import Worker
 from workbench.training.evaluation import evaluate
 from workbench.training.source import Source
+from workbench.training.strategies.strategy import Worker
 
 NUM_CLASSES = 5
 INPUTS = np.random.default_rng(0).normal(size=(37, NUM_CLASSES)).astype(np.float32)

@@ -8,26 +8,32 @@ from typing import Any
 import pytest
 
 from tests.services.process_group import run_together
-from workbench.errors import ExperimentError
-from workbench.events import TrialEnded
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import TrialEnded
 from workbench.sweeps.preflight import check
-from workbench.training import TrialTask, run_trial
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 BOTH: dict[str, Any] = {
     "objectives": [
-        {"metric": "val_accuracy", "goal": "maximize"}, {"metric": "latency_s", "goal": "minimize"}
+        {"metric": "val_accuracy", "goal": "maximize"},
+        {"metric": "latency_s", "goal": "minimize"},
     ],
     "constraints": [{"metric": "size_bytes", "at_most": 1e6}],
-}  # fmt: skip
+}
 
 
 def experiment(**settings: Any) -> Experiment:
-    return Experiment.model_validate({
-        "model": {"name": "mlp", "hidden_width": 16, "num_layers": 2}, "data": "digits",
-        "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
-        "training": {"epochs": 1, "global_batch": 64}, **settings,
-    })  # fmt: skip
+    return Experiment.model_validate(
+        {
+            "model": {"name": "mlp", "hidden_width": 16, "num_layers": 2},
+            "data": "digits",
+            "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+            "training": {"epochs": 1, "global_batch": 64},
+            **settings,
+        }
+    )
 
 
 def train(rank: int, num_workers: int, meeting: str | None, text: str, folder: str) -> TrialEnded:

@@ -18,13 +18,15 @@ from torch import nn
 from tests.services.process_group import run_together
 from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
-from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.performance.noise import gain
-from workbench.plan import Plan
-from workbench.strategies.strategy import MeasuredStep, Worker
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.experiment.plan import Plan
+from workbench.foundation.events import Event, TrialEnded, TrialReported
+from workbench.hardware.performance.noise import gain
+from workbench.training import checkpoint
 from workbench.training.noise_meter import CUT_INTERVAL, INTERVAL, NoiseMeter
+from workbench.training.strategies.strategy import MeasuredStep, Worker
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 NUM_SAMPLES, NUM_FEATURES, GLOBAL_BATCH = 35_000, 20, 256
 
@@ -37,9 +39,13 @@ def load_line(options: Mapping[str, Any]) -> Datasets:
     targets += 2.0 * rng.normal(size=targets.shape).astype(np.float32)
     train = ArraySplit(inputs, targets)
     return Datasets(
-        name="line", task="regression", train=train, validation=ArraySplit(inputs[:64], targets[:64]),
-        input_shape=(NUM_FEATURES,), num_outputs=1,
-    )  # fmt: skip
+        name="line",
+        task="regression",
+        train=train,
+        validation=ArraySplit(inputs[:64], targets[:64]),
+        input_shape=(NUM_FEATURES,),
+        num_outputs=1,
+    )
 
 
 def build_line(options: Mapping[str, Any]) -> nn.Module:
@@ -63,12 +69,19 @@ def line(epochs: int, training: dict[str, Any] | None = None, **plan: Any) -> st
         data="test_noise_meter:load_line",
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         training={
-            "epochs": epochs, "evaluate_every": epochs, "checkpoint_every": epochs, "schedule": "constant",
-            "optimizer": "sgd", "lr": 1e-9, "reference_batch": GLOBAL_BATCH, "global_batch": GLOBAL_BATCH,
-            "clip_norm": 1e-3, **(training or {}),
+            "epochs": epochs,
+            "evaluate_every": epochs,
+            "checkpoint_every": epochs,
+            "schedule": "constant",
+            "optimizer": "sgd",
+            "lr": 1e-9,
+            "reference_batch": GLOBAL_BATCH,
+            "global_batch": GLOBAL_BATCH,
+            "clip_norm": 1e-3,
+            **(training or {}),
         },
         plan=plan,
-    ).model_dump_json()  # fmt: skip
+    ).model_dump_json()
 
 
 def train(
@@ -82,9 +95,18 @@ def train(
         return f"{event.type} {getattr(event, 'step', None)}" == stop_at
 
     order = TrialTask(
-        "run", 0, 0, text, seed=5, folder=folder, resume=True,
-        rank=rank, num_workers=num_workers, meeting=meeting, **task,
-    )  # fmt: skip
+        "run",
+        0,
+        0,
+        text,
+        seed=5,
+        folder=folder,
+        resume=True,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+        **task,
+    )
     return run_trial(order, report), events
 
 
@@ -218,9 +240,11 @@ def meter(plan: Plan, *, enabled: bool = True, mixes_samples: bool = False) -> N
 
 
 @given(
-    micro_batch=st.integers(1, 9), accumulation=st.integers(1, 4), workers=st.integers(1, 4),
+    micro_batch=st.integers(1, 9),
+    accumulation=st.integers(1, 4),
+    workers=st.integers(1, 4),
     steps_per_epoch=st.integers(2, 60),
-)  # fmt: skip
+)
 def test_measured_steps_are_whole_ones_and_at_least_an_interval_apart(
     micro_batch: int, accumulation: int, workers: int, steps_per_epoch: int
 ) -> None:

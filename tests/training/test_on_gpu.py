@@ -18,22 +18,23 @@ from torch.utils.data import Dataset, TensorDataset
 from tests.builders.adversaries import Alone
 from tests.builders.ways import OF_SEVERAL
 from tests.services.waiting import wait_until
+from workbench.cluster.workers.memory_baseline import Baseline
 from workbench.data import load
 from workbench.data.foreign import as_split
-from workbench.events import PlanMeasured
-from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import with_options
 from workbench.experiment import Experiment
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import PlanMeasured
 from workbench.models.parts import DividedLoss
-from workbench.plan import PartialPlan
-from workbench.probes.measurements import PlanProbe
-from workbench.strategies.capabilities import capabilities_of
-from workbench.strategies.group import Group
-from workbench.training import TrialTask, run_trial
 from workbench.training.device import foreign_bytes
+from workbench.training.exchanges import EXCHANGES
+from workbench.training.exchanges.capabilities import with_options
 from workbench.training.loaders import Loaders
+from workbench.training.probes.measurements import PlanProbe
 from workbench.training.source import Source, WorkerBatch
-from workbench.workers.memory_baseline import Baseline
+from workbench.training.strategies.capabilities import capabilities_of
+from workbench.training.strategies.group import Group
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -45,7 +46,7 @@ time.sleep(60)
 """
 FAIL_A_KERNEL = """
 import torch
-from workbench.workers.memory_baseline import Baseline
+from workbench.cluster.workers.memory_baseline import Baseline
 try:
     torch.zeros(1, device="cuda")[torch.tensor([9], device="cuda")].cpu()
 except RuntimeError:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Training
+from workbench.foundation.errors import ExperimentError
 from workbench.training.optimizers import optimizer_factory, optimizer_names
 
 ON_SPARSE_OR_MATRICES_ONLY = {"SparseAdam", "Muon"}

@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.services.process_group import run_together
-from workbench.events import TrialEnded, TrialPlanned, TrialReported
 from workbench.experiment import Experiment
+from workbench.foundation.events import TrialEnded, TrialPlanned, TrialReported
 from workbench.models.own_steps import OwnSteps
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.own_division import judge_own_steps
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 HERE = "tests.training.test_own_division"
 GENERATOR = torch.Generator().manual_seed(0)

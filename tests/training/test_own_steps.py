@@ -11,15 +11,17 @@ import torch
 
 from tests.builders.adversaries import Adversaries, load
 from tests.services.process_group import run_together
-from workbench.errors import ExperimentError
-from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.probes.first_step import try_first_steps
-from workbench.probes.model_summary import summarise_model
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.sweeps.preflight import check
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
+from workbench.training.probes.first_step import try_first_steps
+from workbench.training.probes.model_summary import summarise_model
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 EPOCHS = 9
 LR = 0.02

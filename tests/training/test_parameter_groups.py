@@ -12,12 +12,14 @@ from torch import nn
 
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
-from workbench.errors import ExperimentError
+from workbench.cluster.remote.code_dependencies import modules_of
 from workbench.experiment import Experiment, Training
-from workbench.remote.code_dependencies import modules_of
+from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import check
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.optimizers import optimizer_factory
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 class SignDescent(torch.optim.Optimizer):
@@ -59,9 +61,11 @@ OWN = f"{__name__}:SignDescent"
 def experiment(**training: Any) -> Experiment:
     settings = {"epochs": 1, "global_batch": 64, "lr": 0.01, "lr_rule": "constant", "schedule": "constant"}
     return Experiment(
-        model=f"{__name__}:Net", data="breast_cancer",
-        objectives=[{"metric": "val_loss", "goal": "minimize"}], training=settings | training,
-    )  # fmt: skip
+        model=f"{__name__}:Net",
+        data="breast_cancer",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training=settings | training,
+    )
 
 
 def train(
@@ -76,9 +80,17 @@ def train(
         return False
 
     order = TrialTask(
-        "run", 0, 0, asked.model_dump_json(), seed=3, folder=folder, resume=True,
-        rank=rank, num_workers=num_workers, meeting=meeting,
-    )  # fmt: skip
+        "run",
+        0,
+        0,
+        asked.model_dump_json(),
+        seed=3,
+        folder=folder,
+        resume=True,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+    )
     ended = run_trial(order, report)
     assert ended.state == "complete", ended.traceback
     return saved
@@ -121,9 +133,12 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
             results[strategy] = checkpoint.read(Path(folder, strategy, "checkpoints", "last.pt"))["strategy"]
         longer = asked.replace(training={"epochs": 4})
         train(
-            f"{folder}/{strategy}", longer,
-            rank=rank, num_workers=num_workers, meeting=f"{meeting}-{strategy}-on",
-        )  # fmt: skip
+            f"{folder}/{strategy}",
+            longer,
+            rank=rank,
+            num_workers=num_workers,
+            meeting=f"{meeting}-{strategy}-on",
+        )
         if rank == 0:
             results[f"{strategy}-on"] = checkpoint.read(Path(folder, strategy, "checkpoints", "last.pt"))[
                 "strategy"

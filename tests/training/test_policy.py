@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.data.pole import Pole
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.training.policy import (
     POLICY,
     generalised_advantages,

@@ -10,14 +10,16 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from workbench.errors import DataError, ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.pretrained import PretrainedWeights
+from workbench.foundation.errors import DataError, ExperimentError
 from workbench.models.adapters import build_model
 from workbench.models.pretrained import load_pretrained
 from workbench.sweeps.preflight import check
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 class Net(nn.Module):
@@ -111,8 +113,10 @@ def test_a_new_head_is_allowed_where_it_is_stated(tmp_path: Path) -> None:
 def test_prefixes_are_removed_added_and_recommended(tmp_path: Path) -> None:
     weights = other_weights()
     torch.save({f"module.{name}": value for name, value in weights.items()}, tmp_path / "wrapped.pt")
-    torch.save({name.removeprefix("body."): value for name, value in weights.items()
-                if name.startswith("body.")}, tmp_path / "body.pt")  # fmt: skip
+    torch.save(
+        {name.removeprefix("body."): value for name, value in weights.items() if name.startswith("body.")},
+        tmp_path / "body.pt",
+    )
     with pytest.raises(ExperimentError, match=r'Set strip: "module\."'):
         load(tmp_path / "wrapped.pt")
     loaded = load(tmp_path / "wrapped.pt", strip="module.")
@@ -143,9 +147,11 @@ def test_files_that_are_no_weights_are_refused_and_never_executed(tmp_path: Path
 
 def experiment(model: Any, **training: Any) -> Experiment:
     return Experiment(
-        model=model, data="breast_cancer", objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        model=model,
+        data="breast_cancer",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
         training={"epochs": 1, "lr": 1e-9, "weight_decay": 0.0, **training},
-    )  # fmt: skip
+    )
 
 
 def train(folder: Path, written: Experiment, **task: Any) -> dict[str, Any]:

@@ -13,16 +13,17 @@ from torch import nn
 
 from workbench.advisor.choices import choices_of
 from workbench.data.batches import drawn_batches
-from workbench.errors import ExperimentError
-from workbench.events import TrialReported
 from workbench.experiment import Experiment, Training
-from workbench.plan import Hardware
-from workbench.planning.settings import resolve
-from workbench.strategies.private import PrivateSteps
-from workbench.strategies.strategy import Hiding, MicroBatch, StepSettings, Worker
+from workbench.experiment.plan import Hardware
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import TrialReported
 from workbench.sweeps.measured_metrics import check_what_is_reported
-from workbench.training import TrialTask, run_trial
+from workbench.training.planning.settings import resolve
 from workbench.training.privacy import privacy_budget
+from workbench.training.strategies.private import PrivateSteps
+from workbench.training.strategies.strategy import Hiding, MicroBatch, StepSettings, Worker
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 FEW = [("mlp", (30,)), ("convolution", (1, 6, 6))]
 
@@ -117,9 +118,11 @@ def test_the_accountant_agrees_with_published_values_and_with_its_own_inverse() 
 def experiment(model: Any = "mlp", **fields: Any) -> Experiment:
     training = {"epochs": 2, "global_batch": 128, "optimizer": "sgd", "private": {"epsilon": 8.0}}
     return Experiment(
-        model=model, data="digits", objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        model=model,
+        data="digits",
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
         **{**fields, "training": training | fields.get("training", {})},
-    )  # fmt: skip
+    )
 
 
 def test_a_trial_spends_what_is_allowed_and_continues_to_count_after_an_interruption(tmp_path: Path) -> None:
@@ -165,10 +168,12 @@ def test_batch_normalisation_is_refused() -> None:
         ({"plan": {"precision": "bf16"}}, "plan.precision"),
         ({"search": {"workers": {"choices": [1, 2]}}}, "search.workers"),
         ({"federated": {"clients": 4}}, "training.private"),
-        ({"training": {"private": None}, "search": {"private.epsilon": {"low": 1.0, "high": 8.0}}},
-         "search.private.epsilon"),
+        (
+            {"training": {"private": None}, "search": {"private.epsilon": {"low": 1.0, "high": 8.0}}},
+            "search.private.epsilon",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_would_break_the_promise_is_refused(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(ExperimentError) as refused:
         experiment(**fields)

@@ -14,9 +14,10 @@ import psutil
 import pytest
 
 from tests.services.waiting import wait_until
-from workbench.events import Event, Noted, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.events import Event, Noted, TrialEnded, TrialReported
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 PROGRAM = Path(__file__).parent / "program.py"
 
@@ -25,9 +26,15 @@ class Trial:
     """One trial of the program, with everything that it reported."""
 
     def __init__(
-        self, kind: str, folder: Path, *, stop_at: int | None = None, should_stop: Any = None,
-        attempt: int = 0, **fields: Any,
-    ) -> None:  # fmt: skip
+        self,
+        kind: str,
+        folder: Path,
+        *,
+        stop_at: int | None = None,
+        should_stop: Any = None,
+        attempt: int = 0,
+        **fields: Any,
+    ) -> None:
         experiment = Experiment(
             **{
                 "command": ["python", str(PROGRAM), *kind.split()],
@@ -36,9 +43,15 @@ class Trial:
             }
         )
         task = TrialTask(
-            "r", 7, attempt, experiment.model_dump_json(), folder=str(folder), seed=5, resume=True,
+            "r",
+            7,
+            attempt,
+            experiment.model_dump_json(),
+            folder=str(folder),
+            seed=5,
+            resume=True,
             params=dict.fromkeys(experiment.search.root, 0.5),
-        )  # fmt: skip
+        )
         self.events: list[Event] = []
 
         def take(event: Event) -> bool:
@@ -115,7 +128,7 @@ def test_a_program_dies_with_its_worker(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     code = (
-        "import os, sys; from workbench.programs.process import ProgramProcess\n"
+        "import os, sys; from workbench.training.programs.process import ProgramProcess\n"
         f"ProgramProcess([sys.executable, {str(PROGRAM)!r}, 'forks', 'stay'], os.environ, 5.0)\n"
         "sys.stdin.read()"
     )

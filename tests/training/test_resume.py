@@ -15,12 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 from tests.services.process_group import start_beside
-from workbench.errors import RunError
-from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.models.adapters import build_model
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 EXPERIMENT = Experiment(
     model={"name": "convnet", "width": 8, "dropout": 0.4},

@@ -14,15 +14,15 @@ from torch.optim import SGD, lr_scheduler
 
 from tests.services.process_group import run_together
 from tests.services.training import losses_by_step
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment, Objective, Training
+from workbench.foundation.errors import ExperimentError
 from workbench.models.adapters import build_model
-from workbench.strategies.group import Group
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.loading import load_trial_data
 from workbench.training.schedules import Length, Schedule, schedule_of
 from workbench.training.source import Source
+from workbench.training.strategies.group import Group
 
 LR = 0.2
 EPOCHS = 12
@@ -58,10 +58,13 @@ def make(schedule: str, options: dict[str, Any], *, warmup: int = 0, metric: str
     training = Training(epochs=EPOCHS, schedule=schedule, schedule_options=options)
     goal = Objective(metric=metric, goal="maximize" if metric == "val_accuracy" else "minimize")
     return schedule_of(
-        training, LR, Length(EPOCHS * STEPS, warmup, EPOCHS, EPOCHS), (goal,),
+        training,
+        LR,
+        Length(EPOCHS * STEPS, warmup, EPOCHS, EPOCHS),
+        (goal,),
         {"train_loss": "minimize", "val_loss": "minimize", "val_accuracy": "maximize", "val_own": None},
         Group(),
-    )  # fmt: skip
+    )
 
 
 def rates(schedule: Schedule, *, start: int = 0, stop: int = EPOCHS) -> list[float]:
@@ -97,26 +100,32 @@ TORCH = "torch.optim.lr_scheduler"
 CASES: dict[str, tuple[str, dict[str, Any], Callable[[Any], Any], str]] = {
     "plateau": ("plateau", PLATEAU, lambda at: lr_scheduler.ReduceLROnPlateau(at, **PLATEAU), "evaluation"),
     "own plateau": (
-        f"{TORCH}:ReduceLROnPlateau", {**PLATEAU, "metric": "val_loss"},
-        lambda at: lr_scheduler.ReduceLROnPlateau(at, **PLATEAU), "evaluation",
+        f"{TORCH}:ReduceLROnPlateau",
+        {**PLATEAU, "metric": "val_loss"},
+        lambda at: lr_scheduler.ReduceLROnPlateau(at, **PLATEAU),
+        "evaluation",
     ),
     "by epoch": (
-        f"{TORCH}:StepLR", {"step_size": 2, "gamma": 0.7},
-        lambda at: lr_scheduler.StepLR(at, 2, 0.7), "epoch",
+        f"{TORCH}:StepLR",
+        {"step_size": 2, "gamma": 0.7},
+        lambda at: lr_scheduler.StepLR(at, 2, 0.7),
+        "epoch",
     ),
     "by step": (
-        f"{TORCH}:OneCycleLR", {"interval": "step", "max_lr": 0.5, "cycle_momentum": False},
-        lambda at: lr_scheduler.OneCycleLR(at, 0.5, EPOCHS * STEPS, cycle_momentum=False), "step",
+        f"{TORCH}:OneCycleLR",
+        {"interval": "step", "max_lr": 0.5, "cycle_momentum": False},
+        lambda at: lr_scheduler.OneCycleLR(at, 0.5, EPOCHS * STEPS, cycle_momentum=False),
+        "step",
     ),
     "length in epochs": (
-        f"{TORCH}:CosineAnnealingLR", {"eta_min": 0.01},
-        lambda at: lr_scheduler.CosineAnnealingLR(at, EPOCHS, 0.01), "epoch",
+        f"{TORCH}:CosineAnnealingLR",
+        {"eta_min": 0.01},
+        lambda at: lr_scheduler.CosineAnnealingLR(at, EPOCHS, 0.01),
+        "epoch",
     ),
     "a class": (f"{__name__}:Halving", {"after": 5, "interval": "step"}, lambda at: Halving(at, 5), "step"),
-    "a function": (
-        f"{__name__}:rising", {"interval": "step"}, lambda at: rising(at, EPOCHS * STEPS), "step"
-    ),
-}  # fmt: skip
+    "a function": (f"{__name__}:rising", {"interval": "step"}, lambda at: rising(at, EPOCHS * STEPS), "step"),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -152,11 +161,20 @@ def test_a_warm_up_rises_to_the_rate_of_the_scheduler() -> None:
 def experiment(**training: Any) -> Experiment:
     strategy = training.pop("strategy", "auto")
     return Experiment(
-        model="mlp", data="breast_cancer", objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        training={"epochs": 14, "global_batch": 456, "lr": 1.0, "lr_rule": "constant", "optimizer": "sgd",
-                  "momentum": 0.0, **training},
+        model="mlp",
+        data="breast_cancer",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={
+            "epochs": 14,
+            "global_batch": 456,
+            "lr": 1.0,
+            "lr_rule": "constant",
+            "optimizer": "sgd",
+            "momentum": 0.0,
+            **training,
+        },
         plan={"strategy": strategy, "workers": 1 if strategy == "auto" else 2},
-    )  # fmt: skip
+    )
 
 
 ON_PLATEAU = {"schedule": "plateau", "schedule_options": {"patience": 0, "factor": 0.5, "threshold": 0.05}}
@@ -201,11 +219,15 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     written = experiment(**ON_PLATEAU, strategy="ddp")
     return [
         losses_by_step(
-            Path(folder), written, stop_at=stop_at, rank=rank, num_workers=num_workers,
+            Path(folder),
+            written,
+            stop_at=stop_at,
+            rank=rank,
+            num_workers=num_workers,
             meeting=f"{meeting}-{stop_at}",
         )
         for stop_at in (6, None)
-    ]  # fmt: skip
+    ]
 
 
 def test_two_workers_reduce_the_rate_at_the_same_step(

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench.events import Event, Noted, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.events import Event, Noted, TrialEnded, TrialReported
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 
 def run(
@@ -159,10 +160,15 @@ def test_a_function_that_may_continue_without_its_step_is_told_that_reports_are_
         return [event.message for event in events if isinstance(event, Noted)]
 
     assert attempt(0) == []
-    assert attempt(1) == ([] if states_step else [
-        "attempt 2 counts its reports from 1, and an earlier one reached step 3: a function that continues "
-        "from its folder must state the step, as in report(step=3, ...)"
-    ])  # fmt: skip
+    assert attempt(1) == (
+        []
+        if states_step
+        else [
+            "attempt 2 counts its reports from 1, and an earlier one reached step 3: "
+            "a function that continues "
+            "from its folder must state the step, as in report(step=3, ...)"
+        ]
+    )
     reports = [event for event in events if isinstance(event, TrialReported)]
     assert [event.step for event in reports[-3:]] == ([4, 5, 6] if states_step else [1, 2, 3])
 
@@ -209,9 +215,11 @@ A_NUMBER = 3
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("awaited", "an async function"), ("yields", "a generator"), ("A_NUMBER", "a value of type int"),
+        ("awaited", "an async function"),
+        ("yields", "a generator"),
+        ("A_NUMBER", "a value of type int"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_plain_function_is_refused_in_words(name: str, what: str, tmp_path: Path) -> None:
     ended, _ = run(f"{__name__}:{name}", tmp_path)
     assert ended.reason == "error"
@@ -344,7 +352,8 @@ def test_a_function_that_needs_no_torch_loads_none(tmp_path: Path) -> None:
     code = """
 import sys
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 experiment = Experiment(train="own_loop:train", objectives=[{"metric": "score", "goal": "maximize"}])
 ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), params={"x": 4}), lambda event: False)
 assert ended.state == "complete" and ended.values == {"score": 4.0}, ended
@@ -478,8 +487,12 @@ def test_values_beside_the_objective_are_kept_where_they_are_numbers_and_noted_o
     assert np.isnan(values.pop("val_loss"))
     assert values == {"score": 3.0, "acc": 0.5, "is_best": 1.0, "rest.f1": 0.5}
     assert [note.partition(" is not kept: ")[0] for note in found.notes] == [
-        "'acc'", "'model'", "'rest.history'", "'rest.z'", "'empty'",
-    ]  # fmt: skip
+        "'acc'",
+        "'model'",
+        "'rest.history'",
+        "'rest.z'",
+        "'empty'",
+    ]
 
 
 def test_notes_on_values_of_very_many_names_end(tmp_path: Path) -> None:

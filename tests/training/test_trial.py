@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from tests.builders.clock import Clock
-from workbench.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, run_trial
+from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialReported
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 ACCURACY = [{"metric": "val_accuracy", "goal": "maximize"}]
 
@@ -88,7 +89,7 @@ def build_timed(config: dict[str, Any]) -> nn.Module:
 
 
 def test_the_parts_of_a_step_add_up_to_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("training.window", "performance.profiler"):
+    for module in ("training.window", "hardware.performance.profiler"):
         monkeypatch.setattr(f"workbench.{module}.perf_counter", CLOCK)
     _, events = run(digits(epochs=2).replace(model="test_trial:build_timed"), tmp_path)
     reports = [event for event in events if isinstance(event, TrialReported)]
@@ -203,5 +204,5 @@ def test_language_models_learn(model: str, tmp_path: Path) -> None:
 
 
 def test_torch_is_not_loaded_by_importing_the_room() -> None:
-    code = "import sys, workbench.training, workbench.resources; sys.exit('torch' in sys.modules)"
+    code = "import sys, workbench.training, workbench.hardware.resources; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

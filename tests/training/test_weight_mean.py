@@ -10,20 +10,29 @@ import torch
 
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
-from workbench.events import TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.foundation.events import TrialReported
+from workbench.training import checkpoint
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 DECAY = 0.9
 
 
 def experiment(*, average_decay: float | None, strategy: str = "auto", workers: int = 1) -> Experiment:
     return Experiment(
-        model="mlp", data="breast_cancer", objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        training={"epochs": 6, "global_batch": 456, "lr": 0.01, "lr_rule": "constant",
-                  "average_decay": average_decay},
+        model="mlp",
+        data="breast_cancer",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={
+            "epochs": 6,
+            "global_batch": 456,
+            "lr": 0.01,
+            "lr_rule": "constant",
+            "average_decay": average_decay,
+        },
         plan={"strategy": strategy, "workers": workers},
-    )  # fmt: skip
+    )
 
 
 def train(folder: Path, asked: Experiment, *, stop_at: int | None = None, **task: Any) -> tuple[Any, Any]:
@@ -83,9 +92,13 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
         asked = experiment(average_decay=DECAY, strategy=strategy, workers=2)
         for part, stop_at in (("-1", 3), ("-2", None)):
             results[strategy] = train(
-                Path(folder, strategy), asked, stop_at=stop_at,
-                rank=rank, num_workers=num_workers, meeting=meeting + strategy + part,
-            )  # fmt: skip
+                Path(folder, strategy),
+                asked,
+                stop_at=stop_at,
+                rank=rank,
+                num_workers=num_workers,
+                meeting=meeting + strategy + part,
+            )
     return results
 
 

@@ -11,17 +11,18 @@ import torch
 
 from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
-from workbench.errors import ExperimentError
-from workbench.events import TrialReported
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import TrialReported
 from workbench.models.adapters import load_metrics
 from workbench.models.metrics import WholeMetric
-from workbench.probes.first_step import try_first_steps
-from workbench.strategies.group import Group
-from workbench.strategies.strategy import Worker
-from workbench.training import TrialTask, run_trial
 from workbench.training.evaluation import evaluate
+from workbench.training.probes.first_step import try_first_steps
 from workbench.training.source import Source
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.strategy import Worker
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 ERRORS = np.random.default_rng(0).normal(size=37).astype(np.float32)
 
@@ -85,10 +86,12 @@ def test_the_value_is_that_of_all_samples_on_any_number_of_workers() -> None:
 
 def test_a_class_with_options_is_an_objective(tmp_path: Path) -> None:
     asked = Experiment(
-        model="mlp", data="breast_cancer",
+        model="mlp",
+        data="breast_cancer",
         metrics=[{"name": f"{__name__}:Median", "scale": 100.0}, "accuracy"],
-        objectives=[{"metric": "val_Median", "goal": "minimize"}], training={"epochs": 1},
-    )  # fmt: skip
+        objectives=[{"metric": "val_Median", "goal": "minimize"}],
+        training={"epochs": 1},
+    )
     reports: list[TrialReported] = []
 
     def report(event: Any) -> bool:

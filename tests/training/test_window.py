@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.builders.clock import Clock
-from workbench.strategies.strategy import Worker
+from workbench.training.strategies.strategy import Worker
 from workbench.training.window import REPORT_INTERVAL_S, Window
 
 

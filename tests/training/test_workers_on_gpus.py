@@ -11,13 +11,14 @@ import torch
 from tests.builders.ways import OF_REPLICAS, OF_SEVERAL
 from tests.services.process_group import run_together
 from workbench.advisor.exchange_forecast import forecast_exchanges
-from workbench.events import CheckpointSaved, Event, PlanMeasured, TrialEnded
-from workbench.exchanges import EXCHANGES
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.probes.measurements import PlanProbe
-from workbench.strategies.capabilities import capabilities_of
-from workbench.training import TrialTask, run_trial
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import CheckpointSaved, Event, PlanMeasured, TrialEnded
+from workbench.training.exchanges import EXCHANGES
+from workbench.training.probes.measurements import PlanProbe
+from workbench.training.strategies.capabilities import capabilities_of
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -65,9 +66,17 @@ def train(
         return stops_after is not None and isinstance(event, CheckpointSaved) and event.step >= stops_after
 
     task = TrialTask(
-        "run", 0, 0, text, seed=5, folder=folder, resume=True,
-        rank=rank, num_workers=num_workers, meeting=meeting,
-    )  # fmt: skip
+        "run",
+        0,
+        0,
+        text,
+        seed=5,
+        folder=folder,
+        resume=True,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+    )
     return run_trial(task, is_last)
 
 
@@ -150,9 +159,16 @@ def probe_ddp(rank: int, num_workers: int, meeting: str, folder: str) -> list[Pl
     torch.cuda.set_device(rank % NUM_GPUS)
     found: list[Event] = []
     task = TrialTask(
-        "run", 0, 0, described({"workers": num_workers}), folder=folder, rank=rank, num_workers=num_workers,
-        meeting=meeting, measurement=PlanProbe((PartialPlan.of(strategy="ddp", micro_batch=32),)),
-    )  # fmt: skip
+        "run",
+        0,
+        0,
+        described({"workers": num_workers}),
+        folder=folder,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+        measurement=PlanProbe((PartialPlan.of(strategy="ddp", micro_batch=32),)),
+    )
     ended = run_trial(task, lambda event: found.append(event) is not None)
     assert ended.state == "complete", ended.message
     return [each for each in found if isinstance(each, PlanMeasured)]

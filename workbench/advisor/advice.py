@@ -15,10 +15,10 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice_card import html_of
 from workbench.advisor.advice_lines import lines_of
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
-from workbench.plan import SIZES, PartialPlan, Plan
-from workbench.space import Space
+from workbench.experiment.plan import SIZES, PartialPlan, Plan
+from workbench.experiment.space import Space
+from workbench.foundation.errors import ExperimentError
 
 Goal = Literal["time", "money", "energy", "throughput"]
 NoiseStatus = Literal["measured", "not estimable yet", "not measured"]
@@ -201,8 +201,9 @@ class Advice:
         plain = asdict(self)
         del plain["is_shown"]
         plain["noise"] = {
-            "scale_samples": plain.pop("noise_scale_samples"), "status": plain.pop("noise_status")
-        }  # fmt: skip
+            "scale_samples": plain.pop("noise_scale_samples"),
+            "status": plain.pop("noise_status"),
+        }
         for name in ("choice", "runner_up", "reference"):
             candidate: Candidate | None = getattr(self, name)
             plain[name] = None if candidate is None else candidate.to_json()

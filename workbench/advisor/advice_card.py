@@ -94,17 +94,19 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
         why=tuple(reasons_of(advice)),
         others=tuple(
             CardOther(
-                name=name, plan=describe_other(other),
+                name=name,
+                plan=describe_other(other),
                 compared=compare(other, choice, str(advice.get("objective"))),
             )
-            for name, other in others if other
+            for name, other in others
+            if other
         ),
         exchanges=tuple(describe_exchanges(advice)),
         measured=(*measured, *([f"measuring took {cost}"] if cost else [])),
         would_change=tuple(texts(advice.get("would_change"))),
         settings=tuple(yaml_lines(mapping(advice.get("settings")))),
         changes=dict(mapping(advice.get("settings"))),
-    )  # fmt: skip
+    )
 
 
 def _gain(choice: Mapping[str, Any], reference: Mapping[str, Any], objective: str) -> CardGain | None:

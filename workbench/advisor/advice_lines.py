@@ -13,7 +13,7 @@ from typing import Any
 from workbench.advisor.exchange_lines import describe_exchanges
 from workbench.advisor.stored_advice import Interval, finite, mapping, stored_plan, texts
 from workbench.experiment.yaml_file import write_yaml
-from workbench.formatting import (
+from workbench.foundation.formatting import (
     counted_noun,
     format_bytes,
     format_count,

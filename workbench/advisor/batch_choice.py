@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.advisor.tables import Column, finite_number, positive_number, positive_whole_number, read_table
-from workbench.errors import DataError, ResourcesError
-from workbench.formatting import format_count
-from workbench.performance.noise_trajectory import NoiseCourse
+from workbench.foundation.errors import DataError, ResourcesError
+from workbench.foundation.formatting import format_count
+from workbench.hardware.performance.noise_trajectory import NoiseCourse
 
 # How many ways to accumulate are compared: more micro steps than are needed are rarely faster.
 _ACCUMULATIONS = 4

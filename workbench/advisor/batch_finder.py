@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.events import PlanMeasured
-from workbench.plan import PartialPlan
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import PlanMeasured
 
 Measure = Callable[[Sequence[int]], list[PlanMeasured]]
 

@@ -17,9 +17,18 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from workbench.artifacts import Artifacts
-from workbench.errors import ExperimentError, RunError
-from workbench.events import (
+from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.workers import caller_environment
+from workbench.cluster.workers.admission import Placement, Request
+from workbench.cluster.workers.capacity import Capacity
+from workbench.cluster.workers.gang import Gang
+from workbench.cluster.workers.pool_client import obstacle
+from workbench.cluster.workers.waiting_note import write_waited_note, write_waiting_note
+from workbench.experiment import Experiment
+from workbench.experiment.plan import SIZES, Hardware, PartialPlan, Plan
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import ExperimentError, RunError
+from workbench.foundation.events import (
     Event,
     Noted,
     PlanMeasured,
@@ -29,19 +38,10 @@ from workbench.events import (
     TrialPlanned,
     TrialReported,
 )
-from workbench.experiment import Experiment
-from workbench.plan import SIZES, Hardware, PartialPlan, Plan
-from workbench.planning.own_code import own_values
-from workbench.planning.settings import resolve
-from workbench.probes.measurements import NeighbourProbe, PlanProbe, RateTest
-from workbench.remote.code_origin import Origin
-from workbench.training import TrialTask
-from workbench.workers import caller_environment
-from workbench.workers.admission import Placement, Request
-from workbench.workers.capacity import Capacity
-from workbench.workers.gang import Gang
-from workbench.workers.pool_client import obstacle
-from workbench.workers.waiting_note import write_waited_note, write_waiting_note
+from workbench.training.planning.own_code import own_values
+from workbench.training.planning.settings import resolve
+from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, RateTest
+from workbench.training.task import TrialTask
 
 NOTE_AFTER_S = 10.0
 """How long workers may take to start; a longer wait is reported."""
@@ -69,9 +69,16 @@ class Bench:
     """The workers of one cluster, as a place to measure one experiment on."""
 
     def __init__(
-        self, run_id: str, experiment: Experiment, artifacts: Artifacts,
-        *, capacity: Capacity, origin: Origin, sink: Sink, poll: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        run_id: str,
+        experiment: Experiment,
+        artifacts: Artifacts,
+        *,
+        capacity: Capacity,
+        origin: Origin,
+        sink: Sink,
+        poll: Callable[[], None] = lambda: None,
+    ) -> None:
         """Prepare to measure.
 
         Args:
@@ -86,9 +93,12 @@ class Bench:
         self._experiment = experiment
         self._artifacts = artifacts
         self._request = Request(
-            run_id, shape=capacity.shape, placement=capacity.placement, preload=_PRELOAD,
+            run_id,
+            shape=capacity.shape,
+            placement=capacity.placement,
+            preload=_PRELOAD,
             environment=caller_environment.publish(),
-        )  # fmt: skip
+        )
         self._origin = origin
         self._sink, self._poll = sink, poll
         self._waited_s = 0.0
@@ -113,9 +123,12 @@ class Bench:
         self._lease(dataclasses.replace(self._request, num_workers=num_workers)).release()
 
     def probe(
-        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
+        self,
+        num_workers: int,
+        plans: Sequence[PartialPlan],
+        order: PlanProbe,
         params: Mapping[str, JsonValue],
-    ) -> list[PlanMeasured]:  # fmt: skip
+    ) -> list[PlanMeasured]:
         """Measure plans on one number of workers, in their order.
 
         Args:
@@ -136,9 +149,11 @@ class Bench:
             # The workers of a program meet anew for each start.
             now = left if self._experiment.trains_model else left[:1]
             task = dataclasses.replace(
-                self._task, params=dict(params), plan=PartialPlan.of(workers=num_workers),
+                self._task,
+                params=dict(params),
+                plan=PartialPlan.of(workers=num_workers),
                 measurement=dataclasses.replace(order, plans=tuple(now)),
-            )  # fmt: skip
+            )
             measured: list[PlanMeasured] = []
             ended, workers_per_node = None, ()
             for event, workers_per_node in self._events(task, num_workers):
@@ -149,10 +164,11 @@ class Bench:
             if ended is not None and ended.state == "failed":
                 if ended.is_unreported:
                     raise ExperimentError(
-                        str(ended.message), field="advise.speed",
+                        str(ended.message),
+                        field="advise.speed",
                         next_step="Print it or call wb.report(samples_per_s=...); or name the metric in "
                         "advise.speed, with its unit in advise.unit.",
-                    )  # fmt: skip
+                    )
                 if ended.reason != "oom" or len(measured) >= len(now):
                     raise RunError(
                         f"a plan could not be measured: {ended.message}",
@@ -244,9 +260,15 @@ class Bench:
         return found
 
     def train(
-        self, number: int, plan: Plan, params: Mapping[str, JsonValue],
-        seed: int, continues: Callable[[Report], bool], *, until_s: float = math.inf,
-    ) -> bool:  # fmt: skip
+        self,
+        number: int,
+        plan: Plan,
+        params: Mapping[str, JsonValue],
+        seed: int,
+        continues: Callable[[Report], bool],
+        *,
+        until_s: float = math.inf,
+    ) -> bool:
         """Train a candidate until it is done or `continues` returns False.
 
         Args:
@@ -291,9 +313,13 @@ class Bench:
         return ended is not None and ended.state == "complete" and not stop.is_set()
 
     def _events(
-        self, task: TrialTask, num_workers: int, stop: threading.Event | None = None, *,
+        self,
+        task: TrialTask,
+        num_workers: int,
+        stop: threading.Event | None = None,
+        *,
         until_s: float = math.inf,
-    ) -> Iterator[tuple[Event, tuple[int, ...]]]:  # fmt: skip
+    ) -> Iterator[tuple[Event, tuple[int, ...]]]:
         """Carry a task out; yield each event with the workers on each node, the end last if it is in time."""
         request = dataclasses.replace(self._request, num_workers=num_workers)
         gang = self._lease(request)
@@ -306,10 +332,16 @@ class Bench:
                 for event in progress.events:
                     yield event, on_nodes
                 if progress.lost is not None:
-                    yield TrialEnded(
-                        trial=task.trial, attempt=0, state="failed", reason=progress.lost,
-                        message=progress.message,
-                    ), on_nodes  # fmt: skip
+                    yield (
+                        TrialEnded(
+                            trial=task.trial,
+                            attempt=0,
+                            state="failed",
+                            reason=progress.lost,
+                            message=progress.message,
+                        ),
+                        on_nodes,
+                    )
                     return
                 if progress.ended is not None:
                     yield progress.ended, on_nodes

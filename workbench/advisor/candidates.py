@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Candidate, Estimate
 from workbench.advisor.plans import Knowledge
 from workbench.experiment import Experiment
-from workbench.plan import Hardware, PartialPlan, Plan
-from workbench.planning.learning_rate import rule_in_force
-from workbench.planning.settings import resolve
+from workbench.experiment.plan import Hardware, PartialPlan, Plan
+from workbench.training.planning.learning_rate import rule_in_force
+from workbench.training.planning.settings import resolve
 
 PREDICTED = 2.0
 """What a predicted time to a target may be off by, beyond its step time."""
@@ -20,9 +20,16 @@ _CONTRADICTS = 2.0
 
 
 def candidate_of(
-    experiment: Experiment, params: Mapping[str, JsonValue], knowledge: Knowledge, plan: Plan,
-    lr: float, *, num_train_samples: int | None, time_s: Estimate | None, reasons: Sequence[str] = (),
-) -> Candidate:  # fmt: skip
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    knowledge: Knowledge,
+    plan: Plan,
+    lr: float,
+    *,
+    num_train_samples: int | None,
+    time_s: Estimate | None,
+    reasons: Sequence[str] = (),
+) -> Candidate:
     """Return what a plan should bring.
 
     Args:

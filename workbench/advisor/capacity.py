@@ -10,13 +10,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from workbench.advisor.memory import Usual
-from workbench.errors import ArgumentError, ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import ArgumentError, ExperimentError
+from workbench.hardware.performance.memory import MARGIN
 from workbench.models.configurations import check_value, configuration_type
-from workbench.performance.memory import MARGIN
-from workbench.plan import PartialPlan
-from workbench.planning.settings import model_values
-from workbench.probes.capacity import Capacity, Depth, find_capacity
+from workbench.training.planning.settings import model_values
+from workbench.training.probes.capacity import Capacity, Depth, find_capacity
 
 _DEPTHS = ("num_layers", "num_blocks")
 _MAX_LAYERS = 1024
@@ -45,8 +45,9 @@ def capacity_of(
     if depth is not None and depth not in known:
         raise ArgumentError(
             f"{depth!r} is not a whole number greater than 0 that the model is built with",
-            field="--depth", allowed=sorted(known) or "models that have one",
-        )  # fmt: skip
+            field="--depth",
+            allowed=sorted(known) or "models that have one",
+        )
     name = depth or next((name for name in _DEPTHS if name in known), None)
     counted = None if name is None else Depth(name, known[name], _values_of(experiment, name, known[name]))
     plan = PartialPlan.of_plan(usual.plan) | PartialPlan.of(
@@ -71,9 +72,10 @@ def _depths_of(experiment: Experiment, usual: Usual) -> dict[str, int]:
         fields = configuration_type(component.name).model_fields
         values = {name: field.default for name, field in fields.items()} | values
     return {
-        name: value for name, value in values.items()
+        name: value
+        for name, value in values.items()
         if isinstance(value, int) and not isinstance(value, bool) and value > 0
-    }  # fmt: skip
+    }
 
 
 def _values_of(experiment: Experiment, name: str, now: int) -> list[int]:

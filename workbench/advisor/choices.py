@@ -17,15 +17,15 @@ from pydantic import JsonValue
 
 from workbench.advisor.settings_reader import SettingsReader
 from workbench.advisor.variants import Variant, exchange_options
-from workbench.errors import ExperimentError
-from workbench.events import RatesTested
 from workbench.experiment import Experiment, PlanSettings
+from workbench.experiment.plan import NAMES as PLAN_DIMENSIONS
+from workbench.experiment.plan import VARIANT, Hardware, PartialPlan, PlanValue
 from workbench.experiment.private import is_private
-from workbench.plan import NAMES as PLAN_DIMENSIONS
-from workbench.plan import VARIANT, Hardware, PartialPlan, PlanValue
-from workbench.planning.settings import fitted_of, reference_lr, resolve
-from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import RatesTested
+from workbench.training.planning.settings import fitted_of, reference_lr, resolve
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many
 
 DECIDED = (*PLAN_DIMENSIONS, "global_batch", "lr")
 """Parameters that the advisor decides, by name."""
@@ -207,9 +207,10 @@ def check_advisable(experiment: Experiment) -> None:
         )
     if experiment.federated is not None:
         raise ExperimentError(
-            "the steps of clients are not measured, so no plan can be advised", field="federated",
+            "the steps of clients are not measured, so no plan can be advised",
+            field="federated",
             next_step="Choose plan.workers by hand: clients of a round are divided among the workers.",
-        )  # fmt: skip
+        )
     if is_private(experiment):
         raise ExperimentError(
             "the steps of a private training are not measured, so no plan can be advised",

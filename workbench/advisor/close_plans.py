@@ -17,8 +17,8 @@ from workbench.advisor.advice import Goal
 from workbench.advisor.plan_measurement import PlanMeasurer
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.variants import Variant, variant_of
-from workbench.exchanges.capabilities import capabilities_of
-from workbench.plan import Plan
+from workbench.experiment.plan import Plan
+from workbench.training.exchanges.capabilities import capabilities_of
 
 _Way = TypeVar("_Way")
 _PART = 0.1

@@ -20,13 +20,13 @@ from workbench.advisor.proposals import Proposer, RatedPlan
 from workbench.advisor.race import Race
 from workbench.advisor.speed_history import noise_scale_of
 from workbench.advisor.variants import plan_of
-from workbench.events import CandidateTried, PlanMeasured, RatesTested, Sink
 from workbench.experiment import Experiment
-from workbench.plan import Plan
-from workbench.planning.learning_rate import default_lr
-from workbench.planning.settings import TrialSettings, resolve
-from workbench.probes.measurements import RateTest
-from workbench.study.samplers import training_seed
+from workbench.experiment.plan import Plan
+from workbench.foundation.events import CandidateTried, PlanMeasured, RatesTested, Sink
+from workbench.search.samplers import training_seed
+from workbench.training.planning.learning_rate import default_lr
+from workbench.training.planning.settings import TrialSettings, resolve
+from workbench.training.probes.measurements import RateTest
 
 # Of the time for advice, how much may go into the range test; the first of these that fits is made.
 _RATE_PART = 0.12
@@ -53,10 +53,19 @@ class Confirmation:
     """
 
     def __init__(
-        self, experiment: Experiment, bench: Bench, choices: Choices, reference: PlanMeasured,
-        knowledge: Knowledge, *, goal: Goal, setting: str, sink: Sink,
-        clock: Callable[[], float] = time.monotonic, until_s: float = math.inf,
-    ) -> None:  # fmt: skip
+        self,
+        experiment: Experiment,
+        bench: Bench,
+        choices: Choices,
+        reference: PlanMeasured,
+        knowledge: Knowledge,
+        *,
+        goal: Goal,
+        setting: str,
+        sink: Sink,
+        clock: Callable[[], float] = time.monotonic,
+        until_s: float = math.inf,
+    ) -> None:
         """Prepare to train candidates.
 
         Args:
@@ -131,9 +140,11 @@ class Confirmation:
             return None
         choices, target = self._choices, self._objective.target
         race: Race[RatedPlan] = Race(
-            self._train, target=None if target is None else self._sign * target,
-            budget_s=budget_s, clock=self._clock,
-        )  # fmt: skip
+            self._train,
+            target=None if target is None else self._sign * target,
+            budget_s=budget_s,
+            clock=self._clock,
+        )
         raced = self._raced_plans(plans)
         believed = believed_rate(self._experiment, choices, rates)
         usual = believed_rate(self._experiment, choices)
@@ -239,9 +250,13 @@ class Confirmation:
         plan = rated.plan
         params = {**self._choices.params, "lr": rated.lr, "global_batch": plan.global_batch}
         is_whole = self._bench.train(
-            next(self._num_trainings), plan, params,
-            training_seed(self._experiment.seed, repeat), on_report, until_s=self._until_s,
-        )  # fmt: skip
+            next(self._num_trainings),
+            plan,
+            params,
+            training_seed(self._experiment.seed, repeat),
+            on_report,
+            until_s=self._until_s,
+        )
         if last is not None:
             value = last.event.values.get(metric)
             self._sink(

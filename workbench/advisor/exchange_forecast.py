@@ -14,11 +14,11 @@ from typing import Any
 from workbench.advisor.advice import Estimate
 from workbench.advisor.exchange_lines import CLEARLY_FASTER
 from workbench.advisor.variants import Variant, read_plan, variant_of
-from workbench.errors import RunError
-from workbench.events import PlanMeasured
-from workbench.exchanges.capabilities import USUAL, with_options
-from workbench.performance.exchange_time import Link, seconds_by_nodes
-from workbench.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
+from workbench.experiment.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import PlanMeasured
+from workbench.hardware.performance.exchange_time import Link, seconds_by_nodes
+from workbench.training.exchanges.capabilities import USUAL, with_options
 
 _SAME_LINK_S = 3600.0
 """Sweeps that lie further apart may have seen another network."""
@@ -75,10 +75,11 @@ def forecast_exchanges(
         )
     latest = swept[-1]
     together = [
-        each for each in swept
+        each
+        for each in swept
         if each.workers_per_node == latest.workers_per_node
         and abs(latest.time_unix_s - each.time_unix_s) < _SAME_LINK_S
-    ]  # fmt: skip
+    ]
     links = _Links.fit(together, latest.workers_per_node)
     alike = [
         (plan, each)
@@ -92,9 +93,10 @@ def forecast_exchanges(
     usual = [(plan, each) for plan, each in alike if plan.exchange == USUAL and plan.accumulation == 1]
     if not usual:
         raise RunError(
-            f"no step of ddp was timed on {_workers(latest)} workers", field="plan.exchange",
+            f"no step of ddp was timed on {_workers(latest)} workers",
+            field="plan.exchange",
             next_step="Run `workbench advise FILE` with plan.strategy and plan.exchange: auto.",
-        )  # fmt: skip
+        )
     plan, reference = max(usual, key=lambda item: (item[0].micro_batch == micro_batch, item[0].micro_batch))
     return _forecast(links, plan, reference, latest.exchanges, dict(alike))
 
@@ -140,10 +142,13 @@ def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
     shares = [
         each.parts_s["communication"] / each.step_time_s
         for each in measured
-        if each.step_time_s and each.by_trial is None and sum(each.workers_per_node) > 1
+        if each.step_time_s
+        and each.by_trial is None
+        and sum(each.workers_per_node) > 1
         and "communication" in each.parts_s
-        and (plan := read_plan(each.plan)) is not None and variant_of(plan) == variant
-    ]  # fmt: skip
+        and (plan := read_plan(each.plan)) is not None
+        and variant_of(plan) == variant
+    ]
     return min(shares, default=0.0) >= _WAITS_FOR_LINKS
 
 
@@ -177,14 +182,20 @@ class _Links:
             if self.inside is None or self.between is None:
                 return None
             took_s = seconds_by_nodes(
-                self.inside, self.between, num_bytes,
-                most_on_a_node=max(self.workers_per_node), num_nodes=len(self.workers_per_node),
-            )  # fmt: skip
+                self.inside,
+                self.between,
+                num_bytes,
+                most_on_a_node=max(self.workers_per_node),
+                num_nodes=len(self.workers_per_node),
+            )
             return took_s, max(self.inside.width, self.between.width)
         took_s = self.whole.seconds(
-            traffic["way"], num_bytes, num_replicas,
-            num_rounds=int(traffic["num_rounds"]), num_servers=min(num_replicas, int(traffic["num_servers"])),
-        )  # fmt: skip
+            traffic["way"],
+            num_bytes,
+            num_replicas,
+            num_rounds=int(traffic["num_rounds"]),
+            num_servers=min(num_replicas, int(traffic["num_servers"])),
+        )
         return took_s, self.whole.width
 
 
@@ -202,9 +213,12 @@ def _workers(measured: PlanMeasured) -> int:
 
 
 def _forecast(
-    links: _Links, plan: Plan, reference: PlanMeasured, exchanges: Mapping[str, Mapping[str, Any]],
+    links: _Links,
+    plan: Plan,
+    reference: PlanMeasured,
+    exchanges: Mapping[str, Mapping[str, Any]],
     timed: Mapping[Plan, PlanMeasured],
-) -> list[ExchangeForecast]:  # fmt: skip
+) -> list[ExchangeForecast]:
     assert reference.step_time_s is not None
     waited_s = reference.parts_s.get("communication", 0.0)
     # All replicas wait for the slowest one, however little they send.
@@ -237,10 +251,14 @@ def _forecast(
             estimate = Estimate(took_s, took_s, took_s).widened(exact.step_time_spread_s or 0.0)
         found.append(
             ExchangeForecast(
-                name, own, estimate, float(traffic["num_bytes"]) / steps, bool(traffic["is_exact"]),
+                name,
+                own,
+                estimate,
+                float(traffic["num_bytes"]) / steps,
+                bool(traffic["is_exact"]),
                 exact is not None,
             )
-        )  # fmt: skip
+        )
     return sorted(found, key=lambda each: each.step_time_s.value)
 
 

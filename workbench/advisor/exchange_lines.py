@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows
-from workbench.formatting import format_count, format_duration
+from workbench.foundation.formatting import format_count, format_duration
 
 CLEARLY_FASTER = 0.9
 """Of the step of the exact exchange: one that takes longer than that is not worth an approximation."""
@@ -52,9 +52,12 @@ def describe_cost(offer: Mapping[str, Any], gain: float) -> str:
         return "not known, search plan.exchange to race it"
     pairs = format_count(int(count), "pair of trainings", "pairs of trainings")
     verdict = (
-        "so it pays" if factor.high < gain else "so it does not pay" if factor.low > gain
+        "so it pays"
+        if factor.high < gain
+        else "so it does not pay"
+        if factor.low > gain
         else "which may be chance"
-    )  # fmt: skip
+    )
     return f"{factor.value:.2f} of them ({factor.low:.2f} to {factor.high:.2f} in {pairs}), {verdict}"
 
 

@@ -15,11 +15,11 @@ from workbench.advisor.advice import Estimate, ExchangeOffer, StepCost
 from workbench.advisor.exchange_forecast import forecast_exchanges
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course, Race
-from workbench.errors import RunError
-from workbench.events import PlanMeasured
-from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import capabilities_of
-from workbench.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
+from workbench.experiment.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import PlanMeasured
+from workbench.training.exchanges import EXCHANGES
+from workbench.training.exchanges.capabilities import capabilities_of
 
 _ONE_PAIR, _SEVERAL_PAIRS = 1.35, 1.1
 """Beyond the range of the pairs, where nine of ten others should lie."""
@@ -29,9 +29,11 @@ Progress = Mapping[tuple[RatedPlan, int], Sequence[tuple[float, int]]]
 
 
 def exchange_offers(
-    measured: Sequence[PlanMeasured], plan: Plan, race: Race[RatedPlan] | None = None,
+    measured: Sequence[PlanMeasured],
+    plan: Plan,
+    race: Race[RatedPlan] | None = None,
     progress: Progress | None = None,
-) -> tuple[ExchangeOffer, ...]:  # fmt: skip
+) -> tuple[ExchangeOffer, ...]:
     """Return what each exchange would bring, the fastest step first; nothing where no links were measured.
 
     Args:
@@ -47,11 +49,17 @@ def exchange_offers(
     costs = {} if race is None else step_costs(race.courses, progress or {})
     return tuple(
         ExchangeOffer(
-            each.exchange, each.plan.batch_text, each.plan.global_batch, each.step_time_s, each.sent_bytes,
-            each.is_exact, each.is_measured, costs.get(each.exchange),
+            each.exchange,
+            each.plan.batch_text,
+            each.plan.global_batch,
+            each.step_time_s,
+            each.sent_bytes,
+            each.is_exact,
+            each.is_measured,
+            costs.get(each.exchange),
         )
         for each in forecasts
-    )  # fmt: skip
+    )
 
 
 def step_costs(courses: Sequence[Course[RatedPlan]], progress: Progress) -> dict[str, StepCost]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from workbench.advisor.plans import SAME
 from workbench.advisor.variants import Variant, read_plan, variant_of
-from workbench.events import PlanMeasured
-from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
-from workbench.plan import PartialPlan
-from workbench.strategies.combinations import conflict_in
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import PlanMeasured
+from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
+from workbench.training.strategies.combinations import conflict_in
 
 
 def together(measured: Sequence[PlanMeasured], base: Variant, changed: Sequence[Variant]) -> Variant | None:

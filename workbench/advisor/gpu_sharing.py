@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.formatting import format_bytes, format_count, format_rate
+from workbench.foundation.formatting import format_bytes, format_count, format_rate
 
 MAX_PER_GPU = 8
 WORTHWHILE = 1.05
@@ -48,9 +48,11 @@ class Sharing:
 
     def describe(self) -> str:
         """Return a sentence about the decision and what was measured."""
-        subject = "each trial has a GPU to itself" if self.per_gpu == 1 else (
-            f"{self.per_gpu} trials share each GPU"
-        )  # fmt: skip
+        subject = (
+            "each trial has a GPU to itself"
+            if self.per_gpu == 1
+            else (f"{self.per_gpu} trials share each GPU")
+        )
         measured = ", ".join(
             f"{format_rate(rate)} samples/s with {number}" for number, rate in self.samples_per_s.items()
         )
@@ -58,10 +60,14 @@ class Sharing:
 
 
 def find_sharing(
-    measure: Callable[[int], Copies], *, most: int, why_most: str,
-    peak_bytes: int | None = None, allowed_bytes: Callable[[int], float] | None = None,
+    measure: Callable[[int], Copies],
+    *,
+    most: int,
+    why_most: str,
+    peak_bytes: int | None = None,
+    allowed_bytes: Callable[[int], float] | None = None,
     has_time: Callable[[], bool] = lambda: True,
-) -> Sharing:  # fmt: skip
+) -> Sharing:
     """Try twice as many copies while that pays, then numbers between what paid and what did not.
 
     Args:

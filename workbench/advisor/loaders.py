@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from workbench.advisor.variants import read_plan
-from workbench.events import PlanMeasured
-from workbench.events.step_parts import input_stall, loaders_to_hide
-from workbench.formatting import format_count, format_percent
-from workbench.plan import Plan
+from workbench.experiment.plan import Plan
+from workbench.foundation.events import PlanMeasured
+from workbench.foundation.events.step_parts import input_stall, loaders_to_hide
+from workbench.foundation.formatting import format_count, format_percent
 
 
 def loader_numbers(reference: PlanMeasured, free_cores: int) -> tuple[int, ...]:

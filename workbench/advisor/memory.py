@@ -12,17 +12,17 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.choices import drawn_params
-from workbench.errors import ExperimentError
+from workbench.cluster.workers.capacity import Capacity, capacity_of, trials_at_once
 from workbench.experiment import Experiment
+from workbench.experiment.plan import Hardware, PartialPlan, Plan
 from workbench.experiment.private import is_private
-from workbench.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
-from workbench.plan import Hardware, PartialPlan, Plan
-from workbench.planning.settings import resolve
-from workbench.probes.memory_estimate import MemoryEstimate, estimate_memory
-from workbench.resources import inventory, likely_cluster
-from workbench.resources.cluster import ClusterInventory
-from workbench.resources.gpu_memory import allowed_bytes
-from workbench.workers.capacity import Capacity, capacity_of, trials_at_once
+from workbench.foundation.errors import ExperimentError
+from workbench.hardware.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
+from workbench.hardware.resources import inventory, likely_cluster
+from workbench.hardware.resources.cluster import ClusterInventory
+from workbench.hardware.resources.gpu_memory import allowed_bytes
+from workbench.training.planning.settings import resolve
+from workbench.training.probes.memory_estimate import MemoryEstimate, estimate_memory
 
 
 def memory_limit_bytes(experiment: Experiment, capacity: Capacity, cluster: ClusterInventory) -> float | None:
@@ -153,9 +153,14 @@ class Usual:
     def forecast(self, estimate: MemoryEstimate) -> MemoryForecast:
         """Return what follows from an estimate at `micro_batches`."""
         return MemoryForecast(
-            self.params, self.plan, estimate.steps[0], fit_law(estimate.steps), self.limit_bytes, self.device,
+            self.params,
+            self.plan,
+            estimate.steps[0],
+            fit_law(estimate.steps),
+            self.limit_bytes,
+            self.device,
             estimate.num_train_samples,
-        )  # fmt: skip
+        )
 
 
 def forecast_memory(experiment: Experiment) -> MemoryForecast:

@@ -13,8 +13,8 @@ from pydantic import JsonValue
 
 from workbench.advisor.memory import MemoryForecast, Usual
 from workbench.experiment import Experiment
-from workbench.formatting import format_bytes
-from workbench.probes.model_summary import summarise_model
+from workbench.foundation.formatting import format_bytes
+from workbench.training.probes.model_summary import summarise_model
 
 
 def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None = None) -> dict[str, Any]:

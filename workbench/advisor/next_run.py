@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.advisor.tables import Column, positive_number, positive_whole_number, read_table
-from workbench.errors import DataError
-from workbench.performance.epochs_to_target import SEED_DEVIATION, EpochsPrior, FullRun
+from workbench.foundation.errors import DataError
+from workbench.hardware.performance.epochs_to_target import SEED_DEVIATION, EpochsPrior, FullRun
 
 Array = NDArray[np.float64]
 NORMAL_90 = 1.6449

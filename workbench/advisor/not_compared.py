@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from workbench.advisor.choices import Choices
 from workbench.advisor.variants import is_possible_on, read_plan
-from workbench.events import PlanMeasured
-from workbench.plan import VARIANT, PartialPlan, PlanValue
-from workbench.space import Space
+from workbench.experiment.plan import VARIANT, PartialPlan, PlanValue
+from workbench.experiment.space import Space
+from workbench.foundation.events import PlanMeasured
 
 # What belongs to some workers or exchanges only is measured where a law predicts that it may pay.
 _FORECAST = frozenset({"exchange", "pipeline_schedule"})

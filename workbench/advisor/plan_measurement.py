@@ -39,18 +39,18 @@ from workbench.advisor.variants import (
     variant_of,
 )
 from workbench.advisor.what_to_measure import num_affordable, spread
-from workbench.errors import ExperimentError
-from workbench.events import PlanMeasured
-from workbench.events.step_parts import loaders_to_hide
+from workbench.cluster.workers.admission import PLACEMENTS, Placement
+from workbench.cluster.workers.capacity import Capacity
 from workbench.experiment import Experiment
-from workbench.performance.memory import MemoryLaw
-from workbench.plan import VARIANT, Hardware, PartialPlan, Plan
-from workbench.planning.batch_division import smaller_micro_batch
-from workbench.planning.less_memory import changeable_ways
-from workbench.planning.settings import resolve
-from workbench.probes.measurements import PlanProbe
-from workbench.workers.admission import PLACEMENTS, Placement
-from workbench.workers.capacity import Capacity
+from workbench.experiment.plan import VARIANT, Hardware, PartialPlan, Plan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import PlanMeasured
+from workbench.foundation.events.step_parts import loaders_to_hide
+from workbench.hardware.performance.memory import MemoryLaw
+from workbench.training.planning.batch_division import smaller_micro_batch
+from workbench.training.planning.less_memory import changeable_ways
+from workbench.training.planning.settings import resolve
+from workbench.training.probes.measurements import PlanProbe
 
 # Of the time for advice, how much may go into steps that are timed.
 _PROBE_PART = 0.1
@@ -93,10 +93,16 @@ class PlanMeasurer:
     """Measures plans of one experiment, and keeps the measurements."""
 
     def __init__(
-        self, experiment: Experiment, bench: Bench, around: MeasurementContext, budget_s: float,
-        *, longest_s: float = math.inf, measures_power: bool = False,
+        self,
+        experiment: Experiment,
+        bench: Bench,
+        around: MeasurementContext,
+        budget_s: float,
+        *,
+        longest_s: float = math.inf,
+        measures_power: bool = False,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Begin with the earlier measurements.
 
         Args:
@@ -135,9 +141,12 @@ class PlanMeasurer:
 
     def _knowledge(self, placement: Placement) -> Knowledge:
         return Knowledge(
-            self._measured, self._around.capacity.workers_per_node, placement=placement,
-            limit_bytes=self._around.limit_bytes, estimated=self._around.estimated,
-        )  # fmt: skip
+            self._measured,
+            self._around.capacity.workers_per_node,
+            placement=placement,
+            limit_bytes=self._around.limit_bytes,
+            estimated=self._around.estimated,
+        )
 
     def _measure_reference(self) -> PlanMeasured:
         """Measure what the experiment does without advice, which also shows how much data there is."""
@@ -344,9 +353,13 @@ class PlanMeasurer:
         )
 
     def _probe(
-        self, workers: int, plans: Sequence[PartialPlan], params: dict[str, JsonValue], *,
+        self,
+        workers: int,
+        plans: Sequence[PartialPlan],
+        params: dict[str, JsonValue],
+        *,
         surveys_links: bool = False,
-    ) -> list[PlanMeasured]:  # fmt: skip
+    ) -> list[PlanMeasured]:
         """Measure plans, and the links where they were not yet, or may be others."""
         share_s = _PROBE_PART * self.budget_s / (_BATCHES_FIRST + 2 * _BATCHES_MORE)
         limit = self._around.limit_bytes
@@ -356,10 +369,11 @@ class PlanMeasurer:
             limit_bytes=None if limit is None else int(limit),
             setting=self._around.setting,
             measures_power=self._measures_power,
-            surveys_links=surveys_links or not any(
+            surveys_links=surveys_links
+            or not any(
                 each.all_reduce_s and sum(each.workers_per_node) == workers for each in self._measured
             ),
-        )  # fmt: skip
+        )
         began_s = self._clock()
         found = self._bench.probe(workers, plans, order, params)
         # Less than a moment cannot be divided by.
@@ -398,6 +412,9 @@ class PlanMeasurer:
                 next_step="Let plan.micro_batch, plan.recompute and plan.strategy be auto.",
             )
         return best_plans(
-            plans, self.knowledge, goal,
-            base_batch=self._experiment.training.reference_batch, noise_scale=noise_scale,
-        )  # fmt: skip
+            plans,
+            self.knowledge,
+            goal,
+            base_batch=self._experiment.training.reference_batch,
+            noise_scale=noise_scale,
+        )

@@ -14,12 +14,12 @@ from workbench.advisor.tables import (
     read_heads,
     read_objects,
 )
-from workbench.errors import DataError
-from workbench.formatting import format_count
-from workbench.performance.parallel_plans import ModelShape, ParallelPlan
-from workbench.performance.parallel_step_time import MeasuredStep, predict_steps
-from workbench.performance.plan_memory import MeasuredPeak, MemoryPrediction, predict_memory
-from workbench.performance.step_time import Prediction
+from workbench.foundation.errors import DataError
+from workbench.foundation.formatting import format_count
+from workbench.hardware.performance.parallel_plans import ModelShape, ParallelPlan
+from workbench.hardware.performance.parallel_step_time import MeasuredStep, predict_steps
+from workbench.hardware.performance.plan_memory import MeasuredPeak, MemoryPrediction, predict_memory
+from workbench.hardware.performance.step_time import Prediction
 
 MAX_COUNT = 10_000_000
 """The largest number of anything that a plan counts."""

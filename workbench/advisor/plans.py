@@ -17,18 +17,18 @@ from functools import cached_property
 from workbench.advisor.advice import Estimate, Goal, MemoryNeed
 from workbench.advisor.choices import Choices
 from workbench.advisor.variants import Variant, is_possible_on, plan_with, read_plan, variant_of
-from workbench.events import PlanMeasured
-from workbench.exchanges.capabilities import USUAL
-from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
-from workbench.performance.goodput import efficiency
-from workbench.performance.memory import MARGIN, MemoryLaw
-from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
-from workbench.performance.topology import Topology
-from workbench.plan import Plan
-from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import BY_AXIS, capabilities_of
-from workbench.strategies.pipeline_order import duration
-from workbench.workers.admission import Placement
+from workbench.cluster.workers.admission import Placement
+from workbench.experiment.plan import Plan
+from workbench.foundation.events import PlanMeasured
+from workbench.hardware.performance.goodput import efficiency
+from workbench.hardware.performance.memory import MARGIN, MemoryLaw
+from workbench.hardware.performance.step_time import Measurement, Point, StepTimeModel, fit
+from workbench.hardware.performance.topology import Topology
+from workbench.training.exchanges.capabilities import USUAL
+from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import BY_AXIS, capabilities_of
+from workbench.training.strategies.pipeline_order import duration
 
 # More micro steps than memory requires are rarely faster: this many ways to divide a batch are compared.
 _MAX_DIVISIONS = 3
@@ -72,9 +72,12 @@ class Knowledge:
     def with_more(self, measured: PlanMeasured) -> Knowledge:
         """Return what is known with one more measurement."""
         return Knowledge(
-            [*self.measured, measured], self._room, placement=self.placement,
-            limit_bytes=self.limit_bytes, estimated=self._estimated,
-        )  # fmt: skip
+            [*self.measured, measured],
+            self._room,
+            placement=self.placement,
+            limit_bytes=self.limit_bytes,
+            estimated=self._estimated,
+        )
 
     def on_nodes(self, workers_per_node: Sequence[int], limit_bytes: float | None) -> Knowledge:
         """Return the same fitted models, applied to other nodes; arguments as in the constructor."""
@@ -355,9 +358,13 @@ def _has_simpler(choices: Choices) -> bool:
 
 
 def best_plans(
-    plans: Sequence[Plan], knowledge: Knowledge, goal: Goal, *, base_batch: int,
+    plans: Sequence[Plan],
+    knowledge: Knowledge,
+    goal: Goal,
+    *,
+    base_batch: int,
     noise_scale: float | None,
-) -> list[Plan]:  # fmt: skip
+) -> list[Plan]:
     """Return the best plan of each global batch, the batch that should reach the target first, first.
 
     An approximate exchange needs more steps than any model knows. So it never replaces an exact one: where

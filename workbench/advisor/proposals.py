@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.advisor.choices import Choices
-from workbench.events import TrialEnded
 from workbench.experiment import Experiment
-from workbench.plan import Plan
-from workbench.study import Study
+from workbench.experiment.plan import Plan
+from workbench.foundation.events import TrialEnded
+from workbench.search import Study
 
 METRIC = "seconds"
 _MAX_PROPOSALS = 500
@@ -35,9 +35,13 @@ class Proposer:
     """Proposes rated plans, the models' favourites first, then what an Optuna study makes of the results."""
 
     def __init__(
-        self, experiment: Experiment, choices: Choices, plans: Mapping[str, Plan],
-        rates: tuple[float, float], favourites: Iterable[RatedPlan],
-    ) -> None:  # fmt: skip
+        self,
+        experiment: Experiment,
+        choices: Choices,
+        plans: Mapping[str, Plan],
+        rates: tuple[float, float],
+        favourites: Iterable[RatedPlan],
+    ) -> None:
         """Begin a study.
 
         Args:
@@ -62,9 +66,11 @@ class Proposer:
         if not experiment.trains_model:
             document["train"] = _NOTHING_TO_TRAIN
         inner = Experiment(
-            **document, search=search, objectives=[{"metric": METRIC, "goal": "minimize"}],
+            **document,
+            search=search,
+            objectives=[{"metric": METRIC, "goal": "minimize"}],
             budget={"trials": _MAX_PROPOSALS},
-        )  # fmt: skip
+        )
         self._study = Study(inner)
         self._favourites = iter(favourites)
 

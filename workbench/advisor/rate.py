@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.errors import ExperimentError
-from workbench.performance.noise import MAX_NOISE_SCALES
-from workbench.planning.learning_rate import (
+from workbench.foundation.errors import ExperimentError
+from workbench.hardware.performance.noise import MAX_NOISE_SCALES
+from workbench.training.planning.learning_rate import (
     ADAM_TYPES,
     BASE_WARMUP_FRACTION,
     LONGEST_WARMUP_FRACTION,
@@ -24,8 +24,18 @@ from workbench.planning.learning_rate import (
 )
 
 OPTIMIZERS = (
-    "sgd", "asgd", *ADAM_TYPES, "adafactor", "adagrad", "adadelta", "rmsprop", "rprop", "muon", "lars", "lamb"
-)  # fmt: skip
+    "sgd",
+    "asgd",
+    *ADAM_TYPES,
+    "adafactor",
+    "adagrad",
+    "adadelta",
+    "rmsprop",
+    "rprop",
+    "muon",
+    "lars",
+    "lamb",
+)
 RULES: tuple[Rule, ...] = ("auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb")
 _LAYER_WISE = ("lars", "lamb")
 _PUBLISHED_RATIO = 32.0
@@ -106,14 +116,23 @@ def advise_rate(request: RateRequest) -> RateAdvice:
         )
     reasons = [_why(rule, request)]
     unlimited = unlimited_lr(
-        request.lr, optimizer=request.optimizer, rule=rule, from_batch=request.from_batch,
-        to_batch=request.to_batch, noise_scale=request.noise_scale,
-    )  # fmt: skip
+        request.lr,
+        optimizer=request.optimizer,
+        rule=rule,
+        from_batch=request.from_batch,
+        to_batch=request.to_batch,
+        noise_scale=request.noise_scale,
+    )
     decays = (request.beta1, request.beta2) if request.optimizer in ADAM_TYPES else None
     lr = scaled_lr(
-        request.lr, optimizer=request.optimizer, rule=rule, from_batch=request.from_batch,
-        to_batch=request.to_batch, noise_scale=request.noise_scale, decays=decays,
-    )  # fmt: skip
+        request.lr,
+        optimizer=request.optimizer,
+        rule=rule,
+        from_batch=request.from_batch,
+        to_batch=request.to_batch,
+        noise_scale=request.noise_scale,
+        decays=decays,
+    )
     largest = largest_ratio(rule, optimizer=request.optimizer, decays=decays)
     highest = request.lr * math.sqrt(largest)
     if request.ratio > 1 and unlimited >= highest * (1 - 1e-9):

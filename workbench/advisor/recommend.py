@@ -20,18 +20,18 @@ from workbench.advisor.memory import memory_limit_bytes
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.speed_history import read_measurements, read_noise_scale, setting_of
 from workbench.advisor.verdict import Findings, conclude
-from workbench.errors import WorkbenchError
-from workbench.events import Sink
+from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.workers.capacity import capacity_of, free_cores_of
 from workbench.experiment import Experiment
-from workbench.formatting import format_duration
-from workbench.performance.memory import MemoryLaw, fit_law
-from workbench.plan import PartialPlan
-from workbench.planning.own_code import in_words_of_plans, own_settings
-from workbench.probes.memory_estimate import estimate_memory
-from workbench.remote.code_origin import Origin
-from workbench.resources import cluster_inventory
-from workbench.store import Store
-from workbench.workers.capacity import capacity_of, free_cores_of
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import Sink
+from workbench.foundation.formatting import format_duration
+from workbench.hardware.performance.memory import MemoryLaw, fit_law
+from workbench.hardware.resources import cluster_inventory
+from workbench.store.database import Store
+from workbench.training.planning.own_code import in_words_of_plans, own_settings
+from workbench.training.probes.memory_estimate import estimate_memory
 
 _ESTIMATED_BATCHES = (8, 16)
 # Of the time for advice, how much may go into measuring more plans than have to be, so that there is
@@ -64,7 +64,7 @@ def advisor_for(
     bench = bench_for(store, run_id, experiment, around, sink, poll)
     return Advisor(
         experiment, bench, around, goal=objective, budget_s=budget_s, sink=sink, clock=bench.clock_s
-    )  # fmt: skip
+    )
 
 
 def measurement_context_of(store: Store, run_id: str, experiment: Experiment) -> MeasurementContext:
@@ -81,11 +81,15 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
     setting = setting_of(experiment, base_params(named), capacity.shape, cluster)
     on_gpu = capacity.shape.gpus > 0
     return MeasurementContext(
-        capacity, on_gpu, memory_limit_bytes(experiment, capacity, cluster), setting,
-        known=tuple(read_measurements(store, setting)), noise_scale=read_noise_scale(store, experiment),
+        capacity,
+        on_gpu,
+        memory_limit_bytes(experiment, capacity, cluster),
+        setting,
+        known=tuple(read_measurements(store, setting)),
+        noise_scale=read_noise_scale(store, experiment),
         estimated=_estimated(experiment) if on_gpu and experiment.trains_model else None,
         free_cores=free_cores_of(experiment, cluster),
-    )  # fmt: skip
+    )
 
 
 def _estimated(experiment: Experiment) -> MemoryLaw | None:
@@ -99,23 +103,39 @@ def _estimated(experiment: Experiment) -> MemoryLaw | None:
 
 
 def bench_for(
-    store: Store, run_id: str, experiment: Experiment, around: MeasurementContext, sink: Sink,
+    store: Store,
+    run_id: str,
+    experiment: Experiment,
+    around: MeasurementContext,
+    sink: Sink,
     poll: Callable[[], None] = lambda: None,
-) -> Bench:  # fmt: skip
+) -> Bench:
     """Return a place to measure an experiment on; arguments as in `measurement_context_of` and `Bench`."""
     return Bench(
-        run_id, experiment, store.artifacts_of(run_id),
-        capacity=around.capacity, origin=Origin.here(), sink=sink, poll=poll,
-    )  # fmt: skip
+        run_id,
+        experiment,
+        store.artifacts_of(run_id),
+        capacity=around.capacity,
+        origin=Origin.here(),
+        sink=sink,
+        poll=poll,
+    )
 
 
 class Advisor:
     """Finds the advice for one experiment."""
 
     def __init__(
-        self, experiment: Experiment, bench: Bench, around: MeasurementContext, *, goal: Goal,
-        budget_s: float, sink: Sink, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        experiment: Experiment,
+        bench: Bench,
+        around: MeasurementContext,
+        *,
+        goal: Goal,
+        budget_s: float,
+        sink: Sink,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Prepare to advise.
 
         Args:
@@ -150,9 +170,14 @@ class Advisor:
         began_s, around = self._clock(), self._around
         self._began_s = began_s
         measurer = PlanMeasurer(
-            self._experiment, self._bench, around, self._budget_s,
-            longest_s=_SURVEY_PART * self._budget_s, measures_power=self._goal == "energy", clock=self._clock,
-        )  # fmt: skip
+            self._experiment,
+            self._bench,
+            around,
+            self._budget_s,
+            longest_s=_SURVEY_PART * self._budget_s,
+            measures_power=self._goal == "energy",
+            clock=self._clock,
+        )
         if self._goal == "throughput":
             measurer.find_fastest_batches()
         measurer.measure_plans()
@@ -161,10 +186,17 @@ class Advisor:
         if measurer.compare_placements(plans):
             plans = measurer.fastest_plans(self._goal, around.noise_scale)
         contest = Confirmation(
-            self._experiment, self._bench, measurer.choices, measurer.reference, measurer.knowledge,
-            goal=self._goal, setting=around.setting, sink=self._sink, clock=self._clock,
+            self._experiment,
+            self._bench,
+            measurer.choices,
+            measurer.reference,
+            measurer.knowledge,
+            goal=self._goal,
+            setting=around.setting,
+            sink=self._sink,
+            clock=self._clock,
             until_s=began_s + _LATEST * self._budget_s,
-        )  # fmt: skip
+        )
         rates = race = None
         measured_s = rated_s = self._clock() - began_s
         if with_race and self._goal != "throughput" and measured_s < self._budget_s:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
-from workbench.errors import RunError
-from workbench.events import PlanMeasured
-from workbench.performance.scaling import most_overhead, num_parameter_servers
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import PlanMeasured
+from workbench.hardware.performance.scaling import most_overhead, num_parameter_servers
 
 # Where one more worker brings less than this part of a worker, the curve bends.
 _WORTH_OF_ONE = 0.5
@@ -115,9 +115,11 @@ class Scale:
 
 
 def scale_of(
-    measured: Sequence[PlanMeasured], efficiency: float, up_to: int | None = None,
+    measured: Sequence[PlanMeasured],
+    efficiency: float,
+    up_to: int | None = None,
     global_batch: int | None = None,
-) -> Scale:  # fmt: skip
+) -> Scale:
     """Work out how a plan scales from measured plans.
 
     Args:
@@ -157,21 +159,35 @@ def scale_of(
         servers, servers_used = _servers(workers, exchange, computing_s)
         curve.append(
             ScalePoint(
-                workers, step.value, workers * alone_s / step.value, alone_s / step.value,
+                workers,
+                step.value,
+                workers * alone_s / step.value,
+                alone_s / step.value,
                 *((alone_s / step.high, alone_s / step.low) if workers > 1 else (1.0, 1.0)),
-                workers in timed, is_beyond, _exchange_share(timed.get(workers)), servers, servers_used,
+                workers in timed,
+                is_beyond,
+                _exchange_share(timed.get(workers)),
+                servers,
+                servers_used,
                 divided.get(workers),
             )
-        )  # fmt: skip
+        )
     largest = next(point for point in curve if point.workers == max(timed))
     paying = itertools.takewhile(lambda point: point.efficiency >= efficiency, curve)
     return Scale(
-        micro_batch, parts_s, *(exchange or (None, None)), largest.workers,
-        _overhead(largest.workers, min(1.0, largest.efficiency)), _overhead(largest.workers, efficiency),
+        micro_batch,
+        parts_s,
+        *(exchange or (None, None)),
+        largest.workers,
+        _overhead(largest.workers, min(1.0, largest.efficiency)),
+        _overhead(largest.workers, efficiency),
         max(point.workers for point in paying),
-        _bend(curve), tuple(curve), used[0].by_trial is not None, global_batch,
+        _bend(curve),
+        tuple(curve),
+        used[0].by_trial is not None,
+        global_batch,
         least.num_train_samples,
-    )  # fmt: skip
+    )
 
 
 def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
@@ -189,19 +205,23 @@ def _divided(
     shares = {workers: global_batch // workers for workers in counts if global_batch % workers == 0}
     plans = {
         workers: plan_with(variant, workers, share // times, times)
-        for workers, share in shares.items() if share and (times := _times(share, most))
-    }  # fmt: skip
+        for workers, share in shares.items()
+        if share and (times := _times(share, most))
+    }
     steps = known.step_times(list(plans.values())) if plans else []
     alone_s = steps[0].value if steps else math.nan  # one worker divides any batch
     return {
         workers: DividedBatch(
-            plan.micro_batch, plan.accumulation, step.value, alone_s / step.value,
+            plan.micro_batch,
+            plan.accumulation,
+            step.value,
+            alone_s / step.value,
             alone_s / step.value / workers,
             *((alone_s / step.high / workers, alone_s / step.low / workers) if workers > 1 else (1.0, 1.0)),
             step.extrapolated,
         )
         for (workers, plan), step in zip(plans.items(), steps, strict=True)
-    }  # fmt: skip
+    }
 
 
 def _times(share: int, most: int) -> int:

@@ -12,13 +12,13 @@ from pydantic import JsonValue
 
 from workbench.experiment import Experiment
 from workbench.experiment.module_inspection import method_parameters_of
+from workbench.experiment.plan import EXCHANGE_OPTIONS, Dimension, Hardware, PlanValue
+from workbench.experiment.plan import NAMES as PLAN_DIMENSIONS
+from workbench.experiment.space import Domain, describe_condition
 from workbench.models import MODELS
-from workbench.plan import EXCHANGE_OPTIONS, Dimension, Hardware, PlanValue
-from workbench.plan import NAMES as PLAN_DIMENSIONS
-from workbench.planning.learning_rate import default_lr
-from workbench.planning.settings import reference_lr
-from workbench.space import Domain, describe_condition
-from workbench.strategies.capabilities import capabilities_of
+from workbench.training.planning.learning_rate import default_lr
+from workbench.training.planning.settings import reference_lr
+from workbench.training.strategies.capabilities import capabilities_of
 
 # How far from the usual rate an open one is searched.
 _RATE_RANGE = 100.0

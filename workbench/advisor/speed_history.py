@@ -23,16 +23,16 @@ from pydantic import JsonValue
 
 from workbench.advisor.choices import DECIDED
 from workbench.advisor.variants import read_plan
-from workbench.errors import WorkbenchError
-from workbench.events import Event, PlanMeasured, ResizeMeasured, TrialReported
+from workbench.cluster.workers.admission import Shape
 from workbench.experiment import Component, Experiment
 from workbench.experiment.command import arguments_of
+from workbench.experiment.plan import Hardware, PartialPlan, Plan
 from workbench.experiment.sections import Training
-from workbench.plan import Hardware, PartialPlan, Plan
-from workbench.resources import ClusterInventory
-from workbench.store import Store
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import Event, PlanMeasured, ResizeMeasured, TrialReported
+from workbench.hardware.resources import ClusterInventory
+from workbench.store.database import Store
 from workbench.version import VERSION
-from workbench.workers.admission import Shape
 
 NUM_EARLIER_RUNS = 50
 """How many of the newest runs of a store are scanned."""

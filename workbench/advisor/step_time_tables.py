@@ -14,9 +14,9 @@ from workbench.advisor.tables import (
     positive_whole_number,
     read_objects,
 )
-from workbench.errors import DataError
-from workbench.performance.step_time import Measurement, Point, Prediction, fit
-from workbench.performance.topology import Topology
+from workbench.foundation.errors import DataError
+from workbench.hardware.performance.step_time import Measurement, Point, Prediction, fit
+from workbench.hardware.performance.topology import Topology
 
 
 def _gpus_per_node(cell: str) -> tuple[int, ...] | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from workbench.plan import PartialPlan
+from workbench.experiment.plan import PartialPlan
 
 # What is shorter or longer is not a duration that anything takes, and does not divide well.
 SHORTEST_S, LONGEST_S = 1e-12, 1e12

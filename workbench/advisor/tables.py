@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.errors import DataError
-from workbench.separators import check_separator
+from workbench.foundation.errors import DataError
+from workbench.foundation.separators import check_separator
 
 _Made = TypeVar("_Made")
 # How alike a name must be to that of a column that lacks.
@@ -117,9 +117,11 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
     for column in lacking:
         if column.required:
             raise DataError(
-                f"{path} has no column {column.name}", field=column.name, allowed=allowed,
+                f"{path} has no column {column.name}",
+                field=column.name,
+                allowed=allowed,
                 next_step=_suggest_name(column.name, [head for head in heads if head not in names]),
-            )  # fmt: skip
+            )
     if len(lacking) == len(columns):
         raise DataError(f"{path} has none of the columns that are read", allowed=allowed)
     for head in heads:

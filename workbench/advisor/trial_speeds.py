@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from workbench.advisor.speed_history import Speed, work_params
 from workbench.advisor.variants import plan_with, read_plan, variant_of
-from workbench.events import (
+from workbench.experiment.plan import PartialPlan, Plan
+from workbench.foundation.events import (
     AttemptEnded,
     DriverStarted,
     Event,
@@ -25,7 +26,6 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.plan import PartialPlan, Plan
 
 MIN_SPEEDS = 2
 """Reports after the first that an attempt needs to count as a measurement."""

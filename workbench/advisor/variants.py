@@ -12,18 +12,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import USUAL, with_options
-from workbench.exchanges.capabilities import capabilities_of as capabilities_of_exchange
-from workbench.plan import EXCHANGE_OPTIONS, SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
-from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import (
+from workbench.experiment.plan import (
+    EXCHANGE_OPTIONS,
+    SIZES,
+    VARIANT,
+    AdvisedFor,
+    PartialPlan,
+    Plan,
+    PlanValue,
+)
+from workbench.training.exchanges import EXCHANGES
+from workbench.training.exchanges.capabilities import USUAL, with_options
+from workbench.training.exchanges.capabilities import capabilities_of as capabilities_of_exchange
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import (
     BY_AXIS,
     capabilities_of,
     strategy_for_many,
     strategy_on,
 )
-from workbench.strategies.combinations import conflict_in
+from workbench.training.strategies.combinations import conflict_in
 
 Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""

@@ -22,17 +22,17 @@ from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race, Standing
 from workbench.advisor.variants import plan_of, plan_with, read_plan, variant_of
-from workbench.errors import ExperimentError
-from workbench.events import PlanMeasured, RatesTested
+from workbench.cluster.workers.admission import Placement
 from workbench.experiment import Experiment
-from workbench.formatting import format_count, format_duration, format_rate
-from workbench.performance.goodput import efficiency
-from workbench.performance.noise import MAX_NOISE_SCALES
-from workbench.plan import PartialPlan, Plan, PlanValue
-from workbench.planning.own_code import PREFIX
-from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_on
-from workbench.workers.admission import Placement
+from workbench.experiment.plan import PartialPlan, Plan, PlanValue
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import PlanMeasured, RatesTested
+from workbench.foundation.formatting import format_count, format_duration, format_rate
+from workbench.hardware.performance.goodput import efficiency
+from workbench.hardware.performance.noise import MAX_NOISE_SCALES
+from workbench.training.planning.own_code import PREFIX
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import BY_AXIS, capabilities_of, strategy_on
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
 _ONE_TRAINING = 1.35
@@ -173,8 +173,16 @@ def _candidate(
     found: Findings, plan: Plan, lr: float, time_s: Estimate | None, reasons: Sequence[str]
 ) -> Candidate:
     samples = found.reference.num_train_samples
-    return candidate_of(found.experiment, found.choices.params, found.knowledge, plan, lr,
-                        num_train_samples=samples, time_s=time_s, reasons=reasons)  # fmt: skip
+    return candidate_of(
+        found.experiment,
+        found.choices.params,
+        found.knowledge,
+        plan,
+        lr,
+        num_train_samples=samples,
+        time_s=time_s,
+        reasons=reasons,
+    )
 
 
 def _raced(found: Findings, standing: Standing[RatedPlan]) -> Candidate:
@@ -338,9 +346,10 @@ def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
         values["training.lr"] = lr
     stays = {f"plan.{name}" for name in _not_compared(found) if name in found.experiment.search.root}
     return {
-        path: values[path] for path in found.choices.open_fields
+        path: values[path]
+        for path in found.choices.open_fields
         if path in values and path not in stays and not _follows_by_itself(found, plan, path)
-    }  # fmt: skip
+    }
 
 
 def _not_compared(found: Findings) -> dict[str, list[PlanValue]]:
@@ -374,13 +383,19 @@ def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[s
     plans = [plan_with(variant, workers, batch) for workers in found.choices.workers for batch in batches]
     step_times = [
         {
-            "workers": plan.workers, "micro_batch": plan.micro_batch, "step_time_s": time.value,
-            "low_s": time.low, "high_s": time.high, "extrapolated": time.extrapolated,
+            "workers": plan.workers,
+            "micro_batch": plan.micro_batch,
+            "step_time_s": time.value,
+            "low_s": time.low,
+            "high_s": time.high,
+            "extrapolated": time.extrapolated,
         }
         for plan, time in zip(plans, found.knowledge.step_times(plans), strict=True)
-    ]  # fmt: skip
-    needs = [(batch, found.knowledge.memory(plan_with(variant, found.choices.workers[0], batch)))
-             for batch in batches]  # fmt: skip
+    ]
+    needs = [
+        (batch, found.knowledge.memory(plan_with(variant, found.choices.workers[0], batch)))
+        for batch in batches
+    ]
     fastest: dict[int, Estimate] = {}
     for candidate in (_raced(found, standing) for standing in standings):
         batch, time_s = candidate.plan.global_batch, candidate.time_to_target_s

@@ -21,12 +21,12 @@ from workbench.advisor.scale import nodes_of
 from workbench.advisor.speed_history import hardware_of
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows
 from workbench.advisor.variants import Variant, plan_of, read_plan, variant_of
-from workbench.errors import ExperimentError, RunError
-from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
-from workbench.performance.goodput import efficiency
-from workbench.plan import Plan
-from workbench.planning.settings import reference_lr, resolve
+from workbench.experiment.plan import Plan
+from workbench.foundation.errors import ExperimentError, RunError
+from workbench.foundation.events import PlanMeasured
+from workbench.hardware.performance.goodput import efficiency
+from workbench.training.planning.settings import reference_lr, resolve
 
 MAX_WORKERS = 1024
 _GOALS: tuple[Goal, ...] = ("time", "money", "energy", "throughput")
@@ -83,10 +83,11 @@ class WhatIf:
         self._experiment, self._advice, self._num_train_samples = experiment, advice, samples
         placement = mapping(advice.get("settings")).get("resources.placement")
         self._knowledge = Knowledge(
-            measured, nodes_of(measured, MAX_WORKERS),
+            measured,
+            nodes_of(measured, MAX_WORKERS),
             placement="spread" if placement == "spread" else "pack",
             limit_bytes=finite(mapping(advice.get("curves")).get("memory_limit_bytes")),
-        )  # fmt: skip
+        )
         self._choices = self._choices_of(experiment, 1)
         self._noise_scale = finite(mapping(advice.get("noise")).get("scale_samples"))
 
@@ -150,9 +151,11 @@ class WhatIf:
                 allowed=f"1 to {MAX_WORKERS}",
             )
         wished = {
-            "plan.workers": query.workers, "training.global_batch": query.global_batch,
-            "plan.micro_batch": query.micro_batch, "plan.precision": query.precision,
-        }  # fmt: skip
+            "plan.workers": query.workers,
+            "training.global_batch": query.global_batch,
+            "plan.micro_batch": query.micro_batch,
+            "plan.precision": query.precision,
+        }
         fixed = {path: value for path, value in wished.items() if value is not None}
         return self._choices_of(apply_settings(self._experiment, fixed), query.workers or 1)
 
@@ -160,12 +163,11 @@ class WhatIf:
         measured = self._knowledge.measured
         plans = [read_plan(each.plan) for each in measured]
         choices = choices_of(
-            experiment, num_train_samples=self._num_train_samples,
-            hardware=hardware_of(
-                measured, has_gpu=any(each.device != "cpu" for each in measured)
-            ),
+            experiment,
+            num_train_samples=self._num_train_samples,
+            hardware=hardware_of(measured, has_gpu=any(each.device != "cpu" for each in measured)),
             max_workers=max(workers, *(plan.workers for plan in plans if plan is not None)),
-        )  # fmt: skip
+        )
         divides = any(plan.workers_per_replica > 1 for plan in plans if plan is not None)
         may_divide = divides and is_open(experiment, "strategy")
         return with_divided_models(choices, experiment) if may_divide else choices
@@ -188,9 +190,12 @@ class WhatIf:
         if not fitting:
             return min(plans, key=lambda plan: plan.micro_batch), False
         plan = best_plans(
-            fitting, knowledge, query.objective,
-            base_batch=self._experiment.training.reference_batch, noise_scale=self._noise_scale,
-        )[0]  # fmt: skip
+            fitting,
+            knowledge,
+            query.objective,
+            base_batch=self._experiment.training.reference_batch,
+            noise_scale=self._noise_scale,
+        )[0]
         need = knowledge.memory(plan)
         return plan, None if need is None or need.limit is None else True
 
@@ -209,9 +214,14 @@ class WhatIf:
         advised = finite(mapping(self._advice.get("settings")).get("training.lr"))
         lr = advised or reference_lr(resolve(self._experiment, params).training)
         return candidate_of(
-            self._experiment, params, self._knowledge, plan, lr,
-            num_train_samples=self._num_train_samples, time_s=time_s,
-        )  # fmt: skip
+            self._experiment,
+            params,
+            self._knowledge,
+            plan,
+            lr,
+            num_train_samples=self._num_train_samples,
+            time_s=time_s,
+        )
 
     def _time_to_target(self, plan: Plan) -> tuple[Estimate | None, str | None]:
         """Carry the time of the choice, or of a tried candidate, over to a plan; else return why not."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ArgumentError, MissingDependencyError
-from workbench.reported_values import NotANumber, judge
+from workbench.foundation.errors import ArgumentError, MissingDependencyError
+from workbench.foundation.reported_values import NotANumber, judge
 
 _SAVED = re.compile(r"saved-(\d+)\b")
 _PARTIAL = "partial-"
@@ -63,9 +63,14 @@ class Bridge:
         return max(0, total - self._num_done)
 
     def advance(
-        self, step: int, metrics: Mapping[str, Any], save: Callable[[str], object] | None = None,
-        *, suffix: str = "", is_first: bool = True,
-    ) -> bool:  # fmt: skip
+        self,
+        step: int,
+        metrics: Mapping[str, Any],
+        save: Callable[[str], object] | None = None,
+        *,
+        suffix: str = "",
+        is_first: bool = True,
+    ) -> bool:
         """Report the end of a step, and save it.
 
         The report comes first: where a trial is killed in between, the step is made and reported again.

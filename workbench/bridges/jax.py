@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from workbench.bridges.bridge import Bridge, missing
-from workbench.errors import RunError
+from workbench.foundation.errors import RunError
 
 try:  # where it is not installed, type checkers would take this file for the library
     jax: Any = importlib.import_module("jax")

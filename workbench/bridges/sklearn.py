@@ -19,16 +19,25 @@ class TrialCallback(Bridge):
     """Fits an estimator in stages, by `partial_fit`, by growing trees further, or at once."""
 
     def __init__(
-        self, report: Callable[..., bool], folder: Path | str | None = None, *,
-        every: int = 1, save_every: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        report: Callable[..., bool],
+        folder: Path | str | None = None,
+        *,
+        every: int = 1,
+        save_every: int = 1,
+    ) -> None:
         """See Bridge."""
         super().__init__(report, folder, every=every, save_every=save_every)
 
     def fit(
-        self, estimator: Estimator, inputs: Any, targets: Any, *,
-        measure: Callable[[Estimator], Mapping[str, Any]], num_stages: int = 10,
-    ) -> Estimator:  # fmt: skip
+        self,
+        estimator: Estimator,
+        inputs: Any,
+        targets: Any,
+        *,
+        measure: Callable[[Estimator], Mapping[str, Any]],
+        num_stages: int = 10,
+    ) -> Estimator:
         """Fit an estimator, or the one that an earlier attempt left.
 
         Args:

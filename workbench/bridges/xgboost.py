@@ -21,9 +21,13 @@ class TrialCallback(Bridge, TrainingCallback):
     """
 
     def __init__(
-        self, report: Callable[..., bool], folder: Path | str | None = None, *,
-        every: int = 1, save_every: int = 10,
-    ) -> None:  # fmt: skip
+        self,
+        report: Callable[..., bool],
+        folder: Path | str | None = None,
+        *,
+        every: int = 1,
+        save_every: int = 10,
+    ) -> None:
         """See Bridge."""
         super().__init__(report, folder, every=every, save_every=save_every)
 

@@ -7,15 +7,19 @@ from typing import Any, TypeVar
 
 import click
 
-from workbench.actions import ACTIONS, Argument
 from workbench.cli.options import read_settings
-from workbench.errors import ArgumentError
+from workbench.experiment.actions import ACTIONS, Argument
+from workbench.foundation.errors import ArgumentError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _NAMES = {
-    "count": "N", "count_or_auto": "N|auto", "duration": "DURATION", "settings": "NAME=VALUE",
-    "folder": "PATH", "new_file": "PATH",
-}  # fmt: skip
+    "count": "N",
+    "count_or_auto": "N|auto",
+    "duration": "DURATION",
+    "settings": "NAME=VALUE",
+    "folder": "PATH",
+    "new_file": "PATH",
+}
 
 
 class _Type(click.ParamType):
@@ -66,21 +70,25 @@ def experiment_options(command: _Command) -> _Command:
     return command
 
 
-def _option(
-    argument: Argument, *, is_required: bool, is_read: bool = True
-) -> Callable[[_Command], _Command]:  # fmt: skip
+def _option(argument: Argument, *, is_required: bool, is_read: bool = True) -> Callable[[_Command], _Command]:
     names = (argument.option_name, argument.name)
     if argument.kind == "flag":
         return click.option(
-            *names, is_flag=True, help=argument.help,
+            *names,
+            is_flag=True,
+            help=argument.help,
             callback=lambda _context, _parameter, is_given: argument.flag_value if is_given else None,
-        )  # fmt: skip
+        )
     is_repeated = argument.kind in ("texts", "settings")
     return click.option(
-        *names, type=_Type(argument), metavar=argument.metavar or _NAMES.get(argument.kind),
-        help=argument.help, multiple=is_repeated, required=is_required,
+        *names,
+        type=_Type(argument),
+        metavar=argument.metavar or _NAMES.get(argument.kind),
+        help=argument.help,
+        multiple=is_repeated,
+        required=is_required,
         callback=_read if is_read and argument.kind == "settings" else None,
-    )  # fmt: skip
+    )
 
 
 def _read(

@@ -17,24 +17,45 @@ from workbench.cli.options import (
     store_option,
 )
 from workbench.cli.output import echo, print_json, print_note
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 from workbench.runs.event_lines import advice_line
 
 if TYPE_CHECKING:
-    from workbench.events import CandidateTried, Event
+    from workbench.foundation.events import CandidateTried, Event
 
 
 @click.command()
 @click.argument("file")
-@click.option("--objective", type=click.Choice(["time", "money", "energy", "throughput"]), default="time",
-              show_default=True, help="Optimize the plan for this objective.")  # fmt: skip
-@click.option("--time", "time_limit", metavar="DURATION", default="1m", show_default=True,
-              help="Measure for this long, such as 5m; what is always measured may take longer. Waiting for "
-                   "workers that other runs hold does not count.")  # fmt: skip
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
-              help="Change a setting by its dotted path; the value is YAML.")  # fmt: skip
-@click.option("--write", "target", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write an experiment file that follows the advice.")  # fmt: skip
+@click.option(
+    "--objective",
+    type=click.Choice(["time", "money", "energy", "throughput"]),
+    default="time",
+    show_default=True,
+    help="Optimize the plan for this objective.",
+)
+@click.option(
+    "--time",
+    "time_limit",
+    metavar="DURATION",
+    default="1m",
+    show_default=True,
+    help="Measure for this long, such as 5m; what is always measured may take longer. Waiting for "
+    "workers that other runs hold does not count.",
+)
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a setting by its dotted path; the value is YAML.",
+)
+@click.option(
+    "--write",
+    "target",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write an experiment file that follows the advice.",
+)
 @address_option
 @store_option
 @json_option
@@ -44,9 +65,14 @@ if TYPE_CHECKING:
     "workbench advise digits.yaml --write advised.yaml",
 )
 def advise(
-    file: str, objective: str, time_limit: str, assignments: tuple[str, ...], target: Path | None,
-    address: str | None, as_json: bool,
-) -> int:  # fmt: skip
+    file: str,
+    objective: str,
+    time_limit: str,
+    assignments: tuple[str, ...],
+    target: Path | None,
+    address: str | None,
+    as_json: bool,
+) -> int:
     """Recommend a plan and a learning rate for an experiment file.
 
     What the file leaves auto, or searches, is recommended: batch size, workers, precision, strategy. What it
@@ -55,7 +81,7 @@ def advise(
     """
     from workbench import runs
     from workbench.advisor.advice_lines import lines_of
-    from workbench.space import Fixed
+    from workbench.experiment.space import Fixed
 
     experiment = runs.read_experiment(file, read_settings(assignments))
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
@@ -63,9 +89,13 @@ def advise(
         raise DataError(f"{target} {problem}", field="--write", allowed="a new file in a folder that exists")
     try:
         advice = runs.advise(
-            experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
+            experiment,
+            objective=objective,  # type: ignore[arg-type]
+            time=time_limit,
+            store=open_store(),
+            address=address,
             listener=MeasurementPrinter(),
-        )  # fmt: skip
+        )
     except KeyboardInterrupt:
         print_note("stopped; the measurements are kept, and the next advise uses them")
         return INTERRUPTED
@@ -89,7 +119,7 @@ class MeasurementPrinter:
 
     def __call__(self, event: Event) -> None:
         """Print an event; others than measurements and notes are left out."""
-        from workbench.events import CandidateTried
+        from workbench.foundation.events import CandidateTried
 
         if isinstance(event, CandidateTried) and not self._is_fastest(event):
             return

@@ -9,7 +9,7 @@ import click
 from workbench.cli.options import command_line, example, json_option, open_existing_store, store_option
 from workbench.cli.output import echo, print_error, print_json
 from workbench.cli.remote import remote_capable
-from workbench.errors import WorkbenchError
+from workbench.foundation.errors import WorkbenchError
 
 
 @click.command()
@@ -34,7 +34,7 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
     Settings hold for the models that their machine serves, and for the runs whose driver lives there:
     --address shows those of a cluster.
     """
-    from workbench.alerts import JUPYTER, read_settings, settings_path
+    from workbench.store.alerts import JUPYTER, read_settings, settings_path
 
     if lost:
         return _notify_of_lost(as_json)
@@ -46,10 +46,13 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
     if as_json:
         print_json(
             {
-                "settings": str(path), "exists": path.exists(), "rules": rules, "problems": problems,
+                "settings": str(path),
+                "exists": path.exists(),
+                "rules": rules,
+                "problems": problems,
                 "sinks": {name: found.kind for name, found in settings.sinks.items()} | {JUPYTER: JUPYTER},
             }
-        )  # fmt: skip
+        )
         return int(bool(problems))
     click.echo(f"settings  {path}{'' if path.exists() else ', which does not exist'}")
     for name, found in settings.sinks.items():
@@ -86,22 +89,33 @@ def _notify_of_lost(as_json: bool) -> int:
 
 
 def _try(name: str, as_json: bool) -> int:
-    from workbench.alerts import JUPYTER, read_settings, settings_path
-    from workbench.alerts.sinks import SinkError, send
-    from workbench.errors import ArgumentError
+    from workbench.foundation.errors import ArgumentError
+    from workbench.store.alerts import JUPYTER, read_settings, settings_path
+    from workbench.store.alerts.sinks import SinkError, send
 
     sinks = read_settings().sinks
     if name not in sinks:
         problem = "JupyterLab shows alerts of the run that it follows" if name == JUPYTER else "no such sink"
         raise ArgumentError(
-            problem, field=f"sinks.{name}", allowed=list(sinks) or "none: the settings name no sink",
+            problem,
+            field=f"sinks.{name}",
+            allowed=list(sinks) or "none: the settings name no sink",
             next_step=f"Name it in {settings_path()}.",
-        )  # fmt: skip
+        )
     alert = {
-        "text": "workbench: this is a test of the sink", "run_id": None, "name": None, "alert": None,
-        "on": "test of a sink", "level": "info", "message": "this is a test of the sink", "trial": None,
-        "node": None, "action": "notify", "time_unix_s": time.time(), "look": "workbench alerts",
-    }  # fmt: skip
+        "text": "workbench: this is a test of the sink",
+        "run_id": None,
+        "name": None,
+        "alert": None,
+        "on": "test of a sink",
+        "level": "info",
+        "message": "this is a test of the sink",
+        "trial": None,
+        "node": None,
+        "action": "notify",
+        "time_unix_s": time.time(),
+        "look": "workbench alerts",
+    }
     problem = None
     try:
         send(sinks[name], alert)

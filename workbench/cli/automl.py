@@ -21,10 +21,10 @@ from workbench.cli.options import (
 from workbench.cli.output import echo, print_json, print_note
 
 if TYPE_CHECKING:
-    from workbench.automl_pipeline import AutoML
-    from workbench.automl_pipeline.targets import Task
-    from workbench.events import RunState
-    from workbench.history import History
+    from workbench.foundation.events import RunState
+    from workbench.runs.automl import AutoML
+    from workbench.runs.automl.targets import Task
+    from workbench.store.history import History
 
 _NONE_COMPLETE = 4
 
@@ -32,18 +32,39 @@ _NONE_COMPLETE = 4
 @click.command()
 @click.argument("file")
 @click.option("--target", metavar="NAME", help="Predict this column.")
-@click.option("--time", "time_limit", metavar="DURATION", default="10m", show_default=True,
-              help="Read data, start, try models and choose one within this time, such as 1h.")  # fmt: skip
-@click.option("--task", type=click.Choice(["classification", "regression"]),
-              help="Predict this kind of target; by default it is detected.")  # fmt: skip
-@click.option("--metric", metavar="NAME",
-              help="Optimise this metric: log_loss (the default), accuracy, balanced_accuracy, macro_f1 or "
-              "roc_auc; of numbers rmse (the default), mae or r2.")  # fmt: skip
-@click.option("--drop", multiple=True, metavar="COLUMN",
-              help="Leave out this column, such as one that is not known when a prediction is made; may be "
-              "given several times.")  # fmt: skip
-@click.option("--seed", type=Count(min=0), default=0, show_default=True,
-              help="Seed the split into train, validation and test, and the run.")  # fmt: skip
+@click.option(
+    "--time",
+    "time_limit",
+    metavar="DURATION",
+    default="10m",
+    show_default=True,
+    help="Read data, start, try models and choose one within this time, such as 1h.",
+)
+@click.option(
+    "--task",
+    type=click.Choice(["classification", "regression"]),
+    help="Predict this kind of target; by default it is detected.",
+)
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="Optimise this metric: log_loss (the default), accuracy, balanced_accuracy, macro_f1 or "
+    "roc_auc; of numbers rmse (the default), mae or r2.",
+)
+@click.option(
+    "--drop",
+    multiple=True,
+    metavar="COLUMN",
+    help="Leave out this column, such as one that is not known when a prediction is made; may be "
+    "given several times.",
+)
+@click.option(
+    "--seed",
+    type=Count(min=0),
+    default=0,
+    show_default=True,
+    help="Seed the split into train, validation and test, and the run.",
+)
 @click.option("--name", help="Give the run this name.")
 @click.option("--detach", is_flag=True, help="Return immediately; the run id is the last word on stdout.")
 @launcher_option
@@ -52,15 +73,23 @@ _NONE_COMPLETE = 4
 @json_option
 @example("workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m")
 def automl(
-    file: str, target: str | None, time_limit: str, task: Task | None, metric: str | None,
-    drop: tuple[str, ...], seed: int, name: str | None, detach: bool, launcher: str, address: str | None,
+    file: str,
+    target: str | None,
+    time_limit: str,
+    task: Task | None,
+    metric: str | None,
+    drop: tuple[str, ...],
+    seed: int,
+    name: str | None,
+    detach: bool,
+    launcher: str,
+    address: str | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Find a good model for a table, and test it on held-out rows.
 
     FILE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
     """
-    from workbench.automl_pipeline import launch
     from workbench.cli.automl_progress import CandidatesView
     from workbench.cli.following import (
         detached,
@@ -69,13 +98,23 @@ def automl(
         interrupted,
         waiting_for_the_driver,
     )
+    from workbench.runs.automl import launch
     from workbench.runs.interruption import ended_like_interrupted
 
     began_s = time.monotonic()
     found = launch.create(
-        file, target, time=time_limit, task=task, metric=metric, drop=drop, seed=seed, name=name,
-        store=open_store(), launcher=launcher, address=address,
-    )  # fmt: skip
+        file,
+        target,
+        time=time_limit,
+        task=task,
+        metric=metric,
+        drop=drop,
+        seed=seed,
+        name=name,
+        store=open_store(),
+        launcher=launcher,
+        address=address,
+    )
     for note in found.notes:
         print_note(note)
 
@@ -106,9 +145,7 @@ def _say_how_to_use(found: AutoML) -> None:
     click.echo(f"Its result, once it has ended: wb.AutoML.attach({found.run.run_id!r})", err=True)
 
 
-def _print_result(
-    found: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool
-) -> int:  # fmt: skip
+def _print_result(found: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool) -> int:
     """Print the result of a run that has ended, and return the exit code."""
     from workbench.cli.automl_result import lines_without_result, time_lines
     from workbench.cli.exit_codes import exit_code_of_run

@@ -6,18 +6,25 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from workbench.automl_pipeline.candidate_results import (
+from workbench.cli.live_table import REFRESH_S
+from workbench.cli.output import make_console, print_note
+from workbench.foundation.events import (
+    FINISHED_RUN_STATES,
+    Event,
+    Noted,
+    RunState,
+    RunStateChanged,
+    TrialEnded,
+)
+from workbench.foundation.formatting import format_duration
+from workbench.runs.automl.candidate_results import (
     CandidateResult,
     candidate,
     candidates_of,
     describe_counts,
 )
-from workbench.cli.live_table import REFRESH_S
-from workbench.cli.output import make_console, print_note
-from workbench.events import FINISHED_RUN_STATES, Event, Noted, RunState, RunStateChanged, TrialEnded
-from workbench.formatting import format_duration
-from workbench.history import History
 from workbench.runs.progress import progress_of
+from workbench.store.history import History
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli.next_steps import next_commands
 from workbench.experiment.automl import concluding_s
-from workbench.formatting import format_count, format_duration, format_number
+from workbench.foundation.formatting import format_count, format_duration, format_number
 from workbench.runs.descriptions import describe_end, failures_of, first_line
 
 _TOLERATED_S = 1.0
@@ -18,9 +18,9 @@ _TOLERATED_S = 1.0
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from workbench.events import RunState
-    from workbench.history import History
+    from workbench.foundation.events import RunState
     from workbench.runs import Run
+    from workbench.store.history import History
 
 
 def result_lines(history: History) -> list[str]:
@@ -42,8 +42,10 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     unserved_s = history.active_s(ended_s) - history.limited_s(ended_s)
     try_s = max(0.0, history.active_s(ended_s) - history.waited_s - choose_s - unserved_s)
     parts_s = {
-        "to start": whole_s - try_s - choose_s - unserved_s, "to try": try_s, "to choose and test": choose_s,
-    }  # fmt: skip
+        "to start": whole_s - try_s - choose_s - unserved_s,
+        "to try": try_s,
+        "to choose and test": choose_s,
+    }
     if unserved_s >= 0.5:
         parts_s = {"to wait for workers": unserved_s, **parts_s}
     parts = [f"{format_duration(round(max(0.0, part_s)))} {name}" for name, part_s in parts_s.items()]
@@ -98,7 +100,7 @@ def lines_without_result(run: Run, history: History, state: RunState) -> list[st
 
 def describe_candidates(history: History) -> str:
     """Return the number of candidates by state, in words."""
-    from workbench.automl_pipeline.candidate_results import candidates_of, describe_counts
+    from workbench.runs.automl.candidate_results import candidates_of, describe_counts
 
     return describe_counts(candidates_of(history))
 
@@ -112,9 +114,9 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
     """
     from rich.text import Text
 
-    from workbench.automl_pipeline.candidate_results import ranked_candidates, score_labels
-    from workbench.automl_pipeline.model_selection import describe
     from workbench.cli.output import colour_of, make_table
+    from workbench.runs.automl.candidate_results import ranked_candidates, score_labels
+    from workbench.runs.automl.model_selection import describe
 
     found = ranked_candidates(history)
     scores = score_labels(found)

@@ -36,7 +36,7 @@ def backup(folder: Path, force: bool, as_json: bool) -> None:
     Runs may be under way: each is kept up to some event. A backup that is interrupted is continued by the
     same command, and has its name only when it is complete.
     """
-    from workbench.store.backup import back_up
+    from workbench.store.database.backup import back_up
 
     with open_existing_store() as store, _progress() as show:
         made = back_up(store, folder, force=force, progress=show)
@@ -69,8 +69,8 @@ def restore(folder: Path, force: bool, as_json: bool) -> None:
     A store that is missing is created. All files are checked before anything is written. A run that was under
     way can be resumed.
     """
-    from workbench.store.backup import read_backup
-    from workbench.store.backup import restore as restore_backup
+    from workbench.store.database.backup import read_backup
+    from workbench.store.database.backup import restore as restore_backup
 
     found = read_backup(folder)
     with open_store() as store, _progress() as show:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.output import make_table
-from workbench.formatting import format_number, format_params, format_value
-from workbench.history.certainty import certainty_lines
-from workbench.history.choices import chosen_by_hand, describe_choice
-from workbench.history.lineage import lineage
+from workbench.foundation.formatting import format_number, format_params, format_value
 from workbench.runs.descriptions import format_numbers
+from workbench.store.history.certainty import certainty_lines
+from workbench.store.history.choices import chosen_by_hand, describe_choice
+from workbench.store.history.lineage import lineage
 
 if TYPE_CHECKING:
-    from workbench.history import History, Trial
+    from workbench.store.history import History, Trial
 
 
 def print_best(console: Any, history: History) -> None:
@@ -68,9 +68,10 @@ def _print_parts(console: Any, parts: list[Trial], unit: str) -> None:
     console.print()
     console.print(Text("How it was trained", style="bold"))
     names = [
-        name for name in parts[-1].params
+        name
+        for name in parts[-1].params
         if any(part.params.get(name) != parts[-1].params[name] for part in parts)
-    ]  # fmt: skip
+    ]
     table = make_table(f"until {unit}", "trial", "member", *names)
     for part in parts:
         assert part.segment is not None

@@ -18,12 +18,12 @@ from workbench.cli.options import (
     store_option,
 )
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.errors import ArgumentError
-from workbench.formatting import duration_argument_s
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.formatting import duration_argument_s
 
 if TYPE_CHECKING:
     from workbench.advisor.advice import Estimate
-    from workbench.provisioning.offers import Offer, Requirements
+    from workbench.runs.provisioning.offers import Offer, Requirements
 
 MAX_LINES = 12
 _WIDEST_RANGE = 12
@@ -34,14 +34,34 @@ _WIDE_ENOUGH = 106
 @click.command()
 @click.argument("file")
 @click.option("--deadline", metavar="DURATION", help="Require the run to end within this time, such as 6h.")
-@click.option("--budget", "budget_usd", type=FiniteRange(min=0, min_open=True), metavar="USD",
-              help="Require the run to cost at most this.")  # fmt: skip
-@click.option("--max-nodes", "max_nodes", type=Count(1, 1024), default=8, show_default=True,
-              help="Use at most this many machines of a type.")  # fmt: skip
-@click.option("--start-up", default="5m", show_default=True, metavar="DURATION",
-              help="Assume that a requested machine starts training after this time.")  # fmt: skip
-@click.option("--catalogue", type=click.Path(path_type=Path), metavar="FILE",
-              help="Use a custom catalogue, in the format of the built-in one.")  # fmt: skip
+@click.option(
+    "--budget",
+    "budget_usd",
+    type=FiniteRange(min=0, min_open=True),
+    metavar="USD",
+    help="Require the run to cost at most this.",
+)
+@click.option(
+    "--max-nodes",
+    "max_nodes",
+    type=Count(1, 1024),
+    default=8,
+    show_default=True,
+    help="Use at most this many machines of a type.",
+)
+@click.option(
+    "--start-up",
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="Assume that a requested machine starts training after this time.",
+)
+@click.option(
+    "--catalogue",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Use a custom catalogue, in the format of the built-in one.",
+)
 @click.option(
     "--provider",
     "providers",
@@ -49,10 +69,20 @@ _WIDE_ENOUGH = 106
     help="Consider only this provider; repeat the option for several.",
 )
 @click.option("--all", "everything", is_flag=True, help=f"Show more than the best {MAX_LINES} lines.")
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
-              help="Change a setting of the experiment by its dotted path; the value is YAML.")  # fmt: skip
-@click.option("--to", "target", type=click.Path(path_type=Path), metavar="FILE",
-              help="Also write the comparison as an HTML chart.")  # fmt: skip
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a setting of the experiment by its dotted path; the value is YAML.",
+)
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the comparison as an HTML chart.",
+)
 @store_option
 @json_option
 @example(
@@ -61,22 +91,30 @@ _WIDE_ENOUGH = 106
     "workbench cluster plan mine.yaml --catalogue ours.yaml --json",
 )
 def plan(
-    file: str, deadline: str | None, budget_usd: float | None, max_nodes: int, start_up: str,
-    catalogue: Path | None, providers: tuple[str, ...], everything: bool, assignments: tuple[str, ...],
-    target: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    file: str,
+    deadline: str | None,
+    budget_usd: float | None,
+    max_nodes: int,
+    start_up: str,
+    catalogue: Path | None,
+    providers: tuple[str, ...],
+    everything: bool,
+    assignments: tuple[str, ...],
+    target: Path | None,
+    as_json: bool,
+) -> None:
     """Compare machines to rent for an experiment file: time, cost and risk, the best first.
 
     Predictions are based on what `workbench advise FILE` or a sweep measured; lines for another device, or
     for more workers than were measured, are marked. Nothing is rented. A catalogue is YAML: devices,
     interruptions and machines, each number with its source and date.
     """
-    from workbench.provisioning.catalogue import SHIPPED, read_catalogue
-    from workbench.provisioning.evidence import evidence_of
-    from workbench.provisioning.fastest_plans import FastestPlans
-    from workbench.provisioning.offers import Requirements, compare
-    from workbench.provisioning.recommendation import sentences
     from workbench.runs import read_experiment
+    from workbench.runs.provisioning.catalogue import SHIPPED, read_catalogue
+    from workbench.runs.provisioning.evidence import evidence_of
+    from workbench.runs.provisioning.fastest_plans import FastestPlans
+    from workbench.runs.provisioning.offers import Requirements, compare
+    from workbench.runs.provisioning.recommendation import sentences
 
     experiment = read_experiment(file, read_settings(assignments))
     known = read_catalogue(catalogue)
@@ -92,9 +130,10 @@ def plan(
         known = known.model_copy(update={"machines": machines})
     requirements = Requirements(
         None if deadline is None else duration_argument_s(deadline, field="--deadline"),
-        budget_usd, max_nodes,
+        budget_usd,
+        max_nodes,
         duration_argument_s(start_up, field="--start-up", may_be_zero=True),
-    )  # fmt: skip
+    )
     with open_existing_store() as store:
         evidence = evidence_of(store, experiment, file=file)
 
@@ -112,10 +151,14 @@ def plan(
         _draw(target, rows, requirements.deadline_s, budget_usd)
     if as_json:
         measured = [{"run_id": each.run_id, "device": each.device} for each in evidence]
-        print_json({
-            "catalogue": str(catalogue or SHIPPED.name), "measured": measured, "offers": rows,
-            "words": summary,
-        })  # fmt: skip
+        print_json(
+            {
+                "catalogue": str(catalogue or SHIPPED.name),
+                "measured": measured,
+                "offers": rows,
+                "words": summary,
+            }
+        )
         return
     _show(offers if everything else offers[:MAX_LINES])
     if not everything and len(offers) > MAX_LINES:
@@ -133,7 +176,7 @@ def plan(
 def _draw(
     target: Path, rows: list[dict[str, Any]], deadline_s: float | None, budget_usd: float | None
 ) -> None:
-    from workbench.plots.figures_offers import write_offers
+    from workbench.runs.plots.figures_offers import write_offers
 
     try:
         write_offers(target, rows, deadline_s=deadline_s, budget_usd=budget_usd)
@@ -143,7 +186,7 @@ def _draw(
 
 def _show(offers: list[Offer]) -> None:
     from workbench.cli.output import make_table
-    from workbench.formatting import format_duration, format_money
+    from workbench.foundation.formatting import format_duration, format_money
 
     console = make_console()
     wide = console.width >= _WIDE_ENOUGH
@@ -184,7 +227,7 @@ def _mark(offer: Offer) -> str:
 
 
 def _estimate(found: Estimate | None, write: Callable[[float], str]) -> str:
-    from workbench.formatting import format_range
+    from workbench.foundation.formatting import format_range
 
     if found is None:
         return "?"
@@ -199,7 +242,7 @@ def _risk(offer: Offer) -> str:
         return "none"
     if offer.interruptions is None or offer.lost is None:
         return "not known"
-    from workbench.formatting import format_percent
+    from workbench.foundation.formatting import format_percent
 
     stops, lost = offer.interruptions.value, offer.lost.value
     number = f"{stops:,.0f}" if stops >= 10 else f"{stops:.1f}" if stops >= 0.1 else "<0.1"

@@ -8,11 +8,11 @@ import click
 
 from workbench.cli.options import Count, FiniteRange, example, json_option
 from workbench.cli.output import make_console, print_json
-from workbench.errors import ArgumentError
-from workbench.formatting import format_count, format_duration, format_percent
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.formatting import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from workbench.provisioning.workload import SimulationResult
+    from workbench.runs.provisioning.workload import SimulationResult
 
 _count = Count(1, 100_000)
 _MAX_DECISION_MS = 10.0
@@ -41,12 +41,29 @@ _RULES = {
     show_default=True,
     help="Simulate this many runs; the first has priority.",
 )
-@click.option("--failure-rate", type=FiniteRange(min=0), default=0.002, show_default=True,
-              help="Let each machine fail this often per hour.")  # fmt: skip
-@click.option("--checkpoint", "checkpoint_s", type=FiniteRange(min=1), default=600.0, show_default=True,
-              metavar="SECONDS", help="Save a checkpoint of each trial at this interval.")  # fmt: skip
-@click.option("--overhead", type=FiniteRange(min=0), default=0.02, show_default=True,
-              help="Set the serial part of a step, relative to its time on one GPU.")  # fmt: skip
+@click.option(
+    "--failure-rate",
+    type=FiniteRange(min=0),
+    default=0.002,
+    show_default=True,
+    help="Let each machine fail this often per hour.",
+)
+@click.option(
+    "--checkpoint",
+    "checkpoint_s",
+    type=FiniteRange(min=1),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Save a checkpoint of each trial at this interval.",
+)
+@click.option(
+    "--overhead",
+    type=FiniteRange(min=0),
+    default=0.02,
+    show_default=True,
+    help="Set the serial part of a step, relative to its time on one GPU.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 @example(
@@ -54,33 +71,50 @@ _RULES = {
     "workbench cluster simulate --gpus 64 --trials 500 --failure-rate 0.05 --seed 1",
 )
 def simulate_cluster(
-    gpus: int, gpus_per_node: int, trials: int, runs: int, failure_rate: float, checkpoint_s: float,
-    overhead: float, seed: int, as_json: bool,
-) -> None:  # fmt: skip
+    gpus: int,
+    gpus_per_node: int,
+    trials: int,
+    runs: int,
+    failure_rate: float,
+    checkpoint_s: float,
+    overhead: float,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Simulate a shared cluster with the code that leases workers in a real one.
 
     Trials of several runs wait from the beginning; their lengths and numbers of workers, and the failures of
     machines, are drawn at random. Four rules are compared: those of the pool; the same with trials that grow
     onto idle GPUs; first come, first served on the first free machines; and one GPU for each trial.
     """
-    from workbench.provisioning.simulation import simulate
-    from workbench.provisioning.workload import POLICIES, Cluster, draw_trials
+    from workbench.runs.provisioning.simulation import simulate
+    from workbench.runs.provisioning.workload import POLICIES, Cluster, draw_trials
 
     if runs > trials:
-        raise ArgumentError(f"{runs} runs cannot share {trials} trials", field="--runs",
-                              allowed="at most as many as --trials")  # fmt: skip
+        raise ArgumentError(
+            f"{runs} runs cannot share {trials} trials", field="--runs", allowed="at most as many as --trials"
+        )
     shape = Cluster(
-        gpus=gpus, gpus_per_node=gpus_per_node, failures_per_node_hour=failure_rate,
-        checkpoint_s=checkpoint_s, overhead=overhead,
-    )  # fmt: skip
+        gpus=gpus,
+        gpus_per_node=gpus_per_node,
+        failures_per_node_hour=failure_rate,
+        checkpoint_s=checkpoint_s,
+        overhead=overhead,
+    )
     drawn = draw_trials(trials, seed, num_runs=runs, max_workers=min(16, gpus))
     results = {policy: _to_json(simulate(shape, drawn, policy, seed), gpus) for policy in POLICIES}
     work_s = sum(trial.work_s for trial in drawn)
     if as_json:
-        print_json({
-            "gpus": gpus, "trials": trials, "seed": seed, "work_gpu_hours": work_s / 3600.0,
-            "least_makespan_s": work_s / gpus, "policies": results,
-        })  # fmt: skip
+        print_json(
+            {
+                "gpus": gpus,
+                "trials": trials,
+                "seed": seed,
+                "work_gpu_hours": work_s / 3600.0,
+                "least_makespan_s": work_s / gpus,
+                "policies": results,
+            }
+        )
         return
     click.echo(
         f"{format_count(trials, 'trial')} of {format_count(runs, 'run')}, drawn with seed {seed}: "
@@ -129,7 +163,7 @@ A scheduling decision took {took["median"]} of processor time in the median,
 
 
 def _to_json(result: SimulationResult, gpus: int) -> dict[str, Any]:
-    from workbench.provisioning.workload import quantiles_ms
+    from workbench.runs.provisioning.workload import quantiles_ms
 
     return {
         "makespan_s": result.makespan_s,

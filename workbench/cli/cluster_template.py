@@ -10,13 +10,13 @@ from click.core import ParameterSource
 
 from workbench.cli.options import Count, FiniteRange, example, json_option, read_settings
 from workbench.cli.output import print_json
-from workbench.errors import ArgumentError, Suggestion
-from workbench.formatting import duration_argument_s
+from workbench.foundation.errors import ArgumentError, Suggestion
+from workbench.foundation.formatting import duration_argument_s
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
-    from workbench.provisioning.catalogue import Machine
-    from workbench.provisioning.cluster_request import ClusterRequest
+    from workbench.runs.provisioning.catalogue import Machine
+    from workbench.runs.provisioning.cluster_request import ClusterRequest
 
 TARGETS = ("aws", "gcp", "azure", "kubernetes", "slurm")
 _COMPARE_MACHINES = Suggestion(
@@ -39,22 +39,48 @@ _FOR = {
 @click.command()
 @click.argument("target", type=click.Choice(TARGETS))
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--artifacts", metavar="URL", envvar="WORKBENCH_ARTIFACTS", show_envvar=True, required=True,
-              help="Keep checkpoints at this URL, such as s3://bucket/runs, or a shared path.")  # fmt: skip
-@click.option("--store", metavar="URL", envvar="WORKBENCH_STORE", show_envvar=True, required=True,
-              help="Keep runs here: postgresql://USER@HOST/DATABASE, without a password.")  # fmt: skip
+@click.option(
+    "--artifacts",
+    metavar="URL",
+    envvar="WORKBENCH_ARTIFACTS",
+    show_envvar=True,
+    required=True,
+    help="Keep checkpoints at this URL, such as s3://bucket/runs, or a shared path.",
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    envvar="WORKBENCH_STORE",
+    show_envvar=True,
+    required=True,
+    help="Keep runs here: postgresql://USER@HOST/DATABASE, without a password.",
+)
 @click.option(
     "--machine", "type_name", metavar="TYPE", help="Use this machine type of the catalogue; not for slurm."
 )
-@click.option("--nodes", type=Count(min=1), default=1, show_default=True,
-              help="Use at most this many machines.")  # fmt: skip
-@click.option("--min-nodes", type=Count(min=0), default=0, show_default=True,
-              help="Keep this many machines while nothing runs.")  # fmt: skip
+@click.option(
+    "--nodes", type=Count(min=1), default=1, show_default=True, help="Use at most this many machines."
+)
+@click.option(
+    "--min-nodes",
+    type=Count(min=0),
+    default=0,
+    show_default=True,
+    help="Keep this many machines while nothing runs.",
+)
 @click.option("--on-demand", is_flag=True, help="Use on-demand machines instead of spot machines.")
-@click.option("--idle", default="10m", show_default=True, metavar="DURATION",
-              help="Release a machine after it has been idle for this long.")  # fmt: skip
-@click.option("--package", metavar="WHEEL", help="aws, gcp, azure: install this with pip: a wheel file, or "
-              "any requirement of pip.")  # fmt: skip
+@click.option(
+    "--idle",
+    default="10m",
+    show_default=True,
+    metavar="DURATION",
+    help="Release a machine after it has been idle for this long.",
+)
+@click.option(
+    "--package",
+    metavar="WHEEL",
+    help="aws, gcp, azure: install this with pip: a wheel file, or any requirement of pip.",
+)
 @click.option("--project", help="gcp: bill this project.")
 @click.option(
     "--machine-image",
@@ -62,10 +88,19 @@ _FOR = {
     help="gcp: boot this image, which has NVIDIA's driver, on machines with GPUs.",
 )
 @click.option("--image", help="kubernetes: use this image, which contains Ray, the workbench and your code.")
-@click.option("--kind", type=click.Choice(("job", "cluster")), default="job", show_default=True,
-              help="kubernetes: create a cluster for this run, or one that stays.")  # fmt: skip
-@click.option("--environment", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="slurm: use this virtual environment on a shared file system.")  # fmt: skip
+@click.option(
+    "--kind",
+    type=click.Choice(("job", "cluster")),
+    default="job",
+    show_default=True,
+    help="kubernetes: create a cluster for this run, or one that stays.",
+)
+@click.option(
+    "--environment",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="slurm: use this virtual environment on a shared file system.",
+)
 @click.option(
     "--cpus",
     type=Count(min=1),
@@ -80,8 +115,13 @@ _FOR = {
     show_default=True,
     help="slurm: request this many GPUs per node.",
 )
-@click.option("--memory-gib", type=FiniteRange(min=1), default=32, show_default=True,
-              help="slurm: request this much memory per node.")  # fmt: skip
+@click.option(
+    "--memory-gib",
+    type=FiniteRange(min=1),
+    default=32,
+    show_default=True,
+    help="slurm: request this much memory per node.",
+)
 @click.option(
     "--time",
     "time_limit",
@@ -89,8 +129,13 @@ _FOR = {
     show_default=True,
     help="slurm: limit the job to this time, in Slurm's form: 90, 4:00:00, 1-12.",
 )
-@click.option("--option", "options", multiple=True, metavar="OPTION",
-              help="slurm: pass this option to sbatch, such as --partition=gpu; repeatable.")  # fmt: skip
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="OPTION",
+    help="slurm: pass this option to sbatch, such as --partition=gpu; repeatable.",
+)
 @click.option("--resume", metavar="RUN", help="Continue this run instead of starting one.")
 @click.option(
     "--catalogue",
@@ -98,8 +143,13 @@ _FOR = {
     metavar="FILE",
     help="Use a custom catalogue, as in cluster plan.",
 )
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
-              help="Change a setting of the experiment, also in the written files.")  # fmt: skip
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a setting of the experiment, also in the written files.",
+)
 @click.option(
     "--to",
     "path",
@@ -115,12 +165,32 @@ _FOR = {
     "workbench cluster template slurm mine.yaml --environment /shared/venv --nodes 2 --gpus 4 ...",
 )
 def template(
-    target: str, file: Path, artifacts: str, store: str, type_name: str | None, nodes: int, min_nodes: int,
-    on_demand: bool, idle: str, package: str | None, project: str | None, machine_image: str | None,
-    image: str | None, kind: str, environment: Path | None, cpus: int, gpus: int, memory_gib: float,
-    time_limit: str, options: tuple[str, ...], resume: str | None, catalogue: Path | None,
-    assignments: tuple[str, ...], path: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    target: str,
+    file: Path,
+    artifacts: str,
+    store: str,
+    type_name: str | None,
+    nodes: int,
+    min_nodes: int,
+    on_demand: bool,
+    idle: str,
+    package: str | None,
+    project: str | None,
+    machine_image: str | None,
+    image: str | None,
+    kind: str,
+    environment: Path | None,
+    cpus: int,
+    gpus: int,
+    memory_gib: float,
+    time_limit: str,
+    options: tuple[str, ...],
+    resume: str | None,
+    catalogue: Path | None,
+    assignments: tuple[str, ...],
+    path: Path | None,
+    as_json: bool,
+) -> None:
     """Write the launcher files with which TARGET runs an experiment FILE on rented machines.
 
     aws, gcp and azure: a file for Ray's cluster launcher; kubernetes: manifests for KubeRay; slurm: a batch
@@ -131,8 +201,8 @@ def template(
     a token, which is read from a file or a secret and never written here; its dashboard is not public. This
     command rents nothing.
     """
-    from workbench.provisioning.cluster_request import ClusterRequest
     from workbench.runs import read_experiment
+    from workbench.runs.provisioning.cluster_request import ClusterRequest
 
     _check_options_of(target)
     experiment: Experiment = read_experiment(str(file), read_settings(assignments))
@@ -141,29 +211,41 @@ def template(
     else:
         machine = _machine(target, type_name, catalogue)
     rental = ClusterRequest(
-        experiment, file, machine, nodes, min_nodes, spot=not on_demand, artifacts=artifacts, store=store,
-        idle_s=duration_argument_s(idle, field="--idle"), resume=resume, settings=assignments,
-    )  # fmt: skip
+        experiment,
+        file,
+        machine,
+        nodes,
+        min_nodes,
+        spot=not on_demand,
+        artifacts=artifacts,
+        store=store,
+        idle_s=duration_argument_s(idle, field="--idle"),
+        resume=resume,
+        settings=assignments,
+    )
     if target == "slurm":
-        from workbench.provisioning.slurm import batch_script
+        from workbench.runs.provisioning.slurm import batch_script
 
         folder = _needed("--environment", environment, "Name the folder of a virtual environment.")
         text = batch_script(
             rental, Path(str(folder)).absolute(), time_limit, folder=Path.cwd(), options=options
         )
     elif target == "kubernetes":
-        from workbench.provisioning.kuberay import manifests
+        from workbench.runs.provisioning.kuberay import manifests
 
         holds = "Name an image that contains Ray, the workbench and your code."
         text = manifests(rental, str(_needed("--image", image, holds)), "job" if kind == "job" else "cluster")
     else:
-        from workbench.provisioning.ray_launcher import launcher_file
+        from workbench.runs.provisioning.ray_launcher import launcher_file
 
         wheel = "Build a wheel (pip wheel --no-deps .) and pass its path."
         text = launcher_file(
-            rental, str(_needed("--package", package, wheel)), project=project, machine_image=machine_image,
+            rental,
+            str(_needed("--package", package, wheel)),
+            project=project,
+            machine_image=machine_image,
             path=path,
-        )  # fmt: skip
+        )
     _write(rental, target, text, path, as_json=as_json)
 
 
@@ -176,13 +258,14 @@ def _check_options_of(target: str) -> None:
             continue
         if target not in _FOR.get(name, TARGETS):
             raise ArgumentError(
-                f"this option has no effect for {target}", field=parameter.opts[-1],
+                f"this option has no effect for {target}",
+                field=parameter.opts[-1],
                 allowed=f"with {', '.join(_FOR[name])}",
-            )  # fmt: skip
+            )
 
 
 def _machine(target: str, type_name: str | None, catalogue: Path | None) -> Machine:
-    from workbench.provisioning.catalogue import read_catalogue
+    from workbench.runs.provisioning.catalogue import read_catalogue
 
     known = read_catalogue(catalogue)
     name = _needed("--machine", type_name, _COMPARE_MACHINES)
@@ -190,14 +273,21 @@ def _machine(target: str, type_name: str | None, catalogue: Path | None) -> Mach
 
 
 def _node_of_slurm(cpus: int, gpus: int, memory_gib: float) -> Machine:
-    from workbench.provisioning.catalogue import Machine
+    from workbench.runs.provisioning.catalogue import Machine
 
     # The type of GPU is up to Slurm.
-    return Machine.model_validate({
-        "provider": "own", "type": "slurm-node", "region": "slurm", "vcpus": cpus, "memory_gib": memory_gib,
-        "device": "any" if gpus else None, "gpus": gpus,
-        "source": {"origin": "the command line", "date": "1970-01-01"},
-    })  # fmt: skip
+    return Machine.model_validate(
+        {
+            "provider": "own",
+            "type": "slurm-node",
+            "region": "slurm",
+            "vcpus": cpus,
+            "memory_gib": memory_gib,
+            "device": "any" if gpus else None,
+            "gpus": gpus,
+            "source": {"origin": "the command line", "date": "1970-01-01"},
+        }
+    )
 
 
 def _needed(field: str, given: object, next_step: str | Suggestion) -> object:

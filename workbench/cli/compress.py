@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from workbench.actions import ACTIONS
 from workbench.cli.action_options import action_options
 from workbench.cli.following import detached, waiting_for_the_driver
 from workbench.cli.options import (
@@ -21,6 +20,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.remote import remote_capable
 from workbench.cli.run import follow_run
+from workbench.experiment.actions import ACTIONS
 
 
 @click.command()
@@ -39,8 +39,13 @@ from workbench.cli.run import follow_run
     recommended.""",
 )
 def compress(
-    run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any,
-) -> int:  # fmt: skip
+    run_id: str,
+    detach: bool,
+    launcher: str,
+    address: str | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
     """Compress a trial."""
     run_id, given["trial"] = named_trial(run_id, given["trial"])
     original = attach(run_id)

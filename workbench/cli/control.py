@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.actions import ACTIONS, Action
 from workbench.cli.action_options import action_options
 from workbench.cli.options import (
     attach,
@@ -18,6 +17,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import echo, print_json
 from workbench.cli.remote import remote_capable
+from workbench.experiment.actions import ACTIONS, Action
 
 if TYPE_CHECKING:
     from workbench.runs import Run
@@ -57,7 +57,7 @@ def make_command(name: str) -> click.Command:
 
 def print_answer(
     action: Action, run: Run, answer: str | None, given: Mapping[str, Any], *, as_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """Print what a driver or the store answered to an action.
 
     Args:

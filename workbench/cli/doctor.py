@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Literal
 import click
 import psutil
 
-from workbench.actions import suggest
-from workbench.artifacts import Artifacts
 from workbench.cli.options import (
     command_line,
     example,
@@ -29,15 +27,23 @@ from workbench.cli.options import (
     write_for_shell,
 )
 from workbench.cli.output import print_json, wrapped
-from workbench.errors import WorkbenchError, install_command
-from workbench.events import FINISHED_RUN_STATES
-from workbench.formatting import counted_noun, format_bytes, format_count, format_duration, printable
-from workbench.history.failure_text import headline
-from workbench.programs.last_error import last_error
+from workbench.experiment.actions import suggest
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import WorkbenchError, install_command
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.foundation.formatting import (
+    counted_noun,
+    format_bytes,
+    format_count,
+    format_duration,
+    printable,
+)
+from workbench.store.history.failure_text import headline
+from workbench.training.programs.last_error import last_error
 
 if TYPE_CHECKING:
-    from workbench.resources import Inventory
-    from workbench.store import RunRow, Store
+    from workbench.hardware.resources import Inventory
+    from workbench.store.database import RunRow, Store
 
 _LITTLE_DISK_BYTES = 2**30
 _OPTIONAL_PACKAGES = {
@@ -75,9 +81,17 @@ def doctor(as_json: bool) -> int:
     Exits with 1 if something is broken.
     """
     checks: list[Callable[[], list[Finding]]] = [
-        _check_packages, _check_hardware, _check_torch, _check_store, _check_runs,
-        _check_ray, _check_exposure, _check_settings, _check_cache, _check_optional_tools,
-    ]  # fmt: skip
+        _check_packages,
+        _check_hardware,
+        _check_torch,
+        _check_store,
+        _check_runs,
+        _check_ray,
+        _check_exposure,
+        _check_settings,
+        _check_cache,
+        _check_optional_tools,
+    ]
     findings = [finding for check in checks for finding in check()]
     order = {"broken": 0, "notable": 1, "fine": 2, "missing": 3}
     findings.sort(key=lambda finding: order[finding.state])
@@ -100,7 +114,7 @@ def doctor(as_json: bool) -> int:
 @example("workbench shutdown")
 def shutdown(as_json: bool) -> None:
     """Stop the local Ray head. Runs that are under way can be resumed later."""
-    from workbench.head import local_head
+    from workbench.cluster.head import local_head
 
     found = local_head.status()
     runs = [] if found is None else find_runs_on(found.pid)
@@ -122,9 +136,10 @@ def find_runs_on(keeper_pid: int) -> list[str]:
     with contextlib.suppress(WorkbenchError, psutil.Error):
         pids = {process.pid for process in psutil.Process(keeper_pid).children(recursive=True)}
         return [
-            row.run_id for row in open_existing_store().runs(_MAX_RUNS)
+            row.run_id
+            for row in open_existing_store().runs(_MAX_RUNS)
             if row.state not in FINISHED_RUN_STATES and row.owner is not None and row.owner.pid in pids
-        ]  # fmt: skip
+        ]
     return []
 
 
@@ -145,7 +160,7 @@ def _check_packages() -> list[Finding]:
 
 
 def _check_hardware() -> list[Finding]:
-    from workbench.resources import inventory
+    from workbench.hardware.resources import inventory
 
     found = inventory()
     memory = f"{format_bytes(found.memory_bytes)} of memory"
@@ -156,7 +171,7 @@ def _check_hardware() -> list[Finding]:
 
 def _check_gpus(found: Inventory) -> list[Finding]:
     """Check each GPU, including those that the NVIDIA driver cannot describe."""
-    from workbench.resources import GpuMeter
+    from workbench.hardware.resources import GpuMeter
 
     meter = GpuMeter(found.gpus)
     findings = []
@@ -211,7 +226,7 @@ def _check_torch() -> list[Finding]:
 
 
 def _check_store() -> list[Finding]:
-    from workbench.store.urls import check_exists, resolve_url
+    from workbench.store.database.urls import check_exists, resolve_url
 
     given = given_store()
     try:
@@ -236,7 +251,7 @@ def _check_store() -> list[Finding]:
 
 def _check_backup(place: str, num_runs: int) -> Finding:
     """Return when the store was backed up last, as far as this user did it on this machine."""
-    from workbench.store.backup import MANIFEST, last_backup
+    from workbench.store.database.backup import MANIFEST, last_backup
 
     step = f"{command_line('backup', to='FOLDER')}"
     last = last_backup(place)
@@ -261,8 +276,8 @@ def _check_runs() -> list[Finding]:
 
 
 def _check_run(store: Store, row: RunRow) -> Finding | None:
-    from workbench.events import Noted
-    from workbench.history import History
+    from workbench.foundation.events import Noted
+    from workbench.store.history import History
 
     if row.state == "lost":
         text = f"{row.run_id} was lost: its driver is gone"
@@ -299,7 +314,7 @@ def _check_artifacts(artifacts: Artifacts) -> Finding:
 
 
 def _check_ray() -> list[Finding]:
-    from workbench.head import local_head
+    from workbench.cluster.head import local_head
 
     try:
         found = local_head.status()
@@ -316,11 +331,12 @@ def _check_ray() -> list[Finding]:
     idle = "in use" if found.idle_s < 60 else f"idle for {format_duration(found.idle_s)}"
     return [
         Finding(
-            "ray head", "fine",
+            "ray head",
+            "fine",
             f"{found.address}, process {found.pid}, {found.num_cpus:g} CPUs, "
             f"{found.num_gpus:g} {counted_noun(found.num_gpus, 'GPU')}, {idle}; log {found.log}",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _check_exposure() -> list[Finding]:
@@ -339,7 +355,7 @@ def _check_exposure() -> list[Finding]:
 
 def _check_settings() -> list[Finding]:
     """Check the alert settings of runs driven on this machine, and whether sinks can be reached."""
-    from workbench.alerts import read_settings, settings_path
+    from workbench.store.alerts import read_settings, settings_path
 
     path = settings_path()
     try:

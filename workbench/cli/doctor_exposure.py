@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.cli.options import open_existing_store
-from workbench.errors import WorkbenchError
+from workbench.foundation.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from workbench.head.exposure import Listener
+    from workbench.cluster.head.exposure import Listener
 
 
 def find_exposures() -> list[tuple[bool, str, str | None]]:
@@ -20,8 +20,8 @@ def find_exposures() -> list[tuple[bool, str, str | None]]:
 
 
 def _sockets() -> list[tuple[bool, str, str | None]]:
-    from workbench.head import local_head
-    from workbench.head.exposure import listeners
+    from workbench.cluster.head import local_head
+    from workbench.cluster.head.exposure import listeners
 
     found = local_head.status()
     beyond = [] if found is None else [item for item in listeners(found.pid) if not item.is_local]
@@ -44,8 +44,8 @@ def _describe(found: list[Listener]) -> str:
 
 def _tokens() -> list[tuple[bool, str, str | None]]:
     """Find a cluster that requires no token, and tokens that others can read."""
-    from workbench.head import local_head
-    from workbench.head.exposure import readable_by_others
+    from workbench.cluster.head import local_head
+    from workbench.cluster.head.exposure import readable_by_others
 
     exposures: list[tuple[bool, str, str | None]] = []
     tokens = [Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")]
@@ -59,9 +59,9 @@ def _tokens() -> list[tuple[bool, str, str | None]]:
 
 
 def _files() -> list[tuple[bool, str, str | None]]:
-    from workbench.alerts import settings_path
+    from workbench.cluster.head.exposure import readable_by_others
     from workbench.data.cache import cache_folder
-    from workbench.head.exposure import readable_by_others
+    from workbench.store.alerts import settings_path
 
     paths = [cache_folder(), settings_path()]
     try:

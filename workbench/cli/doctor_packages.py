@@ -17,7 +17,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from workbench.errors import install_command
+from workbench.foundation.errors import install_command
 
 _SHOWN = ("torch", "ray", "optuna", "jupyterlab", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas")
 _PARTS = {

@@ -13,8 +13,8 @@ import click
 
 from workbench.cli.options import example, json_option
 from workbench.cli.output import echo, make_console, make_table, print_json
-from workbench.errors import ArgumentError, RunError
-from workbench.formatting import format_count, format_number, format_percent
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.formatting import format_count, format_number, format_percent
 
 _TIMEOUT_S = 30
 
@@ -57,9 +57,12 @@ def _print(name: str, found: dict[str, Any]) -> None:
     answers = [found["answers"]] if found["answers"] else []
     for each in [*found["columns"], *answers]:
         table.add_row(
-            each["name"], format_number(each["index"]), format_number(each["limit"]),
-            format_percent(each["missing"]), "drift" if each["drifted"] else "",
-        )  # fmt: skip
+            each["name"],
+            format_number(each["index"]),
+            format_number(each["limit"]),
+            format_percent(each["missing"]),
+            "drift" if each["drifted"] else "",
+        )
     make_console().print(table)
     if found.get("latency_ratio") is not None:
         echo(f"latency: {format_number(found['latency_ratio'])} times that of the beginning")

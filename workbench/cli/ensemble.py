@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 @remote_capable(brings={"--to": None})
 @run_argument
 @click.option(
-    "--trials", multiple=True, type=Count(min=0), metavar="N",
+    "--trials",
+    multiple=True,
+    type=Count(min=0),
+    metavar="N",
     help="Select from this trial; repeat the option for several. By default from the best 20.",
-)  # fmt: skip
+)
 @click.option("--size", type=Count(min=1), metavar="N", help="Use at most this many trials.")
 @click.option("--metric", metavar="METRIC", help="Improve this objective; by default the first.")
 @click.option("--to", type=click.Path(), metavar="PATH", help="Write a bundle to this folder.")
@@ -29,14 +32,19 @@ if TYPE_CHECKING:
 @json_option
 @example("workbench ensemble last", "workbench ensemble last --to ensemble --size 4")
 def ensemble(
-    run_id: str, trials: tuple[int, ...], size: int | None, metric: str | None, to: str | None, force: bool,
+    run_id: str,
+    trials: tuple[int, ...],
+    size: int | None,
+    metric: str | None,
+    to: str | None,
+    force: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Combine trials, and compare that with the best one.
 
     The weights of the trials are chosen on one half of the validation samples and judged on the other.
     """
-    from workbench.errors import ArgumentError
+    from workbench.foundation.errors import ArgumentError
 
     run = attach(run_id)
     try:

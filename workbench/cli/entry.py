@@ -16,7 +16,7 @@ from workbench.cli.exit_codes import INTERRUPTED, MEANINGS, exit_code_of
 from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import example, store_option
 from workbench.cli.output import print_error
-from workbench.errors import WorkbenchError, missing_part
+from workbench.foundation.errors import WorkbenchError, missing_part
 from workbench.version import VERSION
 
 COMMANDS = {

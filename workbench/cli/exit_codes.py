@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.errors import (
+from workbench.foundation.errors import (
     ArgumentError,
     DataError,
     ExperimentError,
@@ -14,8 +14,8 @@ from workbench.errors import (
 )
 
 if TYPE_CHECKING:
-    from workbench.events import RunState
-    from workbench.history import History
+    from workbench.foundation.events import RunState
+    from workbench.store.history import History
 
 DONE = 0
 FAILED = 1
@@ -45,7 +45,7 @@ def exit_code_of(error: WorkbenchError) -> int:
 
 def exit_code_of_run(history: History, state: RunState) -> int:
     """Return the exit code that stands for the end of a run."""
-    from workbench.history.failures import began_nothing
+    from workbench.store.history.failures import began_nothing
 
     if state == "lost" or (state == "failed" and history.reason != "failures" and not began_nothing(history)):
         return FAILED

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.actions import ACTIONS
-from workbench.bundle_manifest import read_configuration
 from workbench.cli.action_options import action_options
 from workbench.cli.options import (
     attach,
@@ -22,6 +20,8 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, print_note
 from workbench.cli.remote import remote_capable
+from workbench.experiment.actions import ACTIONS
+from workbench.foundation.bundle_manifest import read_configuration
 
 if TYPE_CHECKING:
     from workbench.runs import Run
@@ -77,9 +77,16 @@ def trace(run_id: str, to: str | None, trial: int | None, as_json: bool) -> None
     environment, and the report.""",
 )
 def export(
-    run_id: str, to: str | None, trial: int | None, format: str | None, force: bool | None,
-    weights: bool | None, url: str | None, name: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    run_id: str,
+    to: str | None,
+    trial: int | None,
+    format: str | None,
+    force: bool | None,
+    weights: bool | None,
+    url: str | None,
+    name: str | None,
+    as_json: bool,
+) -> None:
     """Export a trial as a bundle, or the study to Optuna."""
     if to is None and url is None:
         raise click.UsageError("Give a target: --to DIR for a bundle, or --optuna URL for a study.")
@@ -100,7 +107,7 @@ def export(
         _note_newer_files(run, trial, Path(document["bundle"]))
         _note_stages_left_out(run, trial, Path(document["bundle"]))
     if url is not None:
-        from workbench.store.urls import hide_password
+        from workbench.store.database.urls import hide_password
 
         click.echo(f"study   {document['study']} in {hide_password(url)}")
 
@@ -129,7 +136,7 @@ def _note_newer_files(run: Run, number: int | None, folder: Path) -> None:
 def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
     """Print a note where a model has early exits, and tiers cannot use them."""
     from workbench.deploy.card import CARD
-    from workbench.deploy.placement.stages import STAGES
+    from workbench.deploy.stages import STAGES
     from workbench.runs.bundle import choose_trial
 
     options = {} if run.experiment.model is None else run.experiment.model.options
@@ -160,10 +167,10 @@ def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
 @example("workbench import sweep.yaml --to experiment.yaml")
 def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool) -> None:
     """Convert a W&B sweep or an NNI search space to an experiment."""
-    from workbench.errors import ArgumentError
     from workbench.experiment.nni_search import from_nni, is_nni
     from workbench.experiment.wandb_sweep import HOMELESS, from_wandb_sweep
     from workbench.experiment.yaml_file import read_yaml_file
+    from workbench.foundation.errors import ArgumentError
 
     document = read_yaml_file(file, holds="a W&B sweep: method, metric, parameters, ...; or one of NNI")
     if is_nni(document):

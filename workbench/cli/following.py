@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import psutil
 
-from workbench.actions import suggest
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import command_line, write_for_shell
 from workbench.cli.output import echo, print_json, print_note, waiting
-from workbench.errors import PROBLEMS_VARIABLE, LeaseError, RunError, StoreUnavailableError
-from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
+from workbench.cluster.head import local_head
+from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
-from workbench.formatting import format_count, format_duration, format_params, format_value, printable
-from workbench.head import local_head
-from workbench.history import History
-from workbench.history.certainty import certainty_lines
-from workbench.history.compression import compressed, is_compression
-from workbench.history.history import Reading
+from workbench.foundation.errors import PROBLEMS_VARIABLE, LeaseError, RunError, StoreUnavailableError
+from workbench.foundation.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_params,
+    format_value,
+    printable,
+)
 from workbench.runs.descriptions import (
     describe_end,
     failures_of,
@@ -41,12 +43,16 @@ from workbench.runs.next_driver import NextDriver
 from workbench.runs.other_spaces import how_to_widen
 from workbench.runs.progress import note_alive
 from workbench.runs.waiting_view import ANSWERS_AGAIN, describe_silence
-from workbench.store.store import LEASE_TIMEOUT_S
+from workbench.store.database.store import LEASE_TIMEOUT_S
+from workbench.store.history import History
+from workbench.store.history.certainty import certainty_lines
+from workbench.store.history.compression import compressed, is_compression
+from workbench.store.history.history import Reading
 
 if TYPE_CHECKING:
     from workbench.cli.live_table import View
     from workbench.runs import Run
-    from workbench.store import Listener
+    from workbench.store.database import Listener
 
 MakeView: TypeAlias = "Callable[[History, bool], View]"
 
@@ -59,9 +65,13 @@ _MAX_FAILURES = 3
 
 
 def follow_to_end(
-    run: Run, *, as_json: bool, driver_after: int | None = None, make_view: MakeView | None = None,
+    run: Run,
+    *,
+    as_json: bool,
+    driver_after: int | None = None,
+    make_view: MakeView | None = None,
     is_over: Callable[[], bool] = lambda: False,
-) -> tuple[History, RunState]:  # fmt: skip
+) -> tuple[History, RunState]:
     """Show a run until it ends or is lost.
 
     Args:
@@ -103,9 +113,13 @@ def follow_while(
     is_over = threading.Event()
     with ThreadPoolExecutor(1, "view") as pool:
         followed = pool.submit(
-            follow_to_end, run, as_json=as_json, make_view=make_view, is_over=is_over.is_set,
+            follow_to_end,
+            run,
+            as_json=as_json,
+            make_view=make_view,
+            is_over=is_over.is_set,
             driver_after=run.row.last_seq,
-        )  # fmt: skip
+        )
         try:
             drive()
         except LeaseError:
@@ -183,10 +197,12 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     echo()
     active_s = history.active_s(history.now_unix_s())
     echo(
-        f"{run.name} {state}" + (f" ({why})" if why and state != "lost" else "")
-        + f" after {format_duration(active_s)}: {counts or 'no trial has ended'}", bold=True,
+        f"{run.name} {state}"
+        + (f" ({why})" if why and state != "lost" else "")
+        + f" after {format_duration(active_s)}: {counts or 'no trial has ended'}",
+        bold=True,
         fg="red" if state == "failed" else None,
-    )  # fmt: skip
+    )
     if state == "lost":
         echo("Its driver is gone; the results are stored, and the run can be resumed.")
     found = result_lines(history)
@@ -245,9 +261,13 @@ def _make_view(run: Run, history: History, *, stderr: bool) -> View:
 
 
 def _watch(
-    run: Run, history: History, view: View, news: Listener, driver_after: int | None,
+    run: Run,
+    history: History,
+    view: View,
+    news: Listener,
+    driver_after: int | None,
     is_over: Callable[[], bool],
-) -> RunState:  # fmt: skip
+) -> RunState:
     cursor, began_s, read_s = 0, time.monotonic(), time.monotonic()
     driven, head, next_driver = driver_after is None, _DriversHead(run, history), NextDriver()
     is_silent = False

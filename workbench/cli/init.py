@@ -23,8 +23,8 @@ from workbench.cli.output import print_json
 @example("workbench init train.py --to experiment.yaml")
 def init(script: Path, path: Path | None, as_json: bool) -> None:
     """Write a first experiment file for a script, from its options."""
-    from workbench.errors import ArgumentError
-    from workbench.formatting import counted_noun
+    from workbench.foundation.errors import ArgumentError
+    from workbench.foundation.formatting import counted_noun
     from workbench.runs.first_experiment import experiment_for
 
     found = experiment_for(script)

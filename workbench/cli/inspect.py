@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.actions import ACTIONS, experiment_settings
 from workbench.advisor.advice_lines import lines_of
 from workbench.cli.action_options import action_options, experiment_options
 from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
@@ -40,22 +39,17 @@ from workbench.cli.output import (
     without_backticks,
 )
 from workbench.cli.remote import remote_capable
+from workbench.experiment.actions import ACTIONS, experiment_settings
 from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.energy_units import format_energy
 from workbench.experiment.trial_value import describe_shown_values
-from workbench.formatting import (
+from workbench.foundation.formatting import (
     format_age,
     format_count,
     format_duration,
     format_params,
 )
-from workbench.history import reasons_of_pruning
-from workbench.history.compression import compressed, is_compression
-from workbench.history.lineage import describe_continued
-from workbench.history.privacy import describe_privacy
-from workbench.history.programs import describe_programs
-from workbench.history.trial_columns import NUMBER, STATE, columns_in_short, metric
 from workbench.runs.descriptions import (
     describe_cost,
     describe_end,
@@ -69,6 +63,12 @@ from workbench.runs.descriptions import (
 from workbench.runs.figures import importance_of
 from workbench.runs.other_spaces import how_to_freeze, how_to_widen
 from workbench.runs.progress import elapsed_s
+from workbench.store.history import reasons_of_pruning
+from workbench.store.history.compression import compressed, is_compression
+from workbench.store.history.lineage import describe_continued
+from workbench.store.history.privacy import describe_privacy
+from workbench.store.history.programs import describe_programs
+from workbench.store.history.trial_columns import NUMBER, STATE, columns_in_short, metric
 
 _MAX_PRUNED = 5
 _MANY_EVENTS = 20_000
@@ -82,9 +82,9 @@ if TYPE_CHECKING:
     from workbench.advisor.memory import MemoryForecast
     from workbench.data.table_summary import TableSummary
     from workbench.experiment import Experiment
-    from workbench.history import History, Trial
-    from workbench.probes.first_step import FirstStep
     from workbench.runs import Run
+    from workbench.store.history import History, Trial
+    from workbench.training.probes.first_step import FirstStep
 
 
 @click.command()
@@ -100,9 +100,7 @@ if TYPE_CHECKING:
     "workbench check search_spaces/digits.yaml --no-step",
     "workbench check --schema > experiment.schema.json",
 )
-def check(
-    file: str | None, schema: bool, memory: bool, no_step: bool, as_json: bool, **given: Any
-) -> int:  # fmt: skip
+def check(file: str | None, schema: bool, memory: bool, no_step: bool, as_json: bool, **given: Any) -> int:
     """Check an experiment file, with the first step of some trials.
 
     The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or a train
@@ -115,15 +113,15 @@ def check(
         return 0
     if file is None:
         raise click.UsageError("Name an experiment file.")
-    from workbench.errors import WorkbenchError
+    from workbench.foundation.errors import WorkbenchError
     from workbench.runs import read_experiment
 
     try:
         given["settings"] = read_settings(given["settings"])
         experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
         from workbench.data import notes_of
-        from workbench.resources import inventory
-        from workbench.study import check as check_sampler
+        from workbench.hardware.resources import inventory
+        from workbench.search import check as check_sampler
         from workbench.sweeps.preflight import check as check_before_start
         from workbench.sweeps.run_notes import notes_of_run
 
@@ -143,9 +141,12 @@ def check(
     notes += data_notes
     if as_json:
         document: dict[str, Any] = {
-            "ok": True, "name": experiment.name, "experiment_hash": experiment.hash(), "notes": notes,
+            "ok": True,
+            "name": experiment.name,
+            "experiment_hash": experiment.hash(),
+            "notes": notes,
             "first_steps": [asdict(step) for step in steps],
-        }  # fmt: skip
+        }
         document |= {} if table is None else {"table": table.to_json()}
         print_json(document if forecast is None else document | {"memory": forecast.to_json()})
         return 0
@@ -171,7 +172,7 @@ def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
     if experiment.trains_model and importlib.util.find_spec("torch") is None:
         click.echo("torch is not installed here, so no first step was made", err=True)
         return []
-    from workbench.probes.first_step import try_first_steps
+    from workbench.training.probes.first_step import try_first_steps
 
     return try_first_steps(experiment)
 
@@ -185,15 +186,19 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
 @click.command()
 @remote_capable()
 @run_argument
-@click.option("--trials", "num_trials", type=Count(min=0), default=20, show_default=True,
-              help="Show this many trials, best first.")  # fmt: skip
+@click.option(
+    "--trials",
+    "num_trials",
+    type=Count(min=0),
+    default=20,
+    show_default=True,
+    help="Show this many trials, best first.",
+)
 @action_options("show")
 @store_option
 @json_option
 @described(ACTIONS["show"])
-def show(
-    run_id: str, num_trials: int, trial: int | None, traceback: bool | None, as_json: bool
-) -> None:  # fmt: skip
+def show(run_id: str, num_trials: int, trial: int | None, traceback: bool | None, as_json: bool) -> None:
     """Show a run; the help is that of the action."""
     run = attach(run_id)
     if (num_events := run.row.last_seq) > _MANY_EVENTS:
@@ -353,7 +358,7 @@ def _ordered(history: History) -> list[Trial]:
 def _print_verdicts(console: Any, history: History) -> None:
     from rich.text import Text
 
-    from workbench.history import verdicts_of
+    from workbench.store.history import verdicts_of
 
     found = verdicts_of(history)
     if found:

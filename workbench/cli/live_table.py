@@ -8,19 +8,19 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from workbench.cli.output import colour_of, echo, make_console
-from workbench.events import Event, Noted, RunState, TrialEnded, TrialStarted
-from workbench.formatting import format_duration, format_params
-from workbench.history import History, Trial
-from workbench.history.trial_columns import NUMBER, SPEED, STEP, metric
+from workbench.foundation.events import Event, Noted, RunState, TrialEnded, TrialStarted
+from workbench.foundation.formatting import format_duration, format_params
 from workbench.runs.descriptions import leaders
 from workbench.runs.event_lines import Narrator
 from workbench.runs.progress import describe_trial, format_epoch, progress_of
+from workbench.store.history import History, Trial
+from workbench.store.history.trial_columns import NUMBER, SPEED, STEP, metric
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from workbench.store import RunRow
+    from workbench.store.database import RunRow
 
 REFRESH_S = 0.25
 _QUIET_REFRESH_S = 1.0
@@ -206,11 +206,14 @@ class LiveView:
         for label, trial, values in leaders(self._history):
             parts.append(
                 Text.assemble(
-                    (f"{label}  ", "bright_black"), f"trial {trial.number}  ",
-                    (format_params(values), "bold green"), f"  {format_params(trial.params)}",
-                    no_wrap=True, overflow="ellipsis",
+                    (f"{label}  ", "bright_black"),
+                    f"trial {trial.number}  ",
+                    (format_params(values), "bold green"),
+                    f"  {format_params(trial.params)}",
+                    no_wrap=True,
+                    overflow="ellipsis",
                 )
-            )  # fmt: skip
+            )
         running = self._history.in_state("running")
         if running:
             parts += [Text(""), self._draw_running(running)]

@@ -8,26 +8,46 @@ import click
 
 from workbench.cli.options import Count, example, json_option
 from workbench.cli.output import print_json
-from workbench.formatting import format_bytes
+from workbench.foundation.formatting import format_bytes
 
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--device", metavar="DEVICE", multiple=True, default=("here",), show_default=True,
-              help="Measure here, on ssh://[USER@]HOST[:PORT], or on the machine of a tier, such as "
-              "tiers.yaml:end; repeat the option for several.")  # fmt: skip
-@click.option("--threads", type=Count(min=1), default=1, show_default=True,
-              help="Compute each call with this many threads.")  # fmt: skip
-@click.option("--batch", type=Count(min=1), default=1, show_default=True,
-              help="Give each call this many samples.")  # fmt: skip
-@click.option("--python", metavar="PROGRAM", default="python3", show_default=True,
-              help="Use this Python of the other machine; it needs numpy and onnxruntime.")  # fmt: skip
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    multiple=True,
+    default=("here",),
+    show_default=True,
+    help="Measure here, on ssh://[USER@]HOST[:PORT], or on the machine of a tier, such as "
+    "tiers.yaml:end; repeat the option for several.",
+)
+@click.option(
+    "--threads",
+    type=Count(min=1),
+    default=1,
+    show_default=True,
+    help="Compute each call with this many threads.",
+)
+@click.option(
+    "--batch", type=Count(min=1), default=1, show_default=True, help="Give each call this many samples."
+)
+@click.option(
+    "--python",
+    metavar="PROGRAM",
+    default="python3",
+    show_default=True,
+    help="Use this Python of the other machine; it needs numpy and onnxruntime.",
+)
 @json_option
-@example("workbench measure best", "workbench measure best --device here --device ssh://pi@board.local",
-         "workbench measure best --device tiers.yaml:end")  # fmt: skip
+@example(
+    "workbench measure best",
+    "workbench measure best --device here --device ssh://pi@board.local",
+    "workbench measure best --device tiers.yaml:end",
+)
 def measure(
     bundle: Path, device: tuple[str, ...], threads: int, batch: int, python: str, as_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """Measure how fast an exported model is where it will run.
 
     BUNDLE is a folder that was exported with --format onnx. The results are kept in its card.json.
@@ -35,7 +55,7 @@ def measure(
     from workbench.cli.output import make_console, make_table
     from workbench.deploy import device as devices
     from workbench.deploy.card import read_card
-    from workbench.deploy.placement.tier_devices import find_device
+    from workbench.tiers.placement.tier_devices import find_device
 
     for one in [find_device(each) for each in device]:
         devices.measure(bundle, one, threads=threads, batch=batch, python=python)
@@ -50,8 +70,14 @@ def measure(
         memory = "" if each.memory_bytes is None else format_bytes(each.memory_bytes)
         energy = "" if each.energy_j is None else f"{each.energy_j * 1e3:.3f}"
         table.add_row(
-            each.machine, str(each.threads), str(each.batch), f"{each.p50_s * 1e3:.3f}",
-            f"{each.p95_s * 1e3:.3f}", str(each.num_calls), memory, each.runtime,
+            each.machine,
+            str(each.threads),
+            str(each.batch),
+            f"{each.p50_s * 1e3:.3f}",
+            f"{each.p95_s * 1e3:.3f}",
+            str(each.num_calls),
+            memory,
+            each.runtime,
             *([energy] if has_energy else []),
-        )  # fmt: skip
+        )
     make_console().print(table)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.actions import suggest
 from workbench.cli.options import write_for_shell
-from workbench.errors import Suggestion
-from workbench.history import History
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import Suggestion
 from workbench.runs.ways_on import ways_on
+from workbench.store.history import History
 
 
 def next_commands(run_id: str, state: str, history: History, *, has_report: bool = False) -> list[str]:

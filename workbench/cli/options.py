@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from workbench.actions import Action
-    from workbench.errors import Suggestion
+    from workbench.experiment.actions import Action
+    from workbench.foundation.errors import Suggestion
     from workbench.runs import Run
-    from workbench.store import Store
+    from workbench.store.database import Store
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_STORE = "workbench.store"
+_STORE = "workbench.store.database"
 _LOCAL_VERBS = ("doctor", "shutdown", "check", "advise", "alerts")
 """Commands that are only run on this machine."""
 
@@ -31,9 +31,12 @@ def _refuse_detached(context: click.Context, parameter: click.Parameter, launche
 
 
 launcher_option = click.option(
-    "--launcher", default="ray", show_default=True, callback=_refuse_detached,
+    "--launcher",
+    default="ray",
+    show_default=True,
+    callback=_refuse_detached,
     help="Choose what drives the run: ray, a driver that outlives this command; inline, this process.",
-)  # fmt: skip
+)
 address_option = click.option(
     "--address", metavar="HOST:PORT", help="Use this Ray cluster instead of the local one."
 )
@@ -41,19 +44,23 @@ detach_option = click.option(
     "--detach", is_flag=True, is_eager=True, help="Return immediately; the run id is the last word on stdout."
 )
 token_file_option = click.option(
-    "--token-file", type=click.Path(path_type=Path), metavar="FILE",
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Read the cluster's token from this file. [env: RAY_AUTH_TOKEN_PATH]",
-)  # fmt: skip
+)
 _JOBS_ADDRESS = click.option(
-    "--address", metavar="URL",
+    "--address",
+    metavar="URL",
     help="Run the command on the cluster that the run was submitted to, such as http://HOST:8265; without "
     "it, the run is looked up in the local store (RAY_API_SERVER_ADDRESS is used only by submit).",
-)  # fmt: skip
+)
 _ANY_ADDRESS = click.option(
-    "--address", metavar="HOST:PORT|URL",
+    "--address",
+    metavar="HOST:PORT|URL",
     help="Attach to this Ray cluster, or give http://HOST:8265 for a run that was submitted there; without "
     "it, the local Ray is used (RAY_API_SERVER_ADDRESS is used only by submit).",
-)  # fmt: skip
+)
 
 
 def jobs_address_option(attaches: bool) -> Callable[[_Command], _Command]:
@@ -69,10 +76,13 @@ def _keep_store(context: click.Context, _parameter: click.Parameter, url: str | 
 def store_option(command: _Command) -> _Command:
     """Let a command take `--store`."""
     return click.option(
-        "--store", metavar="URL", callback=_keep_store, expose_value=False,
+        "--store",
+        metavar="URL",
+        callback=_keep_store,
+        expose_value=False,
         help="Use this store of runs: the path of a SQLite file, or postgresql://USER@HOST/DATABASE. "
         "[env: WORKBENCH_STORE]",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def described(action: Action, *more: str) -> Callable[[_Command], _Command]:
@@ -161,14 +171,14 @@ def run_argument(command: _Command) -> _Command:
 
 def open_store() -> Store:
     """Open the store that `--store` names, or else the default one."""
-    from workbench.store import Store
+    from workbench.store.database import Store
 
     return Store.open(given_store())
 
 
 def open_existing_store() -> Store:
     """Open the store that `--store` or the environment names, which must exist, or else the default one."""
-    from workbench.store.urls import check_exists
+    from workbench.store.database.urls import check_exists
 
     check_exists(given_store())
     return open_store()
@@ -189,7 +199,7 @@ def attach_newest(run_id: str, newest: Callable[[Store], str]) -> Run:
         run_id: The argument.
         newest: Returns the id of that run.
     """
-    from workbench.store.run_ids import NEWEST
+    from workbench.store.database.run_ids import NEWEST
 
     return attach(newest(open_existing_store()) if run_id in NEWEST else run_id)
 
@@ -217,7 +227,7 @@ def named_trial(run_id: str, trial: int | None) -> tuple[str, int | None]:
 
 def command_line(verb: str, subject: str | None = None, **arguments: Any) -> str:
     """Return a command that the user can type next; arguments as in `suggest`."""
-    from workbench.actions import suggest
+    from workbench.experiment.actions import suggest
 
     return write_for_shell(suggest(verb, subject, **arguments))
 
@@ -227,8 +237,8 @@ def write_for_shell(suggestion: Suggestion) -> str:
 
     For a user of a remote client, the command names the cluster instead.
     """
-    from workbench.remote.relayed_commands import SHOWN_ADDRESS_VARIABLE
-    from workbench.store.urls import as_typed
+    from workbench.cluster.remote.relayed_commands import SHOWN_ADDRESS_VARIABLE
+    from workbench.store.database.urls import as_typed
 
     verb, *rest = suggestion.words
     if address := os.environ.get(SHOWN_ADDRESS_VARIABLE):
@@ -242,7 +252,7 @@ def write_for_shell(suggestion: Suggestion) -> str:
 
 def is_relayed() -> bool:
     """Return whether a remote client, which is not part of this cluster, reads what is printed."""
-    from workbench.remote.relayed_commands import SHOWN_ADDRESS_VARIABLE
+    from workbench.cluster.remote.relayed_commands import SHOWN_ADDRESS_VARIABLE
 
     return SHOWN_ADDRESS_VARIABLE in os.environ
 
@@ -263,8 +273,8 @@ def read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:
         ArgumentError: If one has no `=`.
         ExperimentError: If a value is not YAML.
     """
-    from workbench.errors import ArgumentError
     from workbench.experiment.yaml_file import read_yaml
+    from workbench.foundation.errors import ArgumentError
 
     settings: dict[str, Any] = {}
     for assignment in assignments:

@@ -15,16 +15,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.options import write_for_shell
-from workbench.errors import PROBLEMS_VARIABLE, WorkbenchError
-from workbench.formatting import format_bytes, format_count, format_duration, format_params, printable
-from workbench.strict_json import plain
+from workbench.foundation.errors import PROBLEMS_VARIABLE, WorkbenchError
+from workbench.foundation.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_params,
+    printable,
+)
+from workbench.foundation.strict_json import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from workbench.advisor.memory import MemoryForecast
-    from workbench.probes.first_step import FirstStep
+    from workbench.training.probes.first_step import FirstStep
 
 _MIN_COLUMNS = 30
 _WIDE = 400
@@ -48,7 +54,7 @@ def print_json(document: Any) -> None:
 def print_error(error: WorkbenchError) -> None:
     """Print an error on stderr: for a user, or as JSON for another process of ours."""
     if PROBLEMS_VARIABLE in os.environ:
-        from workbench.actions import write_for_panel
+        from workbench.experiment.actions import write_for_panel
 
         click.echo(json.dumps(error.to_json(write_for_panel)), err=True)
         return
@@ -189,9 +195,13 @@ def make_table(*columns: str, show_header: bool = True) -> Table:
     from rich.table import Table
 
     table = Table(
-        box=box.SIMPLE_HEAD, show_header=show_header, show_edge=False, pad_edge=False, header_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_header=show_header,
+        show_edge=False,
+        pad_edge=False,
+        header_style="bold",
         padding=(0, 2, 0, 0),
-    )  # fmt: skip
+    )
     for column in columns:
         table.add_column(column, no_wrap=column in ("run", "state"))
     return table

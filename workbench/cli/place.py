@@ -14,13 +14,19 @@ from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import Count, example, json_option, store_option
 from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.cli.tiers_files import NEEDS_MODEL, placing
-from workbench.formatting import format_bytes, format_duration, format_number, format_percent, format_range
+from workbench.foundation.formatting import (
+    format_bytes,
+    format_duration,
+    format_number,
+    format_percent,
+    format_range,
+)
 
 if TYPE_CHECKING:
-    from workbench.deploy.placement.scheduler_plans import Plan
-    from workbench.deploy.placement.system import System
-    from workbench.deploy.placement.tiers_file import TiersFile
-    from workbench.deploy.tiers.leak import Leak
+    from workbench.tiers.placement.scheduler_plans import Plan
+    from workbench.tiers.placement.system import System
+    from workbench.tiers.placement.tiers_file import TiersFile
+    from workbench.tiers.processes.leak import Leak
 
 COMMANDS = {
     "profile": "workbench.cli.place:profile",
@@ -43,16 +49,42 @@ def place() -> None:
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @store_option
-@click.option("--to", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the profile to this file.")  # fmt: skip
-@click.option("--device", metavar="DEVICE", default="here", show_default=True,
-              help="Measure here or on ssh://[USER@]HOST[:PORT].")  # fmt: skip
-@click.option("--batch", type=Count(min=1), multiple=True, default=(1,), show_default=True,
-              help="Give each call this many samples; repeat the option for several.")  # fmt: skip
-@click.option("--threads", type=Count(min=1), default=1, show_default=True,
-              help="Compute each call with this many threads.")  # fmt: skip
-@click.option("--python", metavar="PROGRAM", default="python3", show_default=True,
-              help="Use this Python of the other machine; it needs numpy and onnxruntime.")  # fmt: skip
+@click.option(
+    "--to",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the profile to this file.",
+)
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    default="here",
+    show_default=True,
+    help="Measure here or on ssh://[USER@]HOST[:PORT].",
+)
+@click.option(
+    "--batch",
+    type=Count(min=1),
+    multiple=True,
+    default=(1,),
+    show_default=True,
+    help="Give each call this many samples; repeat the option for several.",
+)
+@click.option(
+    "--threads",
+    type=Count(min=1),
+    default=1,
+    show_default=True,
+    help="Compute each call with this many threads.",
+)
+@click.option(
+    "--python",
+    metavar="PROGRAM",
+    default="python3",
+    show_default=True,
+    help="Use this Python of the other machine; it needs numpy and onnxruntime.",
+)
 @json_option
 @example("workbench place profile best --to pi.json --device ssh://pi@board.local --batch 1 --batch 16")
 def profile(
@@ -64,8 +96,8 @@ def profile(
     whose models are then measured as they are placed.
     """
     from workbench.cli.output import make_table
-    from workbench.deploy.tiers.profiling import profile_stages
-    from workbench.errors import ArgumentError
+    from workbench.foundation.errors import ArgumentError
+    from workbench.tiers.processes.profiling import profile_stages
 
     batches = tuple(sorted(set(batch)))
     with placing(bundle) if bundle.is_file() else contextlib.nullcontext() as tiers:
@@ -108,7 +140,7 @@ def plan(file: Path, as_json: bool) -> None:
     Closed forms are applied to measured times. The interval is that of p95, at 95 %. With
     privacy.report_leak, decoders are trained to recover inputs from what leaves the first tier.
     """
-    from workbench.deploy.placement.scheduler_plans import expected_plans
+    from workbench.tiers.placement.scheduler_plans import expected_plans
 
     with placing(file) as tiers:
         system, spread = _assemble(tiers, file.parent)
@@ -119,8 +151,9 @@ def plan(file: Path, as_json: bool) -> None:
 @click.command()
 @_FILE
 @store_option
-@click.option("--requests", type=Count(min=100), default=600_000, show_default=True,
-              help="Simulate this many requests.")  # fmt: skip
+@click.option(
+    "--requests", type=Count(min=100), default=600_000, show_default=True, help="Simulate this many requests."
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 @example("workbench place simulate docs/guides/tiers.yaml --requests 100000", needs=NEEDS_MODEL)
@@ -129,7 +162,7 @@ def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
 
     The first tenth of the requests is not counted, because queues are empty at the start.
     """
-    from workbench.deploy.placement.scheduler_plans import played_plans
+    from workbench.tiers.placement.scheduler_plans import played_plans
 
     with placing(file) as tiers:
         system, _ = _assemble(tiers, file.parent)
@@ -139,8 +172,8 @@ def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
 
 
 def _assemble(tiers: TiersFile, folder: Path) -> tuple[System, float]:
-    from workbench.deploy.placement.assembly import assemble
-    from workbench.deploy.tiers.profiling import profile_stages
+    from workbench.tiers.placement.assembly import assemble
+    from workbench.tiers.processes.profiling import profile_stages
 
     system, spread = assemble(tiers, folder, measure=profile_stages)
     return _with_privacy(tiers, folder, system), spread
@@ -148,10 +181,10 @@ def _assemble(tiers: TiersFile, folder: Path) -> tuple[System, float]:
 
 def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
     """Return the system with the answers to what is sent, as far as the data are here."""
-    from workbench.deploy.placement.assembly import bundle_of
-    from workbench.deploy.tiers.samples import bundle_samples
-    from workbench.deploy.tiers.sent_evidence import changes_answers, with_sent_evidence
-    from workbench.errors import WorkbenchError
+    from workbench.foundation.errors import WorkbenchError
+    from workbench.tiers.placement.assembly import bundle_of
+    from workbench.tiers.processes.samples import bundle_samples
+    from workbench.tiers.processes.sent_evidence import changes_answers, with_sent_evidence
 
     labels = tiers.place.labels
     if not changes_answers(tiers.privacy) and not labels:
@@ -168,9 +201,9 @@ def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
 
 
 def _leaks(tiers: TiersFile, folder: Path) -> list[Leak]:
-    from workbench.deploy.placement.assembly import bundle_of, stages_of
-    from workbench.deploy.tiers.leak import Samples, measure_leak
-    from workbench.deploy.tiers.samples import bundle_samples
+    from workbench.tiers.placement.assembly import bundle_of, stages_of
+    from workbench.tiers.processes.leak import Samples, measure_leak
+    from workbench.tiers.processes.samples import bundle_samples
 
     bundle = bundle_of(tiers, folder)
     known, held_out = (Samples(*bundle_samples(bundle, part=part)) for part in ("train", "validation"))
@@ -181,7 +214,7 @@ def _show(
     tiers: TiersFile, system: System, plans: list[Plan], leaks: list[Leak] | None, *, as_json: bool
 ) -> None:
     from workbench.cli.output import make_table
-    from workbench.deploy.placement.scheduler_plans import recommend, verdict
+    from workbench.tiers.placement.scheduler_plans import recommend, verdict
 
     chosen = recommend(plans, tiers.place.objective)
     if as_json:
@@ -193,21 +226,33 @@ def _show(
         return
     groups = ["of groups"] if tiers.place.labels else []
     link = ["busiest link"] if len(system.names) > 1 else []
-    table = make_table("scheduler", "accuracy", *groups, "p50", "p95", "95 %", "bytes", "energy", *(
-        f"load {name}" for name in system.names
-    ), *link)  # fmt: skip
+    table = make_table(
+        "scheduler",
+        "accuracy",
+        *groups,
+        "p50",
+        "p95",
+        "95 %",
+        "bytes",
+        "energy",
+        *(f"load {name}" for name in system.names),
+        *link,
+    )
     for each in plans:
         joules = each.outcome.joules_per_sample
         energy = f"{format_number(joules * 1e3)} mJ" if joules else ""
         table.add_row(
-            each.scheduler, f"{each.outcome.accuracy:.4f}",
+            each.scheduler,
+            f"{each.outcome.accuracy:.4f}",
             *([] if each.group_accuracy is None else [f"{each.group_accuracy:.4f}"]),
             format_duration(each.p50_s),
-            format_duration(each.p95_s), format_range(each.low, each.high, format_duration),
-            format_bytes(each.outcome.bytes_per_sample), energy,
+            format_duration(each.p95_s),
+            format_range(each.low, each.high, format_duration),
+            format_bytes(each.outcome.bytes_per_sample),
+            energy,
             *(format_percent(each.outcome.load[name]) for name in system.names),
             *(format_percent(max(each.outcome.link_load.values(), default=0.0)) for _ in link),
-        )  # fmt: skip
+        )
     make_console().print(table)
     echo()
     if link and (beside := _beside_frames(tiers)):
@@ -222,7 +267,7 @@ def _show(
 
 def _beside_frames(tiers: TiersFile) -> list[str]:
     """Return what links carry beside frames."""
-    from workbench.deploy.placement.links import TLS_BYTES
+    from workbench.tiers.placement.links import TLS_BYTES
 
     tls = [f"{format_bytes(TLS_BYTES)} of TLS for each"] if tiers.privacy.transport == "mtls" else []
     return [*tls, *([] if tiers.place.monitoring == "none" else ["heartbeats"])]
@@ -230,20 +275,21 @@ def _beside_frames(tiers: TiersFile) -> list[str]:
 
 def _heartbeats(tiers: TiersFile, system: System) -> dict[str, float] | None:
     """Return how often each device sends one to all further tiers, and what it sends and receives by that."""
-    from workbench.deploy.placement.links import ALIVE_BYTES, HEADER_BYTES
+    from workbench.tiers.placement.links import ALIVE_BYTES, HEADER_BYTES
 
     if math.isinf(system.heartbeat_s) or len(system.names) == 1:
         return None
     per_s = (len(system.names) - 1) / system.heartbeat_s
     return {
-        "period_s": system.heartbeat_s, "sent_bytes_per_s": per_s * HEADER_BYTES,
+        "period_s": system.heartbeat_s,
+        "sent_bytes_per_s": per_s * HEADER_BYTES,
         "received_bytes_per_s": per_s * ALIVE_BYTES,
-    }  # fmt: skip
+    }
 
 
 def _about_heartbeats(tiers: TiersFile, heartbeats: dict[str, float]) -> str:
-    from workbench.deploy.placement.links import HEARTBEAT_SHARE
-    from workbench.deploy.tiers.next_tier import MISSED
+    from workbench.tiers.placement.links import HEARTBEAT_SHARE
+    from workbench.tiers.processes.next_tier import MISSED
 
     first, *further = tiers.tiers
     sent, received = (format_bytes(heartbeats[f"{what}_bytes_per_s"]) for what in ("sent", "received"))
@@ -265,15 +311,19 @@ def _about_heartbeats(tiers: TiersFile, heartbeats: dict[str, float]) -> str:
 
 def _show_leaks(tiers: TiersFile, leaks: list[Leak]) -> None:
     from workbench.cli.output import make_table
-    from workbench.deploy.tiers.leak import sentences
+    from workbench.tiers.processes.leak import sentences
 
     table = make_table("features", "noise", "recovered", "95 %", "decoder", "accuracy", "bytes")
     for each in leaks:
         table.add_row(
-            each.features, format_number(each.noise), format_percent(each.recovered),
-            format_range(each.low, each.high, format_percent), each.decoder, f"{each.accuracy:.4f}",
+            each.features,
+            format_number(each.noise),
+            format_percent(each.recovered),
+            format_range(each.low, each.high, format_percent),
+            each.decoder,
+            f"{each.accuracy:.4f}",
             format_bytes(each.bytes_per_sample),
-        )  # fmt: skip
+        )
     echo()
     make_console().print(table)
     echo()

@@ -11,17 +11,23 @@ import click
 from workbench.cli.options import FiniteRange, example, json_option, store_option
 from workbench.cli.output import echo, make_console, make_table, print_json, print_note
 from workbench.cli.tiers_files import NEEDS_MODEL, placing
-from workbench.errors import ArgumentError
-from workbench.formatting import format_bytes, format_duration, format_percent, format_range, parse_duration_s
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.formatting import (
+    format_bytes,
+    format_duration,
+    format_percent,
+    format_range,
+    parse_duration_s,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from workbench.deploy.placement.scheduler_plans import Plan
-    from workbench.deploy.placement.system import System
-    from workbench.deploy.placement.tiers_file import TiersFile
-    from workbench.deploy.tiers.measured_run import Measured, Probes
-    from workbench.deploy.tiers.prediction import Expected
+    from workbench.tiers.placement.scheduler_plans import Plan
+    from workbench.tiers.placement.system import System
+    from workbench.tiers.placement.tiers_file import TiersFile
+    from workbench.tiers.processes.measured_run import Measured, Probes
+    from workbench.tiers.processes.prediction import Expected
 
 _BUSY_SHARE = 0.1
 
@@ -29,12 +35,29 @@ _BUSY_SHARE = 0.1
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @store_option
-@click.option("--scheduler", "schedulers", multiple=True, metavar="NAME",
-              help="Measure this scheduler instead of place.scheduler; repeat it for several.")  # fmt: skip
-@click.option("--time", "time_limit", metavar="DURATION", default="30s", show_default=True,
-              help="Send requests for this long.")  # fmt: skip
-@click.option("--rate", type=FiniteRange(min=0, min_open=True), default=10.0, show_default=True,
-              metavar="PER_SECOND", help="Send this many requests per second.")  # fmt: skip
+@click.option(
+    "--scheduler",
+    "schedulers",
+    multiple=True,
+    metavar="NAME",
+    help="Measure this scheduler instead of place.scheduler; repeat it for several.",
+)
+@click.option(
+    "--time",
+    "time_limit",
+    metavar="DURATION",
+    default="30s",
+    show_default=True,
+    help="Send requests for this long.",
+)
+@click.option(
+    "--rate",
+    type=FiniteRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="PER_SECOND",
+    help="Send this many requests per second.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 @example(
@@ -49,14 +72,14 @@ def run(
     On this machine one process is started for each tier, and one for each link, which slows it down. Samples
     of the validation split are sent at random moments.
     """
-    from workbench.deploy.placement.assembly import bundle_of
-    from workbench.deploy.placement.scheduler_plans import recommend
-    from workbench.deploy.placement.schedulers import SCHEDULERS
-    from workbench.deploy.tiers.measured_run import poisson_moments_s
-    from workbench.deploy.tiers.prediction import system_here
-    from workbench.deploy.tiers.samples import bundle_samples
-    from workbench.deploy.tiers.sent_evidence import with_sent_evidence
-    from workbench.live_feed.tiers_journal import measure_and_report
+    from workbench.tiers.placement.assembly import bundle_of
+    from workbench.tiers.placement.scheduler_plans import recommend
+    from workbench.tiers.placement.schedulers import SCHEDULERS
+    from workbench.tiers.processes.measured_run import poisson_moments_s
+    from workbench.tiers.processes.prediction import system_here
+    from workbench.tiers.processes.samples import bundle_samples
+    from workbench.tiers.processes.sent_evidence import with_sent_evidence
+    from workbench.views.live_feed.tiers_journal import measure_and_report
 
     try:
         time_s = parse_duration_s(time_limit)
@@ -75,9 +98,7 @@ def run(
         schedulers = schedulers or (tiers.place.scheduler,)
         cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
         here = system_here(tiers, folder, len(moments_s) / moments_s[-1], cut_at=cut_at)
-        system = with_sent_evidence(
-            here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels
-        )  # fmt: skip
+        system = with_sent_evidence(here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels)
         if tiers.privacy.transport == "plain":
             print_note("privacy.transport: what tiers exchange is not encrypted")
         each = [
@@ -93,7 +114,7 @@ def run(
         plans = [
             {**asdict(one), "probes": steps_s, "expected": asdict(other)}
             for one, other, steps_s in zip(found, expected, steps, strict=True)
-        ]  # fmt: skip
+        ]
         print_json({"plans": plans, "recommended": None if chosen is None else chosen.scheduler})
         return
     _show(found, expected, steps)
@@ -101,21 +122,23 @@ def run(
 
 def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:
     """Return where the model is cut for the machines of the file."""
-    from workbench.deploy.placement.assembly import assemble
-    from workbench.deploy.tiers.profiling import profile_stages
+    from workbench.tiers.placement.assembly import assemble
+    from workbench.tiers.processes.profiling import profile_stages
 
     if tiers.place.models:
         raise ArgumentError(
-            "tiers with models of their own do not cut one", field="--scheduler",
+            "tiers with models of their own do not cut one",
+            field="--scheduler",
             next_step="Place one of the models, as place.from.",
-        )  # fmt: skip
+        )
     planned, _ = assemble(tiers, folder, measure=profile_stages)
     if planned.cut is None:
         raise ArgumentError(
-            "it is not known where to cut this model: its nodes were not measured", field="--scheduler",
+            "it is not known where to cut this model: its nodes were not measured",
+            field="--scheduler",
             next_step="Measure the bundle on each machine again with `workbench place profile`; models with "
             "several inputs are not cut.",
-        )  # fmt: skip
+        )
     return planned.cut.is_there
 
 
@@ -123,40 +146,51 @@ def _steps(system: System, probes: Probes) -> dict[str, float]:
     """Return the medians of what was measured of single steps."""
     import numpy as np
 
-    from workbench.deploy.tiers.prediction import beyond_stages_s
+    from workbench.tiers.processes.prediction import beyond_stages_s
 
     beyond_s = beyond_stages_s(system, probes.alone)
     return {
-        "hop_s": float(np.median(probes.hops_s)), "beyond_stages_s": float(np.median(beyond_s)),
+        "hop_s": float(np.median(probes.hops_s)),
+        "beyond_stages_s": float(np.median(beyond_s)),
         "processor_wait_s": probes.processor_wait_s,
-    }  # fmt: skip
+    }
 
 
 def _plan_of(measured: Measured) -> Plan:
     import numpy as np
 
-    from workbench.deploy.placement.flows import Outcome
-    from workbench.deploy.placement.scheduler_plans import Plan
+    from workbench.tiers.placement.flows import Outcome
+    from workbench.tiers.placement.scheduler_plans import Plan
 
     outcome = Outcome(np.zeros(0), measured.accuracy, measured.bytes_per_sample, 0.0, measured.load)
-    return Plan(
-        measured.scheduler, outcome, measured.p50_s, measured.p95_s, measured.low, measured.high
-    )  # fmt: skip
+    return Plan(measured.scheduler, outcome, measured.p50_s, measured.p95_s, measured.low, measured.high)
 
 
 def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str, float]]) -> None:
-    table = make_table("scheduler", "accuracy", "mean", "p50", "p95", "95 %", "bytes", *(
-        f"{what} {name}" for name in found[0].load for what in ("load", "answers")
-    ))  # fmt: skip
+    table = make_table(
+        "scheduler",
+        "accuracy",
+        "mean",
+        "p50",
+        "p95",
+        "95 %",
+        "bytes",
+        *(f"{what} {name}" for name in found[0].load for what in ("load", "answers")),
+    )
     for one, other in zip(found, expected, strict=True):
         shares: list[Any] = [
             format_percent(values[name]) for name in one.load for values in (one.load, one.answered_by)
         ]
         table.add_row(
-            one.scheduler, f"{one.accuracy:.4f}", format_duration(one.mean_s), format_duration(one.p50_s),
-            format_duration(one.p95_s), format_range(one.low, one.high, format_duration),
-            format_bytes(one.bytes_per_sample), *shares,
-        )  # fmt: skip
+            one.scheduler,
+            f"{one.accuracy:.4f}",
+            format_duration(one.mean_s),
+            format_duration(one.p50_s),
+            format_duration(one.p95_s),
+            format_range(one.low, one.high, format_duration),
+            format_bytes(one.bytes_per_sample),
+            *shares,
+        )
         times_s = (other.mean_s, other.p50_s, other.p95_s)
         table.add_row("  expected", f"{other.accuracy:.4f}", *(format_duration(each) for each in times_s))
     make_console().print(table)

@@ -10,7 +10,7 @@ import click
 
 from workbench.cli.options import example, json_option
 from workbench.cli.output import print_json, print_note
-from workbench.errors import ArgumentError
+from workbench.foundation.errors import ArgumentError
 
 
 @click.command()
@@ -21,9 +21,10 @@ from workbench.errors import ArgumentError
 )
 @json_option
 @example(
-    "workbench predict best rows.csv", "workbench predict best rows.csv --to answers.csv",
+    "workbench predict best rows.csv",
+    "workbench predict best rows.csv --to answers.csv",
     "workbench predict best cat.png more-pictures/",
-)  # fmt: skip
+)
 def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool) -> None:
     """Predict the rows of a file, or images, with an exported model.
 
@@ -49,8 +50,14 @@ def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool
             raise ArgumentError(f"cannot write {to}: {error.strerror}", field="to") from error
     if as_json:
         listed = [dict(zip(header, row, strict=True)) for row in table]
-        print_json({"bundle": str(bundle), "rows": listed, "notes": list(answers.notes),
-                    "to": None if to is None else str(to.absolute())})  # fmt: skip
+        print_json(
+            {
+                "bundle": str(bundle),
+                "rows": listed,
+                "notes": list(answers.notes),
+                "to": None if to is None else str(to.absolute()),
+            }
+        )
     else:
         click.echo(_as_csv(header, table) if to is None else str(to.absolute()), nl=to is not None)
 

@@ -15,10 +15,10 @@ from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.lazy_groups import words_of_command
 from workbench.cli.options import given_store, jobs_address_option, token_file_option
 from workbench.cli.output import print_note
-from workbench.errors import ArgumentError
+from workbench.foundation.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from workbench.remote.relayed_commands import Answer, RemoteCluster, Stream
+    from workbench.cluster.remote.relayed_commands import Answer, RemoteCluster, Stream
 
 _OURS = ("--address", "--token-file", "--store")
 
@@ -44,7 +44,7 @@ def remote_capable(
     def decorate(command: _Command) -> Callable[..., Any]:
         @functools.wraps(command)
         def carried_out(*arguments: Any, address: str | None, token_file: Path | None, **options: Any) -> Any:
-            from workbench.actions import is_jobs_address
+            from workbench.experiment.actions import is_jobs_address
 
             if address is None:
                 if token_file is not None:
@@ -61,7 +61,7 @@ def remote_capable(
 
 def remote_cluster(address: str | None, token_file: Path | None) -> RemoteCluster:
     """Return the cluster that the options name, and print notes about using it."""
-    from workbench.remote.relayed_commands import RemoteCluster
+    from workbench.cluster.remote.relayed_commands import RemoteCluster
 
     cluster = RemoteCluster(address, token_file=token_file, store=given_store())
     for note in cluster.notes:
@@ -99,9 +99,10 @@ def _run_on_cluster(
 
     words = without_options(words_of_command(), _OURS)
     wanted = {
-        name: value for name, usual in brings.items()
+        name: value
+        for name, usual in brings.items()
         if (value := _option(words, name) or (usual and usual.format(**options))) is not None
-    }  # fmt: skip
+    }
     place = Path(wanted["--to"]) if "--to" in wanted else None
     if place is not None and words[0] == "report" and place.is_dir():
         raise ArgumentError(
@@ -130,8 +131,8 @@ def _run_on_cluster(
 
 def _run(cluster: RemoteCluster, words: Sequence[str], wanted: Mapping[str, str]) -> Answer:
     """Run a command; in what it prints, the paths of its outputs become their paths here."""
-    from workbench.remote.relayed_commands import PLACE, STUDY_PLACE
-    from workbench.store.urls import hide_password
+    from workbench.cluster.remote.relayed_commands import PLACE, STUDY_PLACE
+    from workbench.store.database.urls import hide_password
 
     if not wanted:
         return cluster.run(words, on_line=print_line)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.actions import ACTIONS, experiment_settings
 from workbench.cli.action_options import action_options
 from workbench.cli.control import print_answer
 from workbench.cli.exit_codes import exit_code_of_run
@@ -37,19 +36,24 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, print_note
 from workbench.cli.remote import remote_capable
-from workbench.errors import StoreError
+from workbench.experiment.actions import ACTIONS, experiment_settings
+from workbench.foundation.errors import StoreError
 
 if TYPE_CHECKING:
     from workbench.runs import Run
-    from workbench.store import Store
+    from workbench.store.database import Store
 
 
 def _launches(command: Callable[..., int]) -> Callable[..., int]:
     """Let a command take a run, and options for starting its driver."""
     options = (
-        remote_capable(attaches=True), run_argument, detach_option, launcher_option, store_option,
+        remote_capable(attaches=True),
+        run_argument,
+        detach_option,
+        launcher_option,
+        store_option,
         json_option,
-    )  # fmt: skip
+    )
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
@@ -67,9 +71,15 @@ def _launches(command: Callable[..., int]) -> Callable[..., int]:
     again.""",
 )
 def sweep(
-    file: str | None, run_id: str | None, warm_start: tuple[str, ...], detach: bool, launcher: str,
-    address: str | None, as_json: bool, **given: Any,
-) -> int:  # fmt: skip
+    file: str | None,
+    run_id: str | None,
+    warm_start: tuple[str, ...],
+    detach: bool,
+    launcher: str,
+    address: str | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
     """Start a run of an experiment file; the help is that of the action."""
     from workbench import runs
 
@@ -85,9 +95,13 @@ def sweep(
         return None if run_id is None else runs.find_same_run(experiment, run_id, store=store)
 
     continue_same = functools.partial(
-        _continue_same, warm_start=warm_start, detach=detach, launcher=launcher, address=address,
+        _continue_same,
+        warm_start=warm_start,
+        detach=detach,
+        launcher=launcher,
+        address=address,
         as_json=as_json,
-    )  # fmt: skip
+    )
     if (found := same_run()) is not None:
         return continue_same(found)
     earlier = runs.find_earlier_runs(warm_start, experiment, store=store)
@@ -95,9 +109,14 @@ def sweep(
         print_note(f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from")
     try:
         run = runs.create(
-            experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier,
+            experiment,
+            store=store,
+            run_id=run_id,
+            launcher=launcher,
+            address=address,
+            warm_start=earlier,
             like=like,
-        )  # fmt: skip
+        )
     except StoreError:
         if (found := same_run()) is None:
             raise
@@ -116,7 +135,7 @@ def sweep(
 
 def _enter(store: Store, run_id: str) -> None:
     """Let this process find files and modules as the one that started a run did."""
-    from workbench.remote.code_origin import UserCode
+    from workbench.cluster.remote.code_origin import UserCode
     from workbench.sweeps.origin_file import read_origin
 
     UserCode().enter(read_origin(store.artifacts_of(run_id)), run_id)
@@ -160,7 +179,7 @@ def follow(run_id: str, as_json: bool) -> int:
 )
 def resume(
     run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, code: str | None
-) -> int:  # fmt: skip
+) -> int:
     """Continue a run that has ended early."""
     run = attach(run_id)
     return _continue(run, detach=detach, launcher=launcher, address=address, as_json=as_json, code=code)
@@ -170,9 +189,7 @@ def resume(
 @_launches
 @action_options("extend")
 @described(ACTIONS["extend"], "With --detach, and where the run is under way, it is not followed.")
-def extend(
-    run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any
-) -> int:  # fmt: skip
+def extend(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any) -> int:
     """Give a run a larger budget."""
     run = attach(run_id)
 
@@ -190,9 +207,15 @@ def extend(
 
 
 def _continue(
-    run: Run, carry_out: Callable[[], object] | None = None, *, detach: bool, launcher: str,
-    address: str | None, as_json: bool, code: str | None = None,
-) -> int:  # fmt: skip
+    run: Run,
+    carry_out: Callable[[], object] | None = None,
+    *,
+    detach: bool,
+    launcher: str,
+    address: str | None,
+    as_json: bool,
+    code: str | None = None,
+) -> int:
     """Start a driver for a run, unless it has one, and follow the run.
 
     Args:
@@ -221,10 +244,16 @@ def _continue(
             start(run, launcher=launcher, address=address)  # resuming would void a stop that came meanwhile
 
     return _start_and_follow(
-        run, drive, launcher, detach=detach, as_json=as_json, is_driven=driver_after is None,
-        how="already under way:" if driver_after is None else "resumed", driver_after=driver_after,
+        run,
+        drive,
+        launcher,
+        detach=detach,
+        as_json=as_json,
+        is_driven=driver_after is None,
+        how="already under way:" if driver_after is None else "resumed",
+        driver_after=driver_after,
         when_lost=drive_again,  # if the driver was about to die, the user need not repeat the command
-    )  # fmt: skip
+    )
 
 
 @click.command()
@@ -246,10 +275,17 @@ def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 
 
 def _start_and_follow(
-    run: Run, drive: Callable[[], None], launcher: str, *, detach: bool, as_json: bool,
-    is_driven: bool = False, how: str = "started", driver_after: int | None = None,
+    run: Run,
+    drive: Callable[[], None],
+    launcher: str,
+    *,
+    detach: bool,
+    as_json: bool,
+    is_driven: bool = False,
+    how: str = "started",
+    driver_after: int | None = None,
     when_lost: Callable[[], object] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Start the driver of a run and follow it, meanwhile where this process drives it.
 
     Args:
@@ -276,9 +312,14 @@ def _start_and_follow(
 
 
 def follow_run(
-    run: Run, *, as_json: bool, with_report: bool = False, driver_after: int | None = None,
-    when_lost: Callable[[], object] | None = None, drive: Callable[[], object] | None = None,
-) -> int:  # fmt: skip
+    run: Run,
+    *,
+    as_json: bool,
+    with_report: bool = False,
+    driver_after: int | None = None,
+    when_lost: Callable[[], object] | None = None,
+    drive: Callable[[], object] | None = None,
+) -> int:
     """Follow a run to its end, print how it ended, and return the exit code.
 
     Args:
@@ -320,7 +361,7 @@ def follow_run(
 
 def _write_report(run: Run) -> str | None:
     """Write the report of a run that has ended; if that fails, print a note and return None."""
-    from workbench.errors import ArtifactsError, RunError
+    from workbench.foundation.errors import ArtifactsError, RunError
 
     try:
         return str(run.report())

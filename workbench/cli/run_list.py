@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from workbench.actions import ACTIONS
 from workbench.cli.inspect import make_table
 from workbench.cli.options import (
     Count,
@@ -24,22 +23,38 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import colour_of, make_console, print_json
 from workbench.cli.remote import remote_capable
-from workbench.events import RunState
-from workbench.formatting import format_age, format_count
+from workbench.experiment.actions import ACTIONS
+from workbench.foundation.events import RunState
+from workbench.foundation.formatting import format_age, format_count
 
 if TYPE_CHECKING:
-    from workbench.store import RunRow
+    from workbench.store.database import RunRow
 
 
 @click.command("list")
 @remote_capable()
 @click.option("--limit", type=Count(min=1), help="List only this many runs, the newest.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG",
-              help="List only runs with this tag; repeat the option for several.")  # fmt: skip
-@click.option("--state", "states", multiple=True, type=click.Choice(get_args(RunState)), metavar="STATE",
-              help="List only runs in this state; repeat the option for several.")  # fmt: skip
-@click.option("--search", default="", metavar="TEXT",
-              help="List only runs whose id, name, owner, tags or notes contain these words.")  # fmt: skip
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="TAG",
+    help="List only runs with this tag; repeat the option for several.",
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(get_args(RunState)),
+    metavar="STATE",
+    help="List only runs in this state; repeat the option for several.",
+)
+@click.option(
+    "--search",
+    default="",
+    metavar="TEXT",
+    help="List only runs whose id, name, owner, tags or notes contain these words.",
+)
 @click.option("--pinned", is_flag=True, help="List only the pinned runs.")
 @click.option("--archived", is_flag=True, help="List the archived runs instead.")
 @store_option
@@ -50,34 +65,50 @@ if TYPE_CHECKING:
     "workbench list --json",
 )
 def list_runs(
-    limit: int | None, tags: tuple[str, ...], states: tuple[str, ...], search: str, pinned: bool,
-    archived: bool, as_json: bool,
-) -> None:  # fmt: skip
+    limit: int | None,
+    tags: tuple[str, ...],
+    states: tuple[str, ...],
+    search: str,
+    pinned: bool,
+    archived: bool,
+    as_json: bool,
+) -> None:
     """List the runs of the store: pinned ones first, then the newest."""
     from workbench.runs import Run
-    from workbench.store.labels import matching_runs, versions_of
+    from workbench.store.database.labels import matching_runs, versions_of
 
     with open_existing_store() as store:
         known = store.runs()
         found = matching_runs(
-            known, text=search, states=states, tags=tags, archive="only" if archived else "without",
+            known,
+            text=search,
+            states=states,
+            tags=tags,
+            archive="only" if archived else "without",
             pinned=pinned,
-        )  # fmt: skip
+        )
         rows, advice, versions = found[:limit], store.advice_ids(), versions_of(known)
         waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
         if as_json:
             print_json(
                 [
                     {
-                        "run_id": row.run_id, "name": row.name, "state": row.state,
-                        "kind": _kind(row, advice), "created_unix_s": row.created_unix_s,
-                        "version": versions.get(row.run_id), "waits_for": waits.get(row.run_id),
-                        "tags": list(row.tags), "notes": row.notes, "pinned": row.pinned,
-                        "archived": row.archived, "chosen_trial": row.chosen_trial,
+                        "run_id": row.run_id,
+                        "name": row.name,
+                        "state": row.state,
+                        "kind": _kind(row, advice),
+                        "created_unix_s": row.created_unix_s,
+                        "version": versions.get(row.run_id),
+                        "waits_for": waits.get(row.run_id),
+                        "tags": list(row.tags),
+                        "notes": row.notes,
+                        "pinned": row.pinned,
+                        "archived": row.archived,
+                        "chosen_trial": row.chosen_trial,
                     }
                     for row in rows
                 ]
-            )  # fmt: skip
+            )
             return
         num_archived = sum(row.archived for row in known)
         if not known:

@@ -113,12 +113,26 @@ if TYPE_CHECKING:
     "workbench serve digits=models/current --port 8080 --queue 500",
     "workbench serve best --host 0.0.0.0 --token-file /run/secrets/token",
     "workbench serve best --on ray --replicas 4",
-)  # fmt: skip
+)
 def serve(
-    bundles: tuple[str, ...], host: str, port: int, threads: int, max_batch: int, latency: str, queue: int,
-    max_body: str, keep: float, keep_limit: str, token_file: Path | None, no_token: bool, place: str,
-    replicas: int | None, address: str | None, trusted_proxies: tuple[str, ...], as_json: bool,
-) -> None:  # fmt: skip
+    bundles: tuple[str, ...],
+    host: str,
+    port: int,
+    threads: int,
+    max_batch: int,
+    latency: str,
+    queue: int,
+    max_body: str,
+    keep: float,
+    keep_limit: str,
+    token_file: Path | None,
+    no_token: bool,
+    place: str,
+    replicas: int | None,
+    address: str | None,
+    trusted_proxies: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Serve exported models over HTTP.
 
     BUNDLE is a folder that `export --format onnx` wrote, or NAME=FOLDER; it is served as /v1/NAME/predict.
@@ -128,13 +142,13 @@ def serve(
 
     With --on ray, copies of the server run on a Ray cluster until this command ends.
     """
-    from workbench.alerts import Settings, read_settings
     from workbench.deploy.serving import process
     from workbench.deploy.serving.drift_alerts import DriftAlerts
     from workbench.deploy.serving.served_models import Limits, name_bundles
     from workbench.deploy.serving.tokens import is_loopback_name, read_or_make_token, token_path
-    from workbench.errors import ArgumentError
-    from workbench.formatting import duration_argument_s, parse_bytes
+    from workbench.foundation.errors import ArgumentError
+    from workbench.foundation.formatting import duration_argument_s, parse_bytes
+    from workbench.store.alerts import Settings, read_settings
 
     _check_place(
         place, replicas=replicas, address=address, port=port, keep=keep, trusted_proxies=trusted_proxies
@@ -145,18 +159,23 @@ def serve(
     networks = read_networks(trusted_proxies)
     folders = name_bundles(bundles)
     limits = Limits(
-        threads=threads, max_batch=max_batch, queue_rows=queue, body_bytes=int(parse_bytes(max_body)),
-        keep_share=keep, keep_bytes=int(parse_bytes(keep_limit)),
+        threads=threads,
+        max_batch=max_batch,
+        queue_rows=queue,
+        body_bytes=int(parse_bytes(max_body)),
+        keep_share=keep,
+        keep_bytes=int(parse_bytes(keep_limit)),
         latency_s=duration_argument_s(latency, field="--latency"),
-    )  # fmt: skip
+    )
     if no_token and token_file is not None:
         raise click.UsageError("--no-token and --token-file exclude each other.")
     is_private = is_loopback_name(host)
     if no_token and not is_private:
         raise ArgumentError(
             f"others can reach {host}, so the server needs a token",
-            field="--no-token", allowed="only with a loopback address, such as 127.0.0.1",
-        )  # fmt: skip
+            field="--no-token",
+            allowed="only with a loopback address, such as 127.0.0.1",
+        )
     versions = process.open_versions(folders, limits)
     token = None if no_token else read_or_make_token(token_file or token_path())
 
@@ -169,18 +188,28 @@ def serve(
         sys.stdout.flush()
 
     if place == "ray":
+        from workbench.cluster.head.served_application import ServedApplication
         from workbench.deploy.serving import on_ray
         from workbench.deploy.serving.app import MAX_REQUESTS
-        from workbench.head.served_application import ServedApplication
 
         application = ServedApplication(
-            on_ray.APPLICATION, address=address, host=host, port=port, replicas=replicas or 1, cpus=threads,
+            on_ray.APPLICATION,
+            address=address,
+            host=host,
+            port=port,
+            replicas=replicas or 1,
+            cpus=threads,
             max_requests=2 * MAX_REQUESTS,
-        )  # fmt: skip
+        )
         on_ray.serve(
-            folders, versions, limits, application=application, token=token, notify=print_note,
+            folders,
+            versions,
+            limits,
+            application=application,
+            token=token,
+            notify=print_note,
             started=lambda: show(host, port),
-        )  # fmt: skip
+        )
         return
     settings = read_settings() if keep else Settings()
     listener = process.listen(host, port)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
-from workbench.errors import RunError
-from workbench.formatting import format_number, format_value
-from workbench.history.failures import describe_state
-from workbench.history.lineage import describe_segment
-from workbench.history.programs import describe_program
-from workbench.history.trial_columns import DURATION, ENERGY, SPEED, STEP, values_of_trial
+from workbench.foundation.errors import RunError
+from workbench.foundation.formatting import format_number, format_value
 from workbench.runs.descriptions import (
     attachment_file,
     describe_place,
@@ -20,10 +16,14 @@ from workbench.runs.descriptions import (
     first_traceback,
     log_file,
 )
+from workbench.store.history.failures import describe_state
+from workbench.store.history.lineage import describe_segment
+from workbench.store.history.programs import describe_program
+from workbench.store.history.trial_columns import DURATION, ENERGY, SPEED, STEP, values_of_trial
 
 if TYPE_CHECKING:
-    from workbench.history import Trial
     from workbench.runs import Run
+    from workbench.store.history import Trial
 
 
 def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: bool) -> None:

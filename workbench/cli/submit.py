@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.actions import ACTIONS, experiment_settings
 from workbench.cli.action_options import action_options
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import (
@@ -24,16 +23,21 @@ from workbench.cli.remote import (
     print_unknown_outcome,
     remote_cluster,
 )
+from workbench.experiment.actions import ACTIONS, experiment_settings
 
 if TYPE_CHECKING:
-    from workbench.remote.job_package import JobPackage
+    from workbench.cluster.remote.job_package import JobPackage
     from workbench.runs.submission import Submission
 
 
 @click.command()
 @click.argument("file")
-@click.option("--address", metavar="URL", help="Submit to this cluster: where Ray serves its dashboard, "
-              "such as http://HOST:8265. [env: RAY_API_SERVER_ADDRESS]")  # fmt: skip
+@click.option(
+    "--address",
+    metavar="URL",
+    help="Submit to this cluster: where Ray serves its dashboard, "
+    "such as http://HOST:8265. [env: RAY_API_SERVER_ADDRESS]",
+)
 @token_file_option
 @action_options("submit")
 @detach_option
@@ -50,11 +54,17 @@ if TYPE_CHECKING:
     "The exit code is that of the run, as with sweep.",
 )
 def submit(
-    file: str, address: str | None, token_file: Path | None, run_id: str | None, warm_start: tuple[str, ...],
-    detach: bool, as_json: bool, **given: Any,
-) -> int:  # fmt: skip
+    file: str,
+    address: str | None,
+    token_file: Path | None,
+    run_id: str | None,
+    warm_start: tuple[str, ...],
+    detach: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
     """Submit a run to a remote cluster; the help is that of the action."""
-    from workbench.remote.jobs import UnreachableError
+    from workbench.cluster.remote.jobs import UnreachableError
     from workbench.runs import read_experiment
     from workbench.runs.submission import note_of_settings, send
 
@@ -90,10 +100,12 @@ def _print_package(package: JobPackage) -> None:
 
 
 def _print_sent(sent: Submission, address: str) -> None:
-    from workbench.formatting import format_bytes
+    from workbench.foundation.formatting import format_bytes
 
     archive = sent.package.archive
-    how = "was submitted before: following it" if sent.attached else (
-        f"submitted with {archive.num_files} files, {format_bytes(len(archive.content))}"
-    )  # fmt: skip
+    how = (
+        "was submitted before: following it"
+        if sent.attached
+        else (f"submitted with {archive.num_files} files, {format_bytes(len(archive.content))}")
+    )
     click.echo(f"{sent.run_id} at {address} {how}", err=True)

@@ -12,7 +12,7 @@ from workbench.cli.options import attach
 from workbench.cli.output import print_note
 
 if TYPE_CHECKING:
-    from workbench.deploy.placement.tiers_file import TiersFile
+    from workbench.tiers.placement.tiers_file import TiersFile
 
 NEEDS_MODEL = (
     "place.from in FILE names the model, a bundle or a trial such as last/best, which must exist. "
@@ -24,8 +24,8 @@ NEEDS_MODEL = (
 @contextlib.contextmanager
 def placing(file: Path) -> Iterator[TiersFile]:
     """Read a file of tiers whose `place.from` is then a bundle with stages, for the time of the context."""
-    from workbench.deploy.placement.tiers_file import read_tiers
-    from workbench.deploy.tiers.placing import placed
+    from workbench.tiers.placement.tiers_file import read_tiers
+    from workbench.tiers.processes.placing import placed
 
     with tempfile.TemporaryDirectory(prefix="workbench-place-") as temporary:
         tiers = read_tiers(file)

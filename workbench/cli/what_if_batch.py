@@ -11,7 +11,7 @@ import click
 
 from workbench.cli.options import Count, FiniteRange, batches_option, example, json_option
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.formatting import format_count, format_duration, format_number, format_range
+from workbench.foundation.formatting import format_count, format_duration, format_number, format_range
 
 if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch
@@ -21,21 +21,38 @@ _count = Count(min=1)
 
 
 @click.command("batch")
-@click.option("--measured", type=_file, metavar="FILE", required=True,
-              help="Read measured steps from this CSV file, as in step-time.")  # fmt: skip
-@click.option("--noise", "noise_file", type=_file, metavar="FILE", required=True,
-              help="Read gradient noise from this CSV file: global_batch, progress, grad_sqr, "
-              "grad_var.")  # fmt: skip
+@click.option(
+    "--measured",
+    type=_file,
+    metavar="FILE",
+    required=True,
+    help="Read measured steps from this CSV file, as in step-time.",
+)
+@click.option(
+    "--noise",
+    "noise_file",
+    type=_file,
+    metavar="FILE",
+    required=True,
+    help="Read gradient noise from this CSV file: global_batch, progress, grad_sqr, grad_var.",
+)
 @batches_option
 @click.option("--gpus", type=_count, required=True, help="Train on this many GPUs in total.")
 @click.option("--nodes", type=_count, default=1, show_default=True, help="Spread them over this many nodes.")
 @click.option(
     "--max-micro-batch", type=_count, required=True, help="Fit at most this many samples on a GPU at once."
 )
-@click.option("--reference-batch", type=_count,
-              help="Set the batch that the noise file refers to; by default the smallest.")  # fmt: skip
-@click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="PROGRESS",
-              help="Set the progress at the end of the training; by default twice the last.")  # fmt: skip
+@click.option(
+    "--reference-batch",
+    type=_count,
+    help="Set the batch that the noise file refers to; by default the smallest.",
+)
+@click.option(
+    "--until",
+    type=FiniteRange(min=0, min_open=True),
+    metavar="PROGRESS",
+    help="Set the progress at the end of the training; by default twice the last.",
+)
 @json_option
 @example(
     "workbench what-if batch --measured steps.csv --noise noise.csv --batches 128,256,512,1024 "
@@ -64,8 +81,8 @@ def what_if_batch(
     """
     from workbench.advisor.batch_choice import rank_batches, read_noise
     from workbench.advisor.step_time_tables import read_measured
-    from workbench.performance.step_time import Point, fit
-    from workbench.performance.topology import Topology
+    from workbench.hardware.performance.step_time import Point, fit
+    from workbench.hardware.performance.topology import Topology
 
     topology = Topology.of(nodes, gpus)
     noise = read_noise(noise_file, batches, reference_batch)
@@ -86,8 +103,9 @@ def what_if_batch(
         missing = (
             f"no micro batch like {best.micro_batch} was measured on {where}, "
             f"only {format_range(min(alike), max(alike), format_number)}"
-            if alike else f"no step on {where} or similar was measured"
-        )  # fmt: skip
+            if alike
+            else f"no step on {where} or similar was measured"
+        )
         print_note(f"{missing}: the times are extrapolated")
     _note_limits(ranking, batches)
     if as_json:
@@ -103,7 +121,7 @@ def _to_json(ranked: RankedBatch) -> dict[str, object]:
 
 def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None:
     """Print notes about the answer on stderr."""
-    from workbench.performance.noise import MAX_NOISE_SCALES
+    from workbench.hardware.performance.noise import MAX_NOISE_SCALES
 
     left_out = sorted(set(batches) - {ranked.global_batch for ranked in ranking})
     if left_out:

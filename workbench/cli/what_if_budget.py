@@ -10,7 +10,7 @@ import click
 
 from workbench.cli.options import Count, batches_option, example, json_option
 from workbench.cli.output import make_console, print_json
-from workbench.formatting import format_duration, format_range
+from workbench.foundation.formatting import format_duration, format_range
 
 if TYPE_CHECKING:
     from workbench.advisor.next_run import NextRun
@@ -19,14 +19,26 @@ _file = click.Path(path_type=Path)
 
 
 @click.command("budget")
-@click.option("--epochs", "epochs_file", type=_file, metavar="FILE", required=True,
-              help="Read epoch times from this CSV file: global_batch, epoch_time_s.")  # fmt: skip
-@click.option("--runs", "runs_file", type=_file, metavar="FILE", required=True,
-              help="Read full runs from this CSV file: global_batch, epochs_to_target "
-              "(empty: never).")  # fmt: skip
+@click.option(
+    "--epochs",
+    "epochs_file",
+    type=_file,
+    metavar="FILE",
+    required=True,
+    help="Read epoch times from this CSV file: global_batch, epoch_time_s.",
+)
+@click.option(
+    "--runs",
+    "runs_file",
+    type=_file,
+    metavar="FILE",
+    required=True,
+    help="Read full runs from this CSV file: global_batch, epochs_to_target (empty: never).",
+)
 @batches_option
-@click.option("--max-runs", type=Count(min=0), default=3, show_default=True,
-              help="Allow this many full runs in total.")  # fmt: skip
+@click.option(
+    "--max-runs", type=Count(min=0), default=3, show_default=True, help="Allow this many full runs in total."
+)
 @json_option
 @example("workbench what-if budget --epochs epochs.csv --runs runs.csv --batches 32,64,128,256 --max-runs 3")
 def what_if_budget(
@@ -43,10 +55,11 @@ def what_if_budget(
     if as_json:
         print_json(
             {
-                "next_run": advice.next_run, "choice": advice.choice,
+                "next_run": advice.next_run,
+                "choice": advice.choice,
                 "ranking": [asdict(ranked) for ranked in advice.ranking],
             }
-        )  # fmt: skip
+        )
         return
     _print(advice)
 

@@ -9,11 +9,11 @@ import click
 
 from workbench.cli.options import example, json_option, read_settings
 from workbench.cli.output import make_console, print_json, print_note, waiting
-from workbench.errors import ArgumentError, ExperimentError
-from workbench.formatting import format_bytes, format_count, parse_bytes
+from workbench.foundation.errors import ArgumentError, ExperimentError
+from workbench.foundation.formatting import format_bytes, format_count, parse_bytes
 
 if TYPE_CHECKING:
-    from workbench.probes.capacity import Capacity
+    from workbench.training.probes.capacity import Capacity
 
 _MIN_BYTES = 1_000_000
 """With less, a unit was forgotten."""
@@ -23,12 +23,23 @@ _SIZES = {"depth": "layers", "length": "sequence", "batch": "micro batch"}
 
 @click.command("capacity")
 @click.argument("file")
-@click.option("--memory", "memories", metavar="SIZE", multiple=True,
-              help="Use a device with this memory, such as 16GB; repeat the option for several.")  # fmt: skip
-@click.option("--depth", metavar="NAME",
-              help="Count layers by this parameter of the model; num_layers unless given.")  # fmt: skip
-@click.option("--set", "assignments", metavar="PATH=VALUE", multiple=True,
-              help="Set a field of the experiment, such as training.optimizer=sgd.")  # fmt: skip
+@click.option(
+    "--memory",
+    "memories",
+    metavar="SIZE",
+    multiple=True,
+    help="Use a device with this memory, such as 16GB; repeat the option for several.",
+)
+@click.option(
+    "--depth", metavar="NAME", help="Count layers by this parameter of the model; num_layers unless given."
+)
+@click.option(
+    "--set",
+    "assignments",
+    metavar="PATH=VALUE",
+    multiple=True,
+    help="Set a field of the experiment, such as training.optimizer=sgd.",
+)
 @json_option
 @example("workbench what-if capacity search_spaces/digits.yaml --memory 8GB --memory 16GB")
 def what_if_capacity(
@@ -50,10 +61,14 @@ def what_if_capacity(
     with waiting(f"tracing steps of {experiment.name} to find what fits; this may take minutes"):
         found = capacity_of(experiment, memories_bytes, depth)
     if as_json:
-        print_json({"devices": [
-            {"memory_bytes": memory, "largest": [dataclasses.asdict(each) for each in fits]}
-            for memory, fits in found.items()
-        ]})  # fmt: skip
+        print_json(
+            {
+                "devices": [
+                    {"memory_bytes": memory, "largest": [dataclasses.asdict(each) for each in fits]}
+                    for memory, fits in found.items()
+                ]
+            }
+        )
         return
     from workbench.cli.output import make_table
 
@@ -86,8 +101,11 @@ def _read_size(text: str) -> int:
         raise ArgumentError(error.problem, field="--memory", allowed=error.allowed) from error
     if size < _MIN_BYTES:
         raise ArgumentError(
-            f"a device with {format_count(size, 'byte')} of memory trains nothing", field="--memory",
-            allowed="1MB or more, with the unit", next_step=f"Write {text.strip()}GB if that is meant."
-            if text.strip().isdecimal() and size else None,
-        )  # fmt: skip
+            f"a device with {format_count(size, 'byte')} of memory trains nothing",
+            field="--memory",
+            allowed="1MB or more, with the unit",
+            next_step=f"Write {text.strip()}GB if that is meant."
+            if text.strip().isdecimal() and size
+            else None,
+        )
     return size

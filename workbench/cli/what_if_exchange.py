@@ -14,7 +14,7 @@ from workbench.cli.options import (
     store_option,
 )
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.formatting import format_bytes, format_duration
+from workbench.foundation.formatting import format_bytes, format_duration
 
 
 @click.command("exchange")
@@ -36,14 +36,23 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
     run = attach_newest(run_id, partial(newest_measured, is_usable=has_swept_links))
     found = forecast_exchanges(measurements_of(run))
     if as_json:
-        print_json({"exchanges": [
+        print_json(
             {
-                "exchange": each.exchange, "plan": each.plan.describe(), "sent_bytes": each.sent_bytes,
-                "step_time_s": each.step_time_s.value, "low_s": each.step_time_s.low,
-                "high_s": each.step_time_s.high, "is_exact": each.is_exact, "is_measured": each.is_measured,
+                "exchanges": [
+                    {
+                        "exchange": each.exchange,
+                        "plan": each.plan.describe(),
+                        "sent_bytes": each.sent_bytes,
+                        "step_time_s": each.step_time_s.value,
+                        "low_s": each.step_time_s.low,
+                        "high_s": each.step_time_s.high,
+                        "is_exact": each.is_exact,
+                        "is_measured": each.is_measured,
+                    }
+                    for each in found
+                ]
             }
-            for each in found
-        ]})  # fmt: skip
+        )
         return
     from workbench.cli.output import make_table
 

@@ -10,7 +10,7 @@ import click
 from workbench.advisor.rate import OPTIMIZERS, RULES, RateRequest, advise_rate
 from workbench.cli.options import Count, FiniteRange, example, json_option
 from workbench.cli.output import make_console, print_json
-from workbench.formatting import format_number, format_percent
+from workbench.foundation.formatting import format_number, format_percent
 
 _positive = FiniteRange(min=0, min_open=True)
 _decay = FiniteRange(min=0, max=1, max_open=True)
@@ -33,13 +33,25 @@ _decay = FiniteRange(min=0, max=1, max_open=True)
     required=True,
     help="Scale to this global batch, in samples per step.",
 )
-@click.option("--rule", type=click.Choice(RULES), default="auto", show_default=True,
-              help="Use this scaling rule; auto chooses by optimizer and direction.")  # fmt: skip
-@click.option("--noise-scale", type=_positive, metavar="SAMPLES",
-              help="Set the measured gradient noise scale: adascale needs it, other "
-              "rules are checked.")  # fmt: skip
-@click.option("--warmup", type=FiniteRange(0, 1), metavar="FRACTION",
-              help="Set the fraction of the training that is warm-up at --from-batch.")  # fmt: skip
+@click.option(
+    "--rule",
+    type=click.Choice(RULES),
+    default="auto",
+    show_default=True,
+    help="Use this scaling rule; auto chooses by optimizer and direction.",
+)
+@click.option(
+    "--noise-scale",
+    type=_positive,
+    metavar="SAMPLES",
+    help="Set the measured gradient noise scale: adascale needs it, other rules are checked.",
+)
+@click.option(
+    "--warmup",
+    type=FiniteRange(0, 1),
+    metavar="FRACTION",
+    help="Set the fraction of the training that is warm-up at --from-batch.",
+)
 @click.option(
     "--beta1", type=_decay, default=0.9, show_default=True, help="Set beta1 of Adam-type optimizers."
 )

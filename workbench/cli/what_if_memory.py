@@ -8,7 +8,7 @@ import click
 
 from workbench.cli.options import example, json_option
 from workbench.cli.output import make_console, print_json
-from workbench.formatting import format_number
+from workbench.foundation.formatting import format_number
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _COLUMNS = (
@@ -19,10 +19,18 @@ _SHOWN = ("layers", "hidden"), ("replicas", "stages", "tensor", "zero", "micro_b
 
 
 @click.command("memory")
-@click.option("--measured", type=_FILE, required=True,
-              help=f"Read measured peaks from this CSV file: {_COLUMNS}, memory_gb.")  # fmt: skip
-@click.option("--points", type=_FILE, required=True,
-              help="Predict the plans of this CSV file: the same columns without memory_gb.")  # fmt: skip
+@click.option(
+    "--measured",
+    type=_FILE,
+    required=True,
+    help=f"Read measured peaks from this CSV file: {_COLUMNS}, memory_gb.",
+)
+@click.option(
+    "--points",
+    type=_FILE,
+    required=True,
+    help="Predict the plans of this CSV file: the same columns without memory_gb.",
+)
 @json_option
 @example("workbench what-if memory --measured measured.csv --points plans.csv --json")
 def memory(measured: Path, points: Path, as_json: bool) -> None:

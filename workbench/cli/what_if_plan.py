@@ -15,7 +15,7 @@ from workbench.cli.options import (
     store_option,
 )
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.formatting import format_count
+from workbench.foundation.formatting import format_count
 
 _GOALS = ("time", "money", "energy", "throughput")
 _count = Count(min=1)
@@ -29,22 +29,32 @@ _count = Count(min=1)
 )
 @click.option("--micro-batch", type=_count, help="Set the samples that one worker processes at once.")
 @click.option("--precision", type=click.Choice(("fp32", "bf16", "fp16")), help="Set the precision.")
-@click.option("--objective", type=click.Choice(_GOALS), default="time", show_default=True,
-              help="Choose all other settings for this objective.")  # fmt: skip
+@click.option(
+    "--objective",
+    type=click.Choice(_GOALS),
+    default="time",
+    show_default=True,
+    help="Choose all other settings for this objective.",
+)
 @store_option
 @json_option
 @example("workbench what-if plan last --workers 4 --batch 512")
 def what_if_plan(
-    run_id: str, workers: int | None, global_batch: int | None, micro_batch: int | None,
-    precision: str | None, objective: str, as_json: bool,
-) -> None:  # fmt: skip
+    run_id: str,
+    workers: int | None,
+    global_batch: int | None,
+    micro_batch: int | None,
+    precision: str | None,
+    objective: str,
+    as_json: bool,
+) -> None:
     """Predict the effect of a plan from the measurements of a run; settings that are not given are chosen.
 
     RUN is as in other commands, but "last" is the newest run with advice.
     """
     from workbench.advisor.advice import Goal
     from workbench.advisor.what_if import PlanQuery
-    from workbench.resources import inventory
+    from workbench.hardware.resources import inventory
     from workbench.runs.what_if import models_of, newest_with_advice
 
     query = PlanQuery(workers, global_batch, micro_batch, precision, cast("Goal", objective))

@@ -17,7 +17,7 @@ from workbench.cli.options import (
     store_option,
 )
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.formatting import counted_noun, format_duration, format_number
+from workbench.foundation.formatting import counted_noun, format_duration, format_number
 
 if TYPE_CHECKING:
     from workbench.advisor.scale import DividedBatch, Scale, ScalePoint
@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 
 @click.command("scale")
 @run_argument
-@click.option("--efficiency", type=click.FloatRange(0.01, 0.99), default=0.8, show_default=True,
-              help="Require at least this efficiency of each worker.")  # fmt: skip
+@click.option(
+    "--efficiency",
+    type=click.FloatRange(0.01, 0.99),
+    default=0.8,
+    show_default=True,
+    help="Require at least this efficiency of each worker.",
+)
 @click.option(
     "--servers", is_flag=True, help="Show how many parameter servers it takes to hide their traffic."
 )
@@ -42,9 +47,10 @@ if TYPE_CHECKING:
 @store_option
 @json_option
 @example(
-    "workbench what-if scale last --efficiency 0.9 --servers", "workbench what-if scale last --up-to 32",
+    "workbench what-if scale last --efficiency 0.9 --servers",
+    "workbench what-if scale last --up-to 32",
     "workbench what-if scale last --global-batch 256",
-)  # fmt: skip
+)
 def what_if_scale(
     run_id: str, efficiency: float, servers: bool, up_to: int | None, global_batch: int | None, as_json: bool
 ) -> None:
@@ -146,9 +152,11 @@ def _show_divided(found: Scale, global_batch: int, up_to: int | None) -> None:
         else:
             row = [
                 f"{divided.micro_batch} x {divided.accumulation} x {point.workers}",
-                format_duration(divided.step_time_s), pace(global_batch, divided.step_time_s),
-                _efficiency(divided), "extrapolated" if divided.extrapolated else "",
-            ]  # fmt: skip
+                format_duration(divided.step_time_s),
+                pace(global_batch, divided.step_time_s),
+                _efficiency(divided),
+                "extrapolated" if divided.extrapolated else "",
+            ]
         table.add_row(str(point.workers), str(own), pace(own, point.step_time_s), *row)
     make_console().print(table)
 

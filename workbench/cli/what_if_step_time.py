@@ -10,21 +10,29 @@ import click
 
 from workbench.cli.options import example, json_option
 from workbench.cli.output import make_console, print_json
-from workbench.formatting import format_duration, format_number
+from workbench.foundation.formatting import format_duration, format_number
 
 if TYPE_CHECKING:
-    from workbench.performance.step_time import Prediction
+    from workbench.hardware.performance.step_time import Prediction
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("step-time")
-@click.option("--measured", type=_FILE, required=True,
-              help="Read measured steps from this CSV file: nodes, gpus, micro_batch, step_time_s "
-              "[, gpus_per_node, sync_time_s]; or the columns of divided plans and step_time_s.")  # fmt: skip
-@click.option("--points", type=_FILE, required=True,
-              help="Predict the plans of this CSV file: nodes, gpus, micro_batch "
-              "[, gpus_per_node, accumulation]; or the columns of divided plans.")  # fmt: skip
+@click.option(
+    "--measured",
+    type=_FILE,
+    required=True,
+    help="Read measured steps from this CSV file: nodes, gpus, micro_batch, step_time_s "
+    "[, gpus_per_node, sync_time_s]; or the columns of divided plans and step_time_s.",
+)
+@click.option(
+    "--points",
+    type=_FILE,
+    required=True,
+    help="Predict the plans of this CSV file: nodes, gpus, micro_batch "
+    "[, gpus_per_node, accumulation]; or the columns of divided plans.",
+)
 @json_option
 @example("workbench what-if step-time --measured measured.csv --points plans.csv --json")
 def step_time(measured: Path, points: Path, as_json: bool) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from workbench.artifacts import is_url
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.splits import Datasets, Split, Task
-from workbench.errors import DataError, WorkbenchError
 from workbench.experiment.components import Component
-from workbench.registry import Registry, load_object
+from workbench.foundation.artifacts import is_url
+from workbench.foundation.errors import DataError, WorkbenchError
+from workbench.foundation.registry import Registry, load_object
 
 if TYPE_CHECKING:
     from workbench.data.table_summary import TableSummary

@@ -17,8 +17,8 @@ from workbench.data.batches import Groups
 from workbench.data.class_targets import are_shares, class_of_each
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import BeforeSample, Datasets
-from workbench.errors import ExperimentError
 from workbench.experiment.augmentation import Augmentation
+from workbench.foundation.errors import ExperimentError
 
 _OF_IMAGES = ("flip", "cutout", "rand_augment")
 _NUM_CHANGES = 2
@@ -131,10 +131,13 @@ def _shifted(image: np.ndarray, share: float) -> np.ndarray:
     """Return an image shifted by up to a share of its sides, its edges repeated."""
     _, height, width = image.shape
     rows, columns = (
-        np.clip(np.arange(size) + np.random.randint(-math.floor(share * size), math.floor(share * size) + 1),
-                0, size - 1)
+        np.clip(
+            np.arange(size) + np.random.randint(-math.floor(share * size), math.floor(share * size) + 1),
+            0,
+            size - 1,
+        )
         for size in (height, width)
-    )  # fmt: skip
+    )
     return image[:, rows][:, :, columns]
 
 
@@ -165,9 +168,11 @@ def _moved(image: np.ndarray, matrix: np.ndarray, shift: tuple[float, float] = (
     top, left = np.minimum(rows.astype(int), height - 2), np.minimum(columns.astype(int), width - 2)
     down, right = rows - top, columns - left
     mixed = (
-        image[:, top, left] * (1 - down) * (1 - right) + image[:, top + 1, left] * down * (1 - right)
-        + image[:, top, left + 1] * (1 - down) * right + image[:, top + 1, left + 1] * down * right
-    )  # fmt: skip
+        image[:, top, left] * (1 - down) * (1 - right)
+        + image[:, top + 1, left] * down * (1 - right)
+        + image[:, top, left + 1] * (1 - down) * right
+        + image[:, top + 1, left + 1] * down * right
+    )
     return mixed.reshape(image.shape)
 
 
@@ -197,6 +202,11 @@ def _brightened(image: np.ndarray, strength: float) -> np.ndarray:
 
 
 _CHANGES: tuple[Callable[[np.ndarray, float], np.ndarray], ...] = (
-    _rotated, _sheared, _zoomed, _displaced, _contrasted, _brightened
-)  # fmt: skip
+    _rotated,
+    _sheared,
+    _zoomed,
+    _displaced,
+    _contrasted,
+    _brightened,
+)
 """What RandAugment draws from; strengths are from -1 to 1."""

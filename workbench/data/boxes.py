@@ -12,7 +12,7 @@ from workbench.data.images import FolderSplit, paired_files
 from workbench.data.options import existing_path
 from workbench.data.scenes import SceneOptions, load_scenes
 from workbench.data.splits import ArraySplit, Datasets, Task, split_in_three
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 NO_BOX = -1
 """The class of a row of targets that holds no box, where other images have more boxes."""
@@ -57,9 +57,11 @@ class BoxesOptions(SceneOptions):
             )
 
         train, validation, test = split_in_three(
-            len(images), validation_fraction=self.validation_fraction, test_fraction=self.test_fraction,
+            len(images),
+            validation_fraction=self.validation_fraction,
+            test_fraction=self.test_fraction,
             seed=seed,
-        )  # fmt: skip
+        )
         return Datasets(
             name="boxes",
             task="detection",
@@ -76,16 +78,18 @@ class BoxesOptions(SceneOptions):
         largest = int(targets[..., 0].max())
         if largest < 0:
             raise DataError(
-                "no label file holds a box", field="data.path",
+                "no label file holds a box",
+                field="data.path",
                 allowed="lines of class, centre x, centre y, width, height",
-            )  # fmt: skip
+            )
         names = self.classes or tuple(map(str, range(largest + 1)))
         if largest >= len(names):
             first = labels[int(targets[..., 0].max(axis=1).argmax())]
             raise DataError(
-                f"{first} holds the class {largest}", field="data.classes",
+                f"{first} holds the class {largest}",
+                field="data.classes",
                 allowed=f"numbers below {len(names)}",
-            )  # fmt: skip
+            )
         return names
 
 
@@ -103,9 +107,10 @@ def _read(path: Path) -> np.ndarray:
     """Return the boxes of one image: class, left, top, right, bottom."""
     try:
         rows = [
-            [float(cell) for cell in line.split()] for line in path.read_text(encoding="utf-8").splitlines()
+            [float(cell) for cell in line.split()]
+            for line in path.read_text(encoding="utf-8").splitlines()
             if line.strip()
-        ]  # fmt: skip
+        ]
         read = np.array(rows, dtype=np.float64).reshape(len(rows), 5)
     except (OSError, ValueError) as error:
         raise _refusal(path, str(error)) from error
@@ -120,6 +125,7 @@ def _read(path: Path) -> np.ndarray:
 
 def _refusal(path: Path, problem: str) -> DataError:
     return DataError(
-        f"{path} cannot be read as boxes: {problem}", field="data.path",
+        f"{path} cannot be read as boxes: {problem}",
+        field="data.path",
         allowed="lines of class, centre x, centre y, width, height, the last four as shares of the image",
-    )  # fmt: skip
+    )

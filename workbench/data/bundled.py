@@ -29,9 +29,12 @@ class BundledOptions(DatasetOptions):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         targets = arrays["targets"]
         return split_in_three(
-            len(targets), validation_fraction=self.validation_fraction, test_fraction=self.test_fraction,
-            seed=seed, classes=targets,
-        )  # fmt: skip
+            len(targets),
+            validation_fraction=self.validation_fraction,
+            test_fraction=self.test_fraction,
+            seed=seed,
+            classes=targets,
+        )
 
     def _datasets(self, name: str, made: Cached, seed: int, *, axis: int | None) -> Datasets:
         """Divide and standardise samples."""
@@ -95,9 +98,11 @@ class BreastCancerOptions(BundledOptions):
         )
         chosen = inputs[train[indices]]
         return Reading(
-            {name: chosen[:, place] for place, name in enumerate(names)}, indices, columns,
+            {name: chosen[:, place] for place, name in enumerate(names)},
+            indices,
+            columns,
             target="diagnosis",
-        )  # fmt: skip
+        )
 
 
 def _read_digits() -> Cached:

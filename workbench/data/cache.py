@@ -23,8 +23,8 @@ import numpy as np
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from workbench.artifacts.local import make_private
-from workbench.errors import DataError
+from workbench.foundation.artifacts.local import make_private
+from workbench.foundation.errors import DataError
 
 CACHE_VARIABLE = "WORKBENCH_CACHE"
 LIST_NAME = "entry.json"

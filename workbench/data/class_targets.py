@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 
 def are_shares(targets: np.ndarray, num_classes: int) -> bool:

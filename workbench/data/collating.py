@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import DataError, first_line_of
+from workbench.foundation.errors import DataError, first_line_of
 
 TARGET_NAMES = ("labels", "label", "targets", "target")
 """Under which names the target of a sample that is a mapping is found, the first of them that it has."""
@@ -36,9 +36,11 @@ def collate(samples: Sequence[Any]) -> tuple[Any, Any]:
         return inputs_and_targets(_stack(samples))
     if not isinstance(first, tuple | list) or len(first) < 2:
         raise DataError(
-            f"a sample is of type {type(first).__name__}", field="data", allowed=_ALLOWED,
+            f"a sample is of type {type(first).__name__}",
+            field="data",
+            allowed=_ALLOWED,
             next_step="Wrap the data set in one whose __getitem__ returns such samples.",
-        )  # fmt: skip
+        )
     *inputs, targets = zip(*samples, strict=True)
     stacked = tuple(_stack(part) for part in inputs)
     return stacked[0] if len(stacked) == 1 else stacked, _stack(targets, keeps_doubles=True)
@@ -96,9 +98,10 @@ def _joined(stack: Any, values: Sequence[Any]) -> Any:
         return stack(list(values))
     except (ValueError, RuntimeError, TypeError) as error:
         raise DataError(
-            f"samples do not fit together: {first_line_of(error)}", field="data",
+            f"samples do not fit together: {first_line_of(error)}",
+            field="data",
             next_step="Return samples of one shape, or a DataLoader whose collate_fn pads them.",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _is_array(value: Any) -> bool:

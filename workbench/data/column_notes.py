@@ -57,9 +57,10 @@ def identifiers_in(
         texts: The columns that hold sentences, which identify nothing.
     """
     named = [
-        name for name, column in columns.items()
+        name
+        for name, column in columns.items()
         if name not in texts and _is_identifier(name, column, forms.get(name))
-    ]  # fmt: skip
+    ]
     counting = [name for name, column in columns.items() if name not in named and _counts_rows(name, column)]
     found = {*named, *counting} if len(named) + len(counting) < len(columns) else {*named}
     return [name for name in columns if name in found]
@@ -142,15 +143,16 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
     notes = []
     dates = [
         f"{name} ({_dates_in_words(columns[name], form)})"
-        for name, form in forms.items() if isinstance(form, str)
-    ]  # fmt: skip
+        for name, form in forms.items()
+        if isinstance(form, str)
+    ]
     if dates:
         notes.append(f"read as dates: {listed(dates)}")
     numbers = {name: form for name, form in forms.items() if isinstance(form, NumberText)}
     for what, of_kind in (
         ("thousands separators", [name for name, form in numbers.items() if form.has_thousands]),
         ("decimal commas", [name for name, form in numbers.items() if form.has_decimal_comma]),
-    ):  # fmt: skip
+    ):
         if of_kind:
             shown = listed([_example_with_sign(name, columns[name]) for name in of_kind])
             notes.append(f"read as numbers with {what}: {shown}")
@@ -163,12 +165,16 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
     with_commas = {name: number for name, column in others.items() if (number := _decimal_comma_in(column))}
     if with_commas:
         named = listed([f"{name} (such as {number!r})" for name, number in with_commas.items()])
-        notes.append(f"texts, as their numbers have decimal commas: {named}; write them with points to have "
-                     "them read as numbers")  # fmt: skip
+        notes.append(
+            f"texts, as their numbers have decimal commas: {named}; write them with points to have "
+            "them read as numbers"
+        )
     return notes + [
-        note for name, column in others.items() if name not in with_commas
+        note
+        for name, column in others.items()
+        if name not in with_commas
         for note in _notes_of_text(name, column)
-    ]  # fmt: skip
+    ]
 
 
 def notes_of_numeric_target(target: pd.Series, name: str) -> list[str]:
@@ -241,22 +247,28 @@ def notes_of_classes(target: pd.Series) -> list[str]:
         return []
     is_of_few = target.nunique() <= _MAX_CLASSES
     if not is_of_few and (units := _units_apart(target)):
-        return [f"{target.name} is taken as classes: its numbers have no common unit ({_shares_of(units)}); "
-                "write all with the same one to have a number predicted"]  # fmt: skip
+        return [
+            f"{target.name} is taken as classes: its numbers have no common unit ({_shares_of(units)}); "
+            "write all with the same one to have a number predicted"
+        ]
     if (numbers := number_text_of(target, min_share=_NEARLY)) is None:
         return []
     if not len(rows := _rows_of_others(target, numbers)):
         return []
     stray = f"row {target.index[rows[0]]} (from 0) holds {target.iloc[rows[0]]!r}"
-    return [f"{target.name} is taken as classes: {stray}, although most others are numbers; remove such rows "
-            "to have a number predicted"]  # fmt: skip
+    return [
+        f"{target.name} is taken as classes: {stray}, although most others are numbers; remove such rows "
+        "to have a number predicted"
+    ]
 
 
 def _notes_of_units(name: str, column: pd.Series) -> list[str]:
     if not (units := _units_apart(column)):
         return []
-    return [f"{name} is read as text: its numbers have no common unit ({_shares_of(units)}); write all with "
-            "the same one to have them read as numbers"]  # fmt: skip
+    return [
+        f"{name} is read as text: its numbers have no common unit ({_shares_of(units)}); write all with "
+        "the same one to have them read as numbers"
+    ]
 
 
 def _shares_of(units: Sequence[tuple[str, int]]) -> str:
@@ -280,5 +292,7 @@ def _notes_of_text(name: str, column: pd.Series) -> list[str]:
     else:
         return _notes_of_units(name, column)
     stray = f"row {column.index[row]} (from 0) holds {column.iloc[row]!r}"
-    return [f"{name} is read as text: {stray}, although most others are {content}; leave such cells empty to "
-            f"have them read as {content.split()[0]}"]  # fmt: skip
+    return [
+        f"{name} is read as text: {stray}, although most others are {content}; leave such cells empty to "
+        f"have them read as {content.split()[0]}"
+    ]

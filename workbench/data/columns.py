@@ -14,7 +14,7 @@ import numpy as np
 from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
 from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
 from workbench.data.splits import divisor
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd

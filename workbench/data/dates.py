@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,9 +31,21 @@ _SHORT = re.compile(
 # Number of texts to guess formats from, because the first ones may not be dates.
 _NUM_GUESSED_FROM = 5
 _WORDS = {
-    "%Y": "year", "%y": "year", "%m": "month", "%b": "month", "%B": "month", "%d": "day", "%H": "hour",
-    "%I": "hour", "%M": "minute", "%S": "second", "%f": "fraction", "%p": "am/pm", "%z": "zone", "%Z": "zone",
-}  # fmt: skip
+    "%Y": "year",
+    "%y": "year",
+    "%m": "month",
+    "%b": "month",
+    "%B": "month",
+    "%d": "day",
+    "%H": "hour",
+    "%I": "hour",
+    "%M": "minute",
+    "%S": "second",
+    "%f": "fraction",
+    "%p": "am/pm",
+    "%z": "zone",
+    "%Z": "zone",
+}
 
 
 def date_format_of(values: pd.Series, *, min_share: float = 1.0) -> str | None:
@@ -50,13 +62,9 @@ def date_format_of(values: pd.Series, *, min_share: float = 1.0) -> str | None:
         return None
     texts = values.dropna().astype(str).drop_duplicates()
     return next(
-        (
-            form
-            for form in _guessed(texts)
-            if _read(texts, form).notna().mean() >= min_share
-        ),
+        (form for form in _guessed(texts) if _read(texts, form).notna().mean() >= min_share),
         None,
-    )  # fmt: skip
+    )
 
 
 def is_text(values: pd.Series) -> bool:

@@ -19,9 +19,9 @@ from time import perf_counter
 
 import numpy as np
 
-from workbench.artifacts.local import make_private
 from workbench.data.cache import cache_folder
 from workbench.data.disk_room import DECODED, has_room
+from workbench.foundation.artifacts.local import make_private
 
 _PREFIX = "decoded-"
 _CHECKSUM_BYTES = 4

@@ -11,8 +11,8 @@ import os
 import shutil
 from pathlib import Path
 
-from workbench.errors import ExperimentError
-from workbench.formatting import parse_bytes
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import parse_bytes
 
 LIMIT_VARIABLE = "WORKBENCH_CACHE_LIMIT"
 DEFAULT_LIMIT_BYTES = 20 * 10**9

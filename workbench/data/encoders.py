@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from workbench.absent_columns import absent_columns
 from workbench.data.columns import Column, TextForm, learn_column
 from workbench.data.splits import divisor
 from workbench.data.table_files import column_of
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART, PART
-from workbench.errors import DataError
+from workbench.foundation.absent_columns import absent_columns
+from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd

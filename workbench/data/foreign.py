@@ -15,7 +15,7 @@ from workbench.data.collating import collate, inputs_and_targets
 from workbench.data.loader_arguments import PLAIN, LoaderArguments, arguments_of
 from workbench.data.ordered import Collate, SampledSplit, SharedGenerator, StreamSplit
 from workbench.data.splits import ArraySplit, MapSplit, Split
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 _TABLE_PACKAGES = ("pandas", "polars", "pyarrow", "modin", "cudf", "dask")
 _TABLES = ("DataFrame", "Series", "LazyFrame", "Table", "RecordBatch")
@@ -119,10 +119,11 @@ def _refuse_tables(dataset: Any, whose: str) -> None:
     if package in _TABLE_PACKAGES and kind in _TABLES:
         raise DataError(
             f"{whose} is a {kind} of {package}, and which of its columns is the target is unknown",
-            field="data", allowed="(input, target) pairs",
+            field="data",
+            allowed="(input, target) pairs",
             next_step="Return pairs, for example list(zip(frame[features].to_numpy('float32'), "
             "frame['target'].to_numpy())); or write the table to a file, and use the data set `table`.",
-        )  # fmt: skip
+        )
 
 
 def _are_columns(dataset: Any) -> bool:
@@ -142,8 +143,9 @@ def _columns(inputs: Any, targets: Any) -> Split:
         raise DataError(
             f"inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(targets.shape)} do not have "
             "the same number of samples",
-            field="data", allowed="one target for each input, the sample first",
-        )  # fmt: skip
+            field="data",
+            allowed="one target for each input, the sample first",
+        )
     torch = sys.modules["torch"]  # one of the two is a tensor
     return MapSplit(torch.utils.data.TensorDataset(torch.as_tensor(inputs), torch.as_tensor(targets)))
 
@@ -166,9 +168,10 @@ def _length_of_stream(dataset: Any, options: Mapping[str, Any], *, part: str, na
         length = options[option] if option in options else len(dataset)
     except TypeError as error:
         raise ExperimentError(
-            f"{part} of {name} is a stream that does not know its length", field=f"data.{option}",
+            f"{part} of {name} is a stream that does not know its length",
+            field=f"data.{option}",
             next_step=f"Add {option} to the options of data.",
-        ) from error  # fmt: skip
+        ) from error
     if not isinstance(length, int) or isinstance(length, bool) or length < 1:
         raise ExperimentError(
             f"{length!r} is not a number of samples", field=f"data.{option}", allowed=">= 1"

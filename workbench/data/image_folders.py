@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.data.shards import RemoteFiles
 from workbench.data.visible_files import is_hidden, visible_below
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 ENDINGS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 PARTS = {
@@ -87,9 +87,11 @@ def list_folder(folder: Path) -> Listed:
     for number, class_folder in enumerate(class_folders):
         # There may be millions of files, each of which costs three times as much as a Path.
         found = sorted(
-            os.path.join(place, name) for place, names in _visible_in(class_folder) for name in names
+            os.path.join(place, name)
+            for place, names in _visible_in(class_folder)
+            for name in names
             if os.path.splitext(name)[1].lower() in ENDINGS
-        )  # fmt: skip
+        )
         if not found:
             raise DataError(
                 f"the class {class_folder.name} has no image",
@@ -130,9 +132,10 @@ def list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
     if without or len(names) < 2:
         problem = f"{clients[without[0]].name} has no image" if without else f"there are {len(names)} classes"
         raise DataError(
-            f"{folder} is not a folder of clients: {problem}", field="data.client_folders",
+            f"{folder} is not a folder of clients: {problem}",
+            field="data.client_folders",
             allowed="CLIENT/CLASS/IMAGE, with at least two classes in all",
-        )  # fmt: skip
+        )
     files, classes, owners = zip(*found, strict=True)
     targets = np.array([names.index(name) for name in classes], dtype=np.int64)
     return Listed(names, np.array(files), targets), np.array(owners)
@@ -161,24 +164,27 @@ def _named_parts(found: dict[str, str | None], shown: str) -> dict[str, str]:
     """
     if found["train"] is None and found["validation"] is not None:
         raise DataError(
-            f"{shown} holds {found['validation']} but no train folder", field="data.path",
+            f"{shown} holds {found['validation']} but no train folder",
+            field="data.path",
             allowed="train beside validation, or one folder for each class",
-        )  # fmt: skip
+        )
     return {part: name for part, name in found.items() if name is not None and found["train"] is not None}
 
 
 def _remote_part(files: RemoteFiles, names: list[tuple[str, ...]], begin: tuple[str, ...]) -> Listed:
     depth = len(begin)
     numbers = [
-        number for number, parts in enumerate(names)
+        number
+        for number, parts in enumerate(names)
         if len(parts) > depth + 1 and parts[:depth] == begin and not is_hidden(parts[depth:])
-    ]  # fmt: skip
+    ]
     classes = tuple(sorted({names[number][depth] for number in numbers}))
     if len(classes) < 2:
         raise DataError(
             f"{'/'.join([files.shown, *begin])} holds images in {len(classes)} class folder(s)",
-            field="data.path", allowed="at least two folders, one for each class",
-        )  # fmt: skip
+            field="data.path",
+            allowed="at least two folders, one for each class",
+        )
     by_name = {name: number for number, name in enumerate(classes)}
     return Listed(
         classes,

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from workbench.data.pixels import traits_of, why_not_eight_bits
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 MAX_FILES = 2000
 LONGEST_S = 3.0
@@ -53,9 +53,10 @@ def check_headers(files: list[str], *, turns: bool = True) -> tuple[str, ...]:
     first, others = min(broken), len(broken) - 1
     more = f"; nor can {others:,} more of the {num_read:,} files that were read" if others else ""
     raise DataError(
-        f"{files[first]} cannot be read as an image: {broken[first]}{more}", field="data.path",
+        f"{files[first]} cannot be read as an image: {broken[first]}{more}",
+        field="data.path",
         next_step="Repair the file or move it out of the folder.",
-    )  # fmt: skip
+    )
 
 
 def _fault_of(path: str, traits: Counter[str], turns: bool) -> str | None:

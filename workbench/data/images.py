@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from workbench.artifacts import is_url, open_artifacts
 from workbench.data.batches import Groups
 from workbench.data.cache import cache_folder
 from workbench.data.decoded import NUM_TIMED, DecodedImages, is_worth_keeping, open_decoded
@@ -33,7 +32,8 @@ from workbench.data.shard_server import fetcher
 from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader
 from workbench.data.splits import Datasets, Split, Task, split_in_three
 from workbench.data.visible_files import visible_below
-from workbench.errors import ArtifactsError, DataError, ExperimentError
+from workbench.foundation.artifacts import is_url, open_artifacts
+from workbench.foundation.errors import ArtifactsError, DataError, ExperimentError
 
 _MADE_WITH = "RGB or L, upright, on white, bilinear, 3"
 """Changes whenever pixels are made differently from the same file."""
@@ -112,9 +112,10 @@ class ImagesOptions(DatasetOptions):
         if self.test_fraction and ("test" in listed or "validation" in listed):
             part = "test" if "test" in listed else "validation"
             raise ExperimentError(
-                f"the folder has a {part} part of its own", field="data.test_fraction",
+                f"the folder has a {part} part of its own",
+                field="data.test_fraction",
                 next_step="Remove one of the two." if part == "test" else "Add a test folder beside it.",
-            )  # fmt: skip
+            )
         if "validation" in listed:
             if "validation_fraction" in self.model_fields_set:
                 raise ExperimentError(
@@ -125,9 +126,12 @@ class ImagesOptions(DatasetOptions):
             validation = self._split(listed["validation"], cache, source)
         else:
             kept, held_out, tested = split_in_three(
-                len(train), validation_fraction=self.validation_fraction, test_fraction=self.test_fraction,
-                seed=seed, classes=train.targets,
-            )  # fmt: skip
+                len(train),
+                validation_fraction=self.validation_fraction,
+                test_fraction=self.test_fraction,
+                seed=seed,
+                classes=train.targets,
+            )
             test = train.part(tested) if len(tested) else test
             train, validation = train.part(kept), train.part(held_out)
             if of_files is not None:
@@ -151,9 +155,10 @@ class ImagesOptions(DatasetOptions):
     def _open_remote(self, cache: Path | None) -> ShardReader:
         if self.client_folders:
             raise ExperimentError(
-                "folders of clients are read from this machine only", field="data.client_folders",
+                "folders of clients are read from this machine only",
+                field="data.client_folders",
                 next_step="Copy the folder here, and write its path.",
-            )  # fmt: skip
+            )
         files = RemoteFiles(str(self.path), ENDINGS)
         folder = cache or cache_folder()
         return ShardReader(files, folder, fetcher(files, folder))
@@ -294,10 +299,15 @@ class FolderSplit:
 
 
 def decode_image(
-    path: str, size: int, channels: Literal[1, 3], *,
-    content: bytes | None = None, formats: tuple[str, ...] | None = None, max_pixels: int | None = None,
+    path: str,
+    size: int,
+    channels: Literal[1, 3],
+    *,
+    content: bytes | None = None,
+    formats: tuple[str, ...] | None = None,
+    max_pixels: int | None = None,
     is_stored_way_up: bool = False,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Return the pixels of an image file as training has them, uint8 of shape (channels, size, size).
 
     Args:
@@ -320,8 +330,9 @@ def decode_image(
             if max_pixels is not None and opened.width * opened.height > max_pixels:
                 raise DataError(
                     f"{path} has {opened.width} x {opened.height} pixels",
-                    allowed=f"{max_pixels:,} pixels in an image", next_step="Make the image smaller.",
-                )  # fmt: skip
+                    allowed=f"{max_pixels:,} pixels in an image",
+                    next_step="Make the image smaller.",
+                )
             if not is_stored_way_up:
                 ImageOps.exif_transpose(opened, in_place=True)
             image = eight_bits(opened, channels)
@@ -358,16 +369,18 @@ def paired_files(folder: Path, other: str, endings: Collection[str]) -> tuple[li
     found = {
         part: {
             file.relative_to(folder / part).with_suffix(""): str(file)
-            for file in visible_below(folder / part) if file.suffix.lower() in of_part
+            for file in visible_below(folder / part)
+            if file.suffix.lower() in of_part
         }
         for part, of_part in (("images", ENDINGS), (other, endings))
-    }  # fmt: skip
+    }
     images, others = found["images"], found[other]
     alone = sorted(str(name) for name in images.keys() ^ others.keys())
     if alone or len(images) < 2:
         problem = f"{alone[0]} is not in both folders" if alone else f"{folder} holds {len(images)} images"
         raise DataError(
-            problem, field="data.path",
+            problem,
+            field="data.path",
             allowed=f"images and {other}, two folders with files of the same names",
-        )  # fmt: skip
+        )
     return list(images.values()), [others[name] for name in images]

@@ -17,8 +17,8 @@ from workbench.data.splits import ArraySplit, Datasets, Task, split_in_three
 from workbench.data.table_files import column_of, read_table
 from workbench.data.tables import number_classes
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
-from workbench.errors import DataError, ExperimentError
 from workbench.experiment.setting_types import TokenKind
+from workbench.foundation.errors import DataError, ExperimentError
 
 _WORDS: TokenKind = "words"
 _NUM_CLASSES = 8
@@ -71,9 +71,10 @@ class LabelledTextOptions(DatasetOptions):
         """Read, split and encode the texts; see DatasetOptions.load."""
         path = None if self.path is None else existing_path(self.path)
         made_from = {
-            "file": sysconfig.get_python_version() if path is None else file_stamp(path), "seed": seed,
+            "file": sysconfig.get_python_version() if path is None else file_stamp(path),
+            "seed": seed,
             "options": self.model_dump(mode="json", exclude={"path"}),
-        }  # fmt: skip
+        }
         code = [__file__, str(Path(__file__).with_name("tokens.py"))]
         made = cached("labelled_text", made_from, lambda: self._encode(path, seed), code=code, folder=cache)
         arrays, names = made.arrays, tuple(made.facts["class_names"])
@@ -98,23 +99,31 @@ class LabelledTextOptions(DatasetOptions):
         datasets = self.load(seed=seed, cache=None)
         indices = some_of(min(len(datasets.train), 500))
         return Reading(
-            {self.text: datasets.train.batch(indices)[0]}, indices, vocabulary=datasets.token_names,
-            tokens=_WORDS, target=self.target,
-        )  # fmt: skip
+            {self.text: datasets.train.batch(indices)[0]},
+            indices,
+            vocabulary=datasets.token_names,
+            tokens=_WORDS,
+            target=self.target,
+        )
 
     def _encode(self, path: Path | None, seed: int) -> Cached:
         texts, names, targets = _functions() if path is None else self._read(path)
         train, validation, test = split_in_three(
-            len(texts), validation_fraction=self.validation_fraction, test_fraction=self.test_fraction,
-            seed=seed, classes=targets,
-        )  # fmt: skip
+            len(texts),
+            validation_fraction=self.validation_fraction,
+            test_fraction=self.test_fraction,
+            seed=seed,
+            classes=targets,
+        )
         tokens = [split_text(text, _WORDS) for text in texts]
         vocabulary = learn_vocabulary((tokens[place] for place in train), self.vocabulary)
         inputs = encode_texts(tokens, vocabulary, self.context)
         arrays = {
-            "train_inputs": inputs[train], "train_targets": targets[train],
-            "validation_inputs": inputs[validation], "validation_targets": targets[validation],
-        }  # fmt: skip
+            "train_inputs": inputs[train],
+            "train_targets": targets[train],
+            "validation_inputs": inputs[validation],
+            "validation_targets": targets[validation],
+        }
         if len(test):
             arrays |= {"test_inputs": inputs[test], "test_targets": targets[test]}
         return Cached(arrays, {"class_names": names, "vocabulary": list(vocabulary)})
@@ -131,10 +140,11 @@ class LabelledTextOptions(DatasetOptions):
         if len(missing) or len(table) < 2:
             first = f", the first of them row {missing[0]} (from 0)" if len(missing) else ""
             raise DataError(
-                f"{len(missing)} of {len(table)} rows have no text or no class{first}", field="data.path",
+                f"{len(missing)} of {len(table)} rows have no text or no class{first}",
+                field="data.path",
                 allowed="at least two rows, each with both; empty cells, NA, None and null are missing",
                 next_step="Remove these rows from the file, or write such a class as another word.",
-            )  # fmt: skip
+            )
         return [str(text) for text in texts], *number_classes(targets)
 
 
@@ -143,12 +153,14 @@ def _functions() -> tuple[list[str], list[str], np.ndarray]:
     folder = Path(sysconfig.get_path("stdlib"))
     found = {
         package.name: [
-            function for file in sorted(package.rglob("*.py"))
-            if not {"test", "tests"} & set(file.parts) for function in _functions_of(file)
+            function
+            for file in sorted(package.rglob("*.py"))
+            if not {"test", "tests"} & set(file.parts)
+            for function in _functions_of(file)
         ]
         for package in sorted(folder.iterdir())
         if (package / "__init__.py").exists() and package.name not in _LEFT_OUT
-    }  # fmt: skip
+    }
     names = sorted(sorted(found, key=lambda name: (-len(found[name]), name))[:_NUM_CLASSES])
     texts: list[str] = []
     targets: list[int] = []

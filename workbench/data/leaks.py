@@ -53,9 +53,12 @@ class Leak:
 
 
 def find_leaks(
-    columns: Mapping[str, pd.Series], targets: np.ndarray, forms: Mapping[str, TextForm], *,
+    columns: Mapping[str, pd.Series],
+    targets: np.ndarray,
+    forms: Mapping[str, TextForm],
+    *,
     is_classification: bool,
-) -> list[Leak]:  # fmt: skip
+) -> list[Leak]:
     """Return the columns of a table that alone predict its target almost perfectly.
 
     Args:

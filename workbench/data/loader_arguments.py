@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 
 @dataclass(frozen=True)

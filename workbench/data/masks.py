@@ -15,7 +15,7 @@ from workbench.data.images import ENDINGS, paired_files
 from workbench.data.options import existing_path
 from workbench.data.scenes import SceneOptions, load_scenes
 from workbench.data.splits import ArraySplit, Datasets, Split, Task, split_in_three
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 IGNORED = -100
 """The class of a pixel that losses and metrics leave out."""
@@ -86,9 +86,10 @@ class MasksOptions(SceneOptions):
         made = cached("mask_classes", made_from, largest, code=[__file__], folder=cache)
         if made.facts["largest"] < 1:
             raise DataError(
-                "every pixel of every mask is of class 0", field="data.path",
+                "every pixel of every mask is of class 0",
+                field="data.path",
                 allowed="masks whose pixels are numbers of classes",
-            )  # fmt: skip
+            )
         return tuple(map(str, range(made.facts["largest"] + 1)))
 
 
@@ -132,9 +133,10 @@ class MaskSplit:
         found = np.where(pixels == _UNKNOWN_PIXEL, IGNORED, pixels)
         if found.max() >= self.num_classes:
             raise DataError(
-                f"{path} holds the class {found.max()}", field="data.classes",
+                f"{path} holds the class {found.max()}",
+                field="data.classes",
                 allowed=f"numbers below {self.num_classes}, and {_UNKNOWN_PIXEL} for unknown",
-            )  # fmt: skip
+            )
         return found
 
 
@@ -158,6 +160,7 @@ def _decode_mask(path: str, size: int | None) -> np.ndarray:
             return np.asarray(image).astype(np.int64)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(
-            f"{path} cannot be read as a mask: {error}", field="data.path",
+            f"{path} cannot be read as a mask: {error}",
+            field="data.path",
             allowed="a grey or a palette image whose pixels are numbers of classes",
-        ) from error  # fmt: skip
+        ) from error

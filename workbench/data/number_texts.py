@@ -15,15 +15,34 @@ from typing import TYPE_CHECKING, SupportsFloat
 import numpy as np
 
 from workbench.data.dates import is_text
-from workbench.separators import GROUPED_DIGITS
+from workbench.foundation.separators import GROUPED_DIGITS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MISSING_TEXTS = frozenset(
-    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
-     "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-)  # fmt: skip
+    {
+        "",
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+        "N/A",
+        "NA",
+        "NULL",
+        "NaN",
+        "None",
+        "n/a",
+        "nan",
+        "null",
+    }
+)
 """The cells of a text file that stand for a missing value, those of pandas."""
 MISSING_MARKERS = frozenset({text.lower() for text in MISSING_TEXTS} | {"?", "-"})
 """What stands for a missing number, in small letters: the markers of pandas, a question mark and a hyphen."""
@@ -36,9 +55,36 @@ NUMBER_WITH_DECIMAL_COMMA = r"[+-]?(?:[1-9][0-9]{0,2}(?:[.][0-9]{3})+|[0-9]+)(?:
 UNITS = "%‰$€£¥₩₹₽₺₪₫₴₱฿¢"
 """Signs that may stand before or after all numbers of a column."""
 CURRENCIES = (
-    "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "Fr.", "GBP", "HKD", "HUF", "ILS", "INR", "JPY",
-    "KRW", "MXN", "NOK", "NZD", "PLN", "RON", "RUB", "SEK", "SGD", "THB", "TRY", "TWD", "USD", "ZAR",
-)  # fmt: skip
+    "AUD",
+    "BRL",
+    "CAD",
+    "CHF",
+    "CNY",
+    "CZK",
+    "DKK",
+    "EUR",
+    "Fr.",
+    "GBP",
+    "HKD",
+    "HUF",
+    "ILS",
+    "INR",
+    "JPY",
+    "KRW",
+    "MXN",
+    "NOK",
+    "NZD",
+    "PLN",
+    "RON",
+    "RUB",
+    "SEK",
+    "SGD",
+    "THB",
+    "TRY",
+    "TWD",
+    "USD",
+    "ZAR",
+)
 """Words that may stand before a number: others are the kind of a code, such as SKU 123 or flat 12."""
 NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
 """The pattern of a number beside the unit UNIT; its groups are the number."""

@@ -12,8 +12,8 @@ from typing_extensions import Self
 
 from workbench.data.reading import Reading
 from workbench.data.splits import Datasets, Task
-from workbench.errors import DataError, ExperimentError
 from workbench.experiment.refusals import refusal
+from workbench.foundation.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
     from workbench.data.table_summary import TableSummary
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 def held_out_field() -> Any:
     """Return the field of the share of samples that is held out for one test at the end of each training."""
     return Field(
-        0.0, ge=0.0, lt=1.0,
+        0.0,
+        ge=0.0,
+        lt=1.0,
         description="Share that nothing is chosen by, on which each complete training is measured once at "
         "its end; 0 for none.",
-    )  # fmt: skip
+    )
 
 
 class DatasetOptions(BaseModel, ABC):
@@ -41,9 +43,10 @@ class DatasetOptions(BaseModel, ABC):
         fractions = [getattr(self, name, 0.0) for name in ("validation_fraction", "test_fraction")]
         if sum(fractions) >= 1.0:
             raise ExperimentError(
-                "nothing is left for train", field="test_fraction",
+                "nothing is left for train",
+                field="test_fraction",
                 allowed="less than 1 together with validation_fraction",
-            )  # fmt: skip
+            )
         return self
 
     @classmethod

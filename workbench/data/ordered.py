@@ -17,7 +17,7 @@ import numpy as np
 from workbench.data.collating import collate
 from workbench.data.draws import RandomStates, seed_of
 from workbench.data.splits import BeforeSample, fetch_samples
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 Collate = Callable[[Sequence[Any]], tuple[Any, Any]]
 
@@ -190,9 +190,10 @@ class StreamSplit:
                 yield sample
             if num_read == 0 or not self._repeats:
                 raise DataError(
-                    f"the stream ended after {num_read} of {self._num_samples} samples", field="data",
+                    f"the stream ended after {num_read} of {self._num_samples} samples",
+                    field="data",
                     next_step="State the number that it has.",
-                )  # fmt: skip
+                )
 
 
 class OwnGenerators:

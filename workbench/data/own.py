@@ -13,8 +13,8 @@ from workbench.data.collating import leaves
 from workbench.data.foreign import as_split
 from workbench.data.loader_arguments import LoaderArguments
 from workbench.data.splits import Datasets, Split, Task
-from workbench.errors import DataError, ExperimentError
 from workbench.experiment.refusals import refusal
+from workbench.foundation.errors import DataError, ExperimentError
 
 _ALLOWED = "(input, target) pairs or mappings of arrays, tensors or numbers"
 
@@ -107,9 +107,10 @@ def _check_callable(
     except TypeError as error:
         raise ExperimentError(
             f"{name}{signature} cannot be called with the options of data: {error}",
-            field="data", allowed="a function of one mapping, which may be empty",
+            field="data",
+            allowed="a function of one mapping, which may be empty",
             next_step=f"Write it as: def {getattr(function, '__name__', 'load')}(options)",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _as_splits(

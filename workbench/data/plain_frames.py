@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import Datasets, Split
-from workbench.formatting import format_count, format_number, format_rate
+from workbench.foundation.formatting import format_count, format_number, format_rate
 
 NUM_SAMPLES = 12
 MAX_CELLS = 12
@@ -34,9 +34,13 @@ _FEW = 100
 
 
 def preview(
-    datasets: Datasets, *, num_samples: int = NUM_SAMPLES, seed: int = 0, batch: int = _READ_AT_ONCE,
+    datasets: Datasets,
+    *,
+    num_samples: int = NUM_SAMPLES,
+    seed: int = 0,
+    batch: int = _READ_AT_ONCE,
     needed_samples_per_s: float | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Describe a data set.
 
     Args:

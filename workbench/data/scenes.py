@@ -17,7 +17,7 @@ from workbench.data.cache import Cached, cached
 from workbench.data.images import MIDDLE, pixel_reading
 from workbench.data.options import DatasetOptions, held_out_field
 from workbench.data.reading import Reading
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 _NUM_SCENES, _SIZE, _NUM_DIGITS, _DIGIT = 1_000, 32, 3, 8
 

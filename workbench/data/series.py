@@ -20,7 +20,7 @@ from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, Task, divisor
 from workbench.data.table_files import check_columns, column_of, read_columns, read_table
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,9 +41,11 @@ class SeriesOptions(DatasetOptions):
         None, description="A .csv, .tsv or .parquet file; a simulated town's electric load by default."
     )
     time: str | None = Field(
-        None, min_length=1, description="The column of times; rows are in their order by default.",
+        None,
+        min_length=1,
+        description="The column of times; rows are in their order by default.",
         json_schema_extra={"column_of": "path"},
-    )  # fmt: skip
+    )
     targets: tuple[str, ...] = Field((), description="The columns to forecast; all that are used by default.")
     columns: tuple[str, ...] = Field(
         (), description="The columns to forecast from; all columns of numbers by default."
@@ -95,12 +97,15 @@ class SeriesOptions(DatasetOptions):
         windows = WindowSplit(made.values, starts, self.lookback, self.horizon, made.num_targets)
         targets = made.names[: made.num_targets]
         return Reading(
-            {"inputs": windows.batch(indices)[0]}, indices, mean=made.mean, scale=made.scale,
+            {"inputs": windows.batch(indices)[0]},
+            indices,
+            mean=made.mean,
+            scale=made.scale,
             array_columns=made.names,
             targets=tuple(f"{name} +{step}" for step in range(1, self.horizon + 1) for name in targets),
             target_mean=np.tile(made.mean[: made.num_targets], self.horizon),
             target_scale=np.tile(made.scale[: made.num_targets], self.horizon),
-        )  # fmt: skip
+        )
 
     def check_source(self) -> None:
         """Refuse a table without the columns that are named; see DatasetOptions.check_source."""
@@ -131,9 +136,8 @@ class SeriesOptions(DatasetOptions):
         found = [str(name) for name in table.columns]
         check_columns(found, self._named_columns)
         used = list(self.columns) or [
-            name for name in found
-            if name != self.time and types.is_numeric_dtype(column_of(table, name))
-        ]  # fmt: skip
+            name for name in found if name != self.time and types.is_numeric_dtype(column_of(table, name))
+        ]
         targets = self.targets or tuple(used)
         if not targets:
             raise DataError("no column holds numbers", field="data.path")
@@ -225,15 +229,17 @@ def _times(table: pd.DataFrame, name: str) -> np.ndarray:
     is_ordered = types.is_numeric_dtype(values) or types.is_datetime64_any_dtype(values)
     if bool(values.isna().any()) or not (is_ordered or form):
         raise DataError(
-            f"the column {name!r} is not a time in every row", field="data.time",
+            f"the column {name!r} is not a time in every row",
+            field="data.time",
             allowed="numbers, or dates of one form",
-        )  # fmt: skip
+        )
     times = values.to_numpy() if is_ordered else as_times(values, form or ISO)
     if len(np.unique(times)) < len(times):
         raise DataError(
-            f"several rows have the same {name!r}", field="data.time",
+            f"several rows have the same {name!r}",
+            field="data.time",
             next_step="Write one row for each time: give each series a column of its own.",
-        )  # fmt: skip
+        )
     return times
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from workbench.data.shards import RemoteFiles, ShardCache
-from workbench.errors import DataError, WorkbenchError
+from workbench.foundation.errors import DataError, WorkbenchError
 
 _READS_AT_ONCE = 16
 _ANSWER_S = 600.0
@@ -108,9 +108,10 @@ class _Fetcher:
             return _request(self.endpoint, Wanted(self.url, self.endings, self.digest, shard))
         except OSError as error:
             raise DataError(
-                f"the process that fetches data for this node does not answer: {error}", field="data.path",
+                f"the process that fetches data for this node does not answer: {error}",
+                field="data.path",
                 next_step="Resume the run, which starts another one.",
-            ) from error  # fmt: skip
+            ) from error
 
 
 class _Missing(Exception):
@@ -199,9 +200,10 @@ class ShardServer:
                 ShardCache(found, self._folder).remove_leftovers()
         if found.digest != wanted.digest:
             raise DataError(
-                f"{found.shown} has changed since it was listed", field="data.path",
+                f"{found.shown} has changed since it was listed",
+                field="data.path",
                 next_step="Start the run again when nothing writes there any more.",
-            )  # fmt: skip
+            )
         return found
 
     def _fetch(self, files: RemoteFiles, wanted: Wanted) -> bytes:

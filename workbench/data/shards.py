@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.artifacts import open_artifacts
-from workbench.artifacts.local import make_private
 from workbench.data.disk_room import LIMIT_VARIABLE, SHARD, find_limit_bytes, has_room
-from workbench.errors import ArtifactsError, DataError
+from workbench.foundation.artifacts import open_artifacts
+from workbench.foundation.artifacts.local import make_private
+from workbench.foundation.errors import ArtifactsError, DataError
 
 SHARD_BYTES = 16 * 2**20
 WINDOW_SHARDS = 64
@@ -112,8 +112,9 @@ class RemoteFiles:
         if len(content) != self._sizes[number]:
             raise DataError(
                 f"{self.shown}/{name} has {len(content)} bytes, and {self._sizes[number]} when it was listed",
-                field="data.path", next_step="Start the run again when nothing writes there any more.",
-            )  # fmt: skip
+                field="data.path",
+                next_step="Start the run again when nothing writes there any more.",
+            )
         return content
 
     def pack(self, shard: int, contents: Sequence[bytes]) -> bytes:
@@ -189,8 +190,9 @@ class ShardCache:
                 temporary.unlink(missing_ok=True)
             raise DataError(
                 f"a part of the data cannot be kept in {self._folder}: {error.strerror or error}",
-                field="data.path", next_step=f"Free space there, or raise {LIMIT_VARIABLE}.",
-            ) from error  # fmt: skip
+                field="data.path",
+                next_step=f"Free space there, or raise {LIMIT_VARIABLE}.",
+            ) from error
 
     def drop(self, shard: int) -> None:
         """Delete a shard, because it is damaged."""
@@ -226,8 +228,9 @@ class ShardReader:
         if find_limit_bytes() < needed_bytes:
             raise DataError(
                 f"reading {files.shown} needs {needed_bytes} bytes of the cache at a time",
-                field=LIMIT_VARIABLE, allowed=f"{needed_bytes} or more",
-            )  # fmt: skip
+                field=LIMIT_VARIABLE,
+                allowed=f"{needed_bytes} or more",
+            )
 
     def read(self, number: int) -> bytes:
         """Return what a file holds.

@@ -14,7 +14,7 @@ import numpy as np
 from workbench.data.batches import Groups
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit, Datasets, Split
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 
 def with_share(datasets: Datasets, share: float, *, seed: int) -> Datasets:
@@ -34,9 +34,10 @@ def with_share(datasets: Datasets, share: float, *, seed: int) -> Datasets:
     if isinstance(split, OrderedSplit):
         raise ExperimentError(
             "samples that come in an order of their own are all used",
-            field="training.samples", allowed="1.0",
+            field="training.samples",
+            allowed="1.0",
             next_step="Remove it, or let the data take a parameter that makes it smaller.",
-        )  # fmt: skip
+        )
     order = np.random.default_rng(seed).permutation(len(split))
     indices = np.sort(order[: max(1, round(share * len(split)))])
     return dataclasses.replace(datasets, train=_chosen(split, indices))

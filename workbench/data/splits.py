@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.data.collating import collate
 from workbench.data.loader_arguments import PLAIN, LoaderArguments
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 Task = Literal["classification", "regression", "language_model", "detection", "other"]
 
@@ -59,8 +59,9 @@ class ArraySplit:
             raise DataError(
                 f"inputs of shape {self.inputs.shape} and targets of shape {self.targets.shape} do not have "
                 "the same number of samples",
-                field="data", allowed="one target for each input, the sample first",
-            )  # fmt: skip
+                field="data",
+                allowed="one target for each input, the sample first",
+            )
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -17,10 +17,16 @@ from workbench.data.cache import file_stamp
 from workbench.data.number_texts import DECIMAL_COMMA, may_be_thousands, shows_decimal_commas
 from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, plain_frame
-from workbench.errors import DataError, WorkbenchError
-from workbench.files import encoding_in_words
-from workbench.refusals import closest
-from workbench.separators import PARQUET_ENDINGS, SIGNS, check_repeated, check_separator, separator_in
+from workbench.foundation.errors import DataError, WorkbenchError
+from workbench.foundation.files import encoding_in_words
+from workbench.foundation.refusals import closest
+from workbench.foundation.separators import (
+    PARQUET_ENDINGS,
+    SIGNS,
+    check_repeated,
+    check_separator,
+    separator_in,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,6 +222,8 @@ def check_columns(
             if name not in columns:
                 allowed, meant = closest(name, columns)
                 raise DataError(
-                    f"there is no column {name!r}", field=f"{section}{option}", allowed=allowed,
+                    f"there is no column {name!r}",
+                    field=f"{section}{option}",
+                    allowed=allowed,
                     next_step=meant,
-                )  # fmt: skip
+                )

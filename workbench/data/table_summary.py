@@ -24,7 +24,7 @@ from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
 from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import NumberText
-from workbench.formatting import format_count, format_number, format_percent
+from workbench.foundation.formatting import format_count, format_number, format_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,8 +72,11 @@ class TableSummary:
 
     def lines(self) -> list[str]:
         """Return the summary as text, without the notes."""
-        kinds = [f"{self.num_of_kind[kind]} of {content}" for kind, content in _CONTENTS.items()
-                 if self.num_of_kind[kind]]  # fmt: skip
+        kinds = [
+            f"{self.num_of_kind[kind]} of {content}"
+            for kind, content in _CONTENTS.items()
+            if self.num_of_kind[kind]
+        ]
         size = f"{format_count(self.num_rows, 'row')}, {format_count(self.num_columns, 'input column')}"
         total = self.num_rows * self.num_columns
         gaps = f"{self.num_missing:,} of {total:,} values are missing" if self.num_missing else "none missing"
@@ -94,9 +97,15 @@ class TableSummary:
 
 
 def summarise(
-    columns: Mapping[str, pd.Series], target: pd.Series, *, is_classification: bool, max_categories: int,
-    dropped: Sequence[str], notes: Sequence[str] = (), is_split_at_random: bool = True,
-) -> TableSummary:  # fmt: skip
+    columns: Mapping[str, pd.Series],
+    target: pd.Series,
+    *,
+    is_classification: bool,
+    max_categories: int,
+    dropped: Sequence[str],
+    notes: Sequence[str] = (),
+    is_split_at_random: bool = True,
+) -> TableSummary:
     """Summarise a table.
 
     Args:
@@ -128,17 +137,19 @@ def summarise(
         num_missing=sum(_num_missing(column, forms.get(name)) for name, column in columns.items()),
         target=str(target.name),
         class_counts=None if counts is None else {str(name): int(count) for name, count in counts.items()},
-        target_range=None if numbers is None else (
-            float(numbers.min()), float(numbers.mean()), float(numbers.max())
-        ),
+        target_range=None
+        if numbers is None
+        else (float(numbers.min()), float(numbers.mean()), float(numbers.max())),
         notes=(
-            *notes, *(notes_of_classes(target) if is_classification else ()),
-            *_notes_of_identifiers(named, option), *_notes_of_constants(empty, constant, option),
+            *notes,
+            *(notes_of_classes(target) if is_classification else ()),
+            *_notes_of_identifiers(named, option),
+            *_notes_of_constants(empty, constant, option),
             *notes_of_columns(columns, forms),
             *(_notes_of_order(columns, forms) if is_split_at_random else ()),
             *(leak.note(f"`{target.name}`", with_leaks) for leak in leaks),
         ),
-    )  # fmt: skip
+    )
 
 
 def _kind_of(column: pd.Series, form: TextForm | None, max_categories: int) -> Kind:

@@ -23,8 +23,8 @@ from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_in_three
 from workbench.data.table_files import check_columns, column_of, read_columns, read_noted_table, read_table
 from workbench.data.table_summary import TableSummary, summarise
-from workbench.errors import DataError, WorkbenchError
-from workbench.separators import PARQUET_ENDINGS
+from workbench.foundation.errors import DataError, WorkbenchError
+from workbench.foundation.separators import PARQUET_ENDINGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +37,13 @@ _MAX_WHOLE = 2**53
 _MAX_READ_BYTES = 64 * 2**20
 _NUM_FIRST_ROWS = 50_000
 _READ_WITH = (
-    "columns.py", "dates.py", "number_texts.py", "plain_frames.py", "splits.py", "table_files.py",
-)  # fmt: skip
+    "columns.py",
+    "dates.py",
+    "number_texts.py",
+    "plain_frames.py",
+    "splits.py",
+    "table_files.py",
+)
 
 
 class TableOptions(DatasetOptions):
@@ -174,10 +179,13 @@ class TableOptions(DatasetOptions):
         indices = some_of(len(learnt.train))
         rows = table.iloc[learnt.train[indices]].rename(columns=str)
         return Reading(
-            {column.name: column_of(rows, column.name).to_numpy() for column in learnt.columns}, indices,
-            learnt.columns, target=self.target, target_mean=learnt.target_mean,
+            {column.name: column_of(rows, column.name).to_numpy() for column in learnt.columns},
+            indices,
+            learnt.columns,
+            target=self.target,
+            target_mean=learnt.target_mean,
             target_scale=learnt.target_scale,
-        )  # fmt: skip
+        )
 
     def summary(self) -> TableSummary:
         """Return what the table consists of; see DatasetOptions.summary."""
@@ -193,9 +201,12 @@ class TableOptions(DatasetOptions):
         return summarise(
             {str(name): column_of(table, name) for name in table.columns if name not in self.unused},
             target,
-            is_classification=is_classification, max_categories=self.max_categories, dropped=self.drop,
-            notes=notes, is_split_at_random=self.validation == "random",
-        )  # fmt: skip
+            is_classification=is_classification,
+            max_categories=self.max_categories,
+            dropped=self.drop,
+            notes=notes,
+            is_split_at_random=self.validation == "random",
+        )
 
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
         """Return the first rows of the file; see DatasetOptions.written_rows."""
@@ -203,9 +214,12 @@ class TableOptions(DatasetOptions):
         check_columns(table.columns, self._named_columns)
         names = [name for name in table.columns if name not in self.unused]
         columns = [*names, self.target]
-        rows = [["" if missing else str(cell) for cell, missing in zip(row, gaps, strict=True)]
-                for row, gaps in zip(table[columns].to_numpy(object), table[columns].isna().to_numpy(),
-                                     strict=True)]  # fmt: skip
+        rows = [
+            ["" if missing else str(cell) for cell, missing in zip(row, gaps, strict=True)]
+            for row, gaps in zip(
+                table[columns].to_numpy(object), table[columns].isna().to_numpy(), strict=True
+            )
+        ]
         return [str(name) for name in columns], rows
 
 
@@ -229,9 +243,14 @@ def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
         clients = column_of(table, named[options.client]).astype(str).to_numpy()
         owners = np.unique(clients, return_inverse=True)[1]
         arrays |= {"train_owners": owners[train], "validation_owners": owners[validation]}
-    return Cached(arrays, {
-        "task": learnt.task, "class_names": class_names, "target_scale": learnt.target_scale,
-    })  # fmt: skip
+    return Cached(
+        arrays,
+        {
+            "task": learnt.task,
+            "class_names": class_names,
+            "target_scale": learnt.target_scale,
+        },
+    )
 
 
 @dataclass(frozen=True)
@@ -260,9 +279,12 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
         train, validation, test = np.split(np.arange(len(table)), ends)
     else:
         train, validation, test = split_in_three(
-            len(table), validation_fraction=options.validation_fraction, test_fraction=options.test_fraction,
-            seed=seed, classes=classes,
-        )  # fmt: skip
+            len(table),
+            validation_fraction=options.validation_fraction,
+            test_fraction=options.test_fraction,
+            seed=seed,
+            classes=classes,
+        )
     columns = tuple(
         learn_column(column.iloc[train], max_categories=options.max_categories, form=text_form_of(column))
         for name in table.columns
@@ -292,9 +314,10 @@ def _checked_target(table: pd.DataFrame, options: TableOptions) -> pd.Series:
         raise DataError(f"the table has {len(table)} row(s)", field="data.path", allowed="at least 2")
     if options.client is not None and (gaps := int(column_of(table, options.client).isna().sum())):
         raise DataError(
-            f"{gaps} of {len(table)} rows have no {options.client!r}", field="data.client",
+            f"{gaps} of {len(table)} rows have no {options.client!r}",
+            field="data.client",
             next_step="Remove these rows from the file, or name their client.",
-        )  # fmt: skip
+        )
     try:
         check_numbers(table.drop(columns=sorted(options.unused)))
     except DataError as error:

@@ -17,8 +17,8 @@ from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task
 from workbench.data.tokens import encode_texts, learn_vocabulary
-from workbench.errors import DataError
 from workbench.experiment.setting_types import TokenKind
+from workbench.foundation.errors import DataError
 
 _SPACES: TokenKind = "spaces"
 IGNORED = -100
@@ -117,9 +117,10 @@ def _read(path: Path) -> Tagged:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{path} cannot be read as UTF-8 text: {error}", field="data.path",
+            f"{path} cannot be read as UTF-8 text: {error}",
+            field="data.path",
             next_step="Convert the file.",
-        ) from error  # fmt: skip
+        ) from error
     texts: Tagged = [([], [])]
     for number, line in enumerate(lines, start=1):
         words = line.split()
@@ -127,9 +128,10 @@ def _read(path: Path) -> Tagged:
             texts.append(([], []))
         elif len(words) == 1:
             raise DataError(
-                f"line {number} of {path} has a token without a tag", field="data.path",
+                f"line {number} of {path} has a token without a tag",
+                field="data.path",
                 allowed="a token and its tag on each line, and an empty line after each text",
-            )  # fmt: skip
+            )
         else:
             texts[-1][0].append(words[0])
             texts[-1][1].append(words[-1])

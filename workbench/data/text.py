@@ -14,7 +14,7 @@ from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, Task, TokenSplit
 from workbench.data.visible_files import visible_below
-from workbench.errors import DataError, ExperimentError
+from workbench.foundation.errors import DataError, ExperimentError
 
 
 class TextOptions(DatasetOptions):

@@ -2,5 +2,5 @@
 
 Works on bundles, the folders that an export writes. Leaves finding the trial of a run, and launching the
 runs that search a compression, to `workbench.runs`; the ensemble of an AutoML result to
-`workbench.automl_pipeline`.
+`workbench.runs.automl`.
 """

@@ -14,10 +14,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, NonNegativeInt, ValidationError, model_validator
 from typing_extensions import Self
 
-from workbench.bundle_manifest import CARD, complete_export
-from workbench.errors import RunError
 from workbench.experiment.setting_types import TokenKind
-from workbench.files import write_atomically
+from workbench.foundation.bundle_manifest import CARD, complete_export
+from workbench.foundation.errors import RunError
+from workbench.foundation.files import write_atomically
 
 MODEL = "model.onnx"
 COUNTS = "counts"

@@ -24,9 +24,9 @@ import numpy as np
 from workbench.deploy.card import MODEL, Card, Timing, read_card
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.predictor import Predictor, open_session
-from workbench.errors import ArgumentError, RunError
-from workbench.history.failure_text import headline
-from workbench.programs.last_error import last_error
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.store.history.failure_text import headline
+from workbench.training.programs.last_error import last_error
 
 HERE = "here"
 _TIMEOUT_S = 300.0
@@ -38,9 +38,14 @@ _IN_TURN = Path(__file__).parent / "compression" / "latency.py"
 
 
 def measure(
-    folder: Path, device: str = HERE, *, threads: int = 1, batch: int = 1, num_calls: int = 1000,
+    folder: Path,
+    device: str = HERE,
+    *,
+    threads: int = 1,
+    batch: int = 1,
+    num_calls: int = 1000,
     python: str = "python3",
-) -> Timing:  # fmt: skip
+) -> Timing:
     """Time the model of a bundle on a device, and keep the result in the card.
 
     Args:
@@ -60,15 +65,20 @@ def measure(
     """
     card = read_card(folder)
     found = time_model(
-        folder / MODEL, example_feeds(card, folder, batch), device, threads=threads, num_calls=num_calls,
+        folder / MODEL,
+        example_feeds(card, folder, batch),
+        device,
+        threads=threads,
+        num_calls=num_calls,
         python=python,
-    )  # fmt: skip
+    )
     found.pop("mean_s")
     place = "" if device == HERE else f" ({device})"
     timing = Timing(
         machine=f"{found.pop('host')}, {found.pop('processor')}, {found.pop('num_cores')} cores{place}",
-        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"), **found,
-    )  # fmt: skip
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **found,
+    )
     same = (timing.machine, timing.runtime, timing.threads, timing.batch)
     others = [one for one in card.timings if (one.machine, one.runtime, one.threads, one.batch) != same]
     card.model_copy(update={"timings": (*others, timing)}).write(folder)
@@ -76,9 +86,16 @@ def measure(
 
 
 def time_model(
-    model: Path, feeds: Mapping[str, np.ndarray], device: str = HERE, *, threads: int, num_calls: int,
-    python: str = "python3", base: Path | None = None, samples: np.ndarray | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    model: Path,
+    feeds: Mapping[str, np.ndarray],
+    device: str = HERE,
+    *,
+    threads: int,
+    num_calls: int,
+    python: str = "python3",
+    base: Path | None = None,
+    samples: np.ndarray | None = None,
+) -> dict[str, Any]:
     """Return what the runner measured of a graph on a device; errors as in `measure`.
 
     Args:
@@ -136,10 +153,13 @@ def run_parcel(
 def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]:
     """Return one input for the graph of a bundle, from the examples of the card."""
     columns = {
-        one.name: np.zeros((batch, *one.shape)) if one.example is None and one.kind == "array"
-        else np.array([one.example] * batch) if one.kind == "array" else [one.example] * batch
+        one.name: np.zeros((batch, *one.shape))
+        if one.example is None and one.kind == "array"
+        else np.array([one.example] * batch)
+        if one.kind == "array"
+        else [one.example] * batch
         for one in card.inputs
-    }  # fmt: skip
+    }
     predictor = Predictor(card, open_session(folder / MODEL, threads=1))
     shaped = predictor.shaped(feeds_of(card, columns)[0])
     return {name: each.astype(str) if each.dtype.kind == "O" else each for name, each in shaped.items()}

@@ -24,13 +24,13 @@ from workbench.deploy.feeds import feeds_of, is_missing
 from workbench.deploy.formats import ONNX, SIZES, Program, add_format
 from workbench.deploy.graph import OPSET, onnx
 from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
-from workbench.deploy.placement.stage_export import add_stages, exits_of
 from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Answers, Predictor, classes_in
+from workbench.deploy.stage_export import add_stages, exits_of
 from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
-from workbench.errors import DataError, RunError
 from workbench.experiment import Experiment
-from workbench.files import sha256_of
+from workbench.foundation.errors import DataError, RunError
+from workbench.foundation.files import sha256_of
 from workbench.models.calls import call_model, map_tensors, output_in
 from workbench.models.found_boxes import NUM_EDGES
 from workbench.models.pairing import Pairing
@@ -70,9 +70,14 @@ class Exported:
 
 
 def add_trial(
-    folder: Path, model: nn.Module, data: Datasets, experiment: Experiment, origin: Exported, *,
+    folder: Path,
+    model: nn.Module,
+    data: Datasets,
+    experiment: Experiment,
+    origin: Exported,
+    *,
     format: str = ONNX,
-) -> Card:  # fmt: skip
+) -> Card:
     """Add a trial's model to its bundle; arguments and errors as in `add_mean`.
 
     Args:
@@ -87,9 +92,14 @@ def add_trial(
 
 
 def add_mean(
-    folder: Path, models: Sequence[tuple[nn.Module, float]], data: Datasets, experiment: Experiment,
-    origin: Exported, *, format: str = ONNX,
-) -> Card:  # fmt: skip
+    folder: Path,
+    models: Sequence[tuple[nn.Module, float]],
+    data: Datasets,
+    experiment: Experiment,
+    origin: Exported,
+    *,
+    format: str = ONNX,
+) -> Card:
     """Add the weighted mean of what models of one experiment answer to a bundle, as one graph.
 
     Args:
@@ -153,10 +163,19 @@ def add_mean(
 
 
 def write(
-    folder: Path, made: onnx.ModelProto, inputs: Sequence[Input], output: Output, samples: Mapping[str, Any],
-    expected: Callable[[np.ndarray], np.ndarray], origin: Exported, *, split: str = "train",
-    format: str = ONNX, program: Program | None = None, terms: Sequence[str] = (),
-) -> Card:  # fmt: skip
+    folder: Path,
+    made: onnx.ModelProto,
+    inputs: Sequence[Input],
+    output: Output,
+    samples: Mapping[str, Any],
+    expected: Callable[[np.ndarray], np.ndarray],
+    origin: Exported,
+    *,
+    split: str = "train",
+    format: str = ONNX,
+    program: Program | None = None,
+    terms: Sequence[str] = (),
+) -> Card:
     """Write a graph with its card and script, once it answers as the model does.
 
     Args:
@@ -178,25 +197,36 @@ def write(
     onnx.save(made, str(folder / MODEL))
     (folder / PREDICT).write_text(script(inputs[0], output), encoding="utf-8")
     card = Card(
-        name=origin.name, run_id=origin.run_id, trial=origin.trial, model=origin.model,
-        trained_on=origin.trained_on, task=origin.task, inputs=tuple(inputs), outputs=(output,),
+        name=origin.name,
+        run_id=origin.run_id,
+        trial=origin.trial,
+        model=origin.model,
+        trained_on=origin.trained_on,
+        task=origin.task,
+        inputs=tuple(inputs),
+        outputs=(output,),
         metrics=tuple(_metric(name, value) for name, value in origin.values.items()),
-        files={name: sha256_of(folder / name) for name in (MODEL, PREDICT)}, opset=OPSET,
-        num_train_samples=origin.num_train_samples, terms=tuple(terms),
-    )  # fmt: skip
+        files={name: sha256_of(folder / name) for name in (MODEL, PREDICT)},
+        opset=OPSET,
+        num_train_samples=origin.num_train_samples,
+        terms=tuple(terms),
+    )
     card.write(folder)
     predictor = Predictor.open(folder)
     num_compared = compare(predictor, samples, expected)
     answers = predictor.predict(samples)
-    card = card.model_copy(update={
-        "guarantees": (
-            f"within {TOLERANCE:g} of the trained model for {num_compared} samples of the {split} split, "
-            f"and for batches of {' and '.join(map(str, BATCHES))}, by ONNX Runtime where it was exported",
-        ),
-        "statistics_from": split,
-        "statistics": describe_samples(card, samples),
-        "answers": _distribution(answers),
-    })  # fmt: skip
+    card = card.model_copy(
+        update={
+            "guarantees": (
+                f"within {TOLERANCE:g} of the trained model for {num_compared} samples of the {split} split, "
+                f"and for batches of {' and '.join(map(str, BATCHES))}, by ONNX Runtime "
+                "where it was exported",
+            ),
+            "statistics_from": split,
+            "statistics": describe_samples(card, samples),
+            "answers": _distribution(answers),
+        }
+    )
     if format != ONNX:
         feeds = feeds_of(card, {name: values[: max(SIZES)] for name, values in samples.items()})[0]
         card = add_format(folder, card, format, predictor.shaped(feeds), predictor.run, program)
@@ -316,7 +346,10 @@ def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -
         )
     return tuple(
         Input(
-            name=name, kind="array", shape=values.shape[1:], example=_example_of_array(values, reading),
+            name=name,
+            kind="array",
+            shape=values.shape[1:],
+            example=_example_of_array(values, reading),
             dtype="int64" if values.dtype.kind in "iub" else _FLOATS.get(values.dtype.name, "float32"),
             categories=() if reading is None else reading.vocabulary,
             columns=() if reading is None else reading.array_columns,
@@ -324,7 +357,7 @@ def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -
             is_image=reading is not None and reading.is_image,
         )
         for name, values in samples.items()
-    )  # fmt: skip
+    )
 
 
 def _example_of_array(values: np.ndarray, reading: Reading | None) -> Any:

@@ -27,7 +27,7 @@ from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.onnx_module import OnnxModule
 from workbench.deploy.tree_graph import add_trees
-from workbench.errors import RunError
+from workbench.foundation.errors import RunError
 from workbench.models.calls import call_model, output_in
 from workbench.models.detector import NUM_EDGES
 from workbench.models.fitted_estimator import FittedEstimator
@@ -71,15 +71,24 @@ class Member:
         if reading is None:
             return cls(model, pairing=pairing)
         return cls(
-            model, reading.columns, mean=reading.mean, scale=reading.scale,
-            target_mean=reading.target_mean, target_scale=reading.target_scale, pairing=pairing,
-        )  # fmt: skip
+            model,
+            reading.columns,
+            mean=reading.mean,
+            scale=reading.scale,
+            target_mean=reading.target_mean,
+            target_scale=reading.target_scale,
+            pairing=pairing,
+        )
 
 
 def build(
-    members: Sequence[tuple[Member, float]], inputs: Sequence[Input], output: Output,
-    examples: Sequence[Any], *, terms: Sequence[str] = (),
-) -> onnx.ModelProto:  # fmt: skip
+    members: Sequence[tuple[Member, float]],
+    inputs: Sequence[Input],
+    output: Output,
+    examples: Sequence[Any],
+    *,
+    terms: Sequence[str] = (),
+) -> onnx.ModelProto:
     """Return the weighted mean of models as one graph.
 
     Args:
@@ -187,7 +196,7 @@ def _channels_first(graph: Graph, member: Member, value: str) -> str:
 
 def answering_program(
     member: Member, inputs: Sequence[Input], output: Output, example: Any
-) -> Program | None:  # fmt: skip
+) -> Program | None:
     """Return a model with the conversions of its inputs and outputs as one module of torch.
 
     Args:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.deploy.card import Card
-from workbench.errors import RunError
-from workbench.files import sha256_of
-from workbench.registry import Registry
+from workbench.foundation.errors import RunError
+from workbench.foundation.files import sha256_of
+from workbench.foundation.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,9 +64,13 @@ def format_names() -> list[str]:
 
 
 def add_format(
-    folder: Path, card: Card, name: str, feeds: Mapping[str, np.ndarray],
-    compute: Callable[[Mapping[str, np.ndarray]], np.ndarray], program: Program | None = None,
-) -> Card:  # fmt: skip
+    folder: Path,
+    card: Card,
+    name: str,
+    feeds: Mapping[str, np.ndarray],
+    compute: Callable[[Mapping[str, np.ndarray]], np.ndarray],
+    program: Program | None = None,
+) -> Card:
     """Write the model of a bundle in a further format, and keep it if it answers the same.
 
     Args:
@@ -107,7 +111,9 @@ def add_format(
         f"{name}: within {_TOLERANCE:g} of model.onnx for batches of {' and '.join(map(str, SIZES))}, "
         "where it was exported"
     )
-    return card.model_copy(update={
-        "files": {**card.files, **{file: sha256_of(folder / file) for file in written.files}},
-        "guarantees": (*card.guarantees, guarantee),
-    })  # fmt: skip
+    return card.model_copy(
+        update={
+            "files": {**card.files, **{file: sha256_of(folder / file) for file in written.files}},
+            "guarantees": (*card.guarantees, guarantee),
+        }
+    )

@@ -93,9 +93,14 @@ class Graph:
         return inner.output[0].name
 
     def model(
-        self, output: str, name: str, dtype: np.dtype[Any], shape: tuple[int | str, ...], *,
+        self,
+        output: str,
+        name: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int | str, ...],
+        *,
         more: Sequence[tuple[str, str, tuple[int | str, ...]]] = (),
-    ) -> onnx.ModelProto:  # fmt: skip
+    ) -> onnx.ModelProto:
         """Return the graph as a checked model.
 
         Args:
@@ -112,7 +117,9 @@ class Graph:
         ]
         made = helper.make_model(
             helper.make_graph(
-                nodes, "model", self._inputs,
+                nodes,
+                "model",
+                self._inputs,
                 [
                     helper.make_tensor_value_info(called, _type_of(dtype), [BATCH, *size])
                     for _, called, size in outputs
@@ -120,8 +127,9 @@ class Graph:
                 self._constants,
             ),
             opset_imports=[helper.make_opsetid(*domain) for domain in self._domains.items()],
-            ir_version=_IR_VERSION, producer_name="workbench",
-        )  # fmt: skip
+            ir_version=_IR_VERSION,
+            producer_name="workbench",
+        )
         onnx.checker.check_model(made)
         return made
 

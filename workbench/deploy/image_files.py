@@ -18,7 +18,7 @@ from workbench.deploy.card import Card, Input
 from workbench.deploy.packages import needs
 from workbench.deploy.predictor import Answers, Predictor
 from workbench.deploy.rows import columns_from
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 MEDIA_TYPES = ("image/bmp", "image/gif", "image/jpeg", "image/png", "image/tiff", "image/webp")
 """What a client may send as the body of a request."""
@@ -55,10 +55,11 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
         classes=_joined([each.classes for each in answered]),
         probabilities=_joined([each.probabilities for each in answered]),
         values=_joined([each.values for each in answered]),
-        boxes=None if answered[0].boxes is None
+        boxes=None
+        if answered[0].boxes is None
         else list(itertools.chain.from_iterable(each.boxes or [] for each in answered)),
         files=tuple(map(str, files)),
-    )  # fmt: skip
+    )
 
 
 def image_files_of(card: Card, samples: Any) -> list[Path] | None:

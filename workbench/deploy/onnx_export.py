@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from workbench.deploy.graph import OPSET
 from workbench.deploy.packages import needs
 from workbench.deploy.predictor import open_session
-from workbench.errors import RunError, first_line_of
+from workbench.foundation.errors import RunError, first_line_of
 
 TOLERANCE = 1e-5
 """How far outputs of ONNX Runtime may be from those of torch, relative to the largest of them or 1."""
@@ -56,10 +56,18 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
         with _quiet():
             _read_operators_once()
             torch.onnx.export(
-                model, arguments, str(path), dynamo=True, external_data=False, opset_version=OPSET,
-                dynamic_shapes=tuple({0: batch} for _ in arguments), verbose=False,
-                input_names=_names(model, len(arguments)), output_names=["outputs"], optimize=True,
-            )  # fmt: skip
+                model,
+                arguments,
+                str(path),
+                dynamo=True,
+                external_data=False,
+                opset_version=OPSET,
+                dynamic_shapes=tuple({0: batch} for _ in arguments),
+                verbose=False,
+                input_names=_names(model, len(arguments)),
+                output_names=["outputs"],
+                optimize=True,
+            )
         _compare(model, arguments, path)
     except RunError:
         path.unlink(missing_ok=True)

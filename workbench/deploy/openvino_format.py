@@ -11,7 +11,7 @@ import numpy as np
 from workbench.deploy.card import MODEL
 from workbench.deploy.formats import Program, Written
 from workbench.deploy.packages import needs
-from workbench.errors import RunError
+from workbench.foundation.errors import RunError
 
 _NETWORK, _WEIGHTS = "openvino.xml", "openvino.bin"
 

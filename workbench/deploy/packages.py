@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from workbench.errors import MissingDependencyError, install_command
+from workbench.foundation.errors import MissingDependencyError, install_command
 
 
 @contextlib.contextmanager

@@ -279,14 +279,20 @@ def script(taken: Input, output: Output) -> str:
     used = [name for name in _MODULES if f"{name}." in found]
     fewest, most = NUM_CHARACTERS_OF_PART
     values = {
-        "FEWEST": str(fewest), "MOST": str(most + 1), "ANSWER": _answer(output), "MODULES": ", ".join(used),
+        "FEWEST": str(fewest),
+        "MOST": str(most + 1),
+        "ANSWER": _answer(output),
+        "MODULES": ", ".join(used),
         "PACKAGES": "numpy, onnxruntime and Pillow" if taken.is_image else "numpy and onnxruntime",
-        "MISSING_MARKERS": json.dumps(sorted(MISSING_MARKERS)), "WITH_SEPARATORS": NUMBER_WITH_SEPARATORS,
+        "MISSING_MARKERS": json.dumps(sorted(MISSING_MARKERS)),
+        "WITH_SEPARATORS": NUMBER_WITH_SEPARATORS,
         "WITH_DECIMAL_COMMA": NUMBER_WITH_DECIMAL_COMMA,
         "WITH_UNIT": NUMBER_WITH_UNIT,
         "MISSING_TEXTS": json.dumps(sorted(MISSING_TEXTS)),
-        "MIN_SCORE": f"{MIN_SCORE:g}", "MAX_BOXES": f"{MAX_BOXES:g}", "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
-    }  # fmt: skip
+        "MIN_SCORE": f"{MIN_SCORE:g}",
+        "MAX_BOXES": f"{MAX_BOXES:g}",
+        "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
+    }
     for name, value in values.items():
         found = found.replace(name, value)
     return found

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from workbench.bundle_manifest import CARD, check_listed
 from workbench.data.tokens import count_terms
 from workbench.deploy.card import COUNTS, MODEL, Card, read_card
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.packages import needs
-from workbench.errors import RunError, first_line_of
+from workbench.foundation.bundle_manifest import CARD, check_listed
+from workbench.foundation.errors import RunError, first_line_of
 from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes
 
 

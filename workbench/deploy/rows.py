@@ -16,14 +16,20 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from workbench.absent_columns import absent_columns
 from workbench.data.image_folders import ENDINGS
 from workbench.data.number_texts import NumberText, has_decimal_points
 from workbench.data.plain_frames import plain_frame
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
-from workbench.errors import DataError
-from workbench.separators import PARQUET_ENDINGS, SIGNS, check_repeated, check_separator, separator_in
+from workbench.foundation.absent_columns import absent_columns
+from workbench.foundation.errors import DataError
+from workbench.foundation.separators import (
+    PARQUET_ENDINGS,
+    SIGNS,
+    check_repeated,
+    check_separator,
+    separator_in,
+)
 
 _UNNAMED = re.compile(r"x\d+")
 
@@ -54,8 +60,11 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
     if isinstance(samples, Mapping):
         return {str(name): values for name, values in samples.items()}
     if isinstance(samples, Sequence) and samples and all(isinstance(row, Mapping) for row in samples):
-        return {one.name: [row.get(one.name) for row in samples] for one in card.inputs
-                if any(one.name in row for row in samples)}  # fmt: skip
+        return {
+            one.name: [row.get(one.name) for row in samples]
+            for one in card.inputs
+            if any(one.name in row for row in samples)
+        }
     if _takes_array(card):
         return {card.inputs[0].name: np.asarray(samples)}
     if [one.kind for one in card.inputs] == ["text"] and np.ndim(samples) == 1:
@@ -147,10 +156,12 @@ def _with_decimal_points(
     if not has_decimal_points(cells, separator):
         return {}
     return {
-        one.name: [_number_or_text(NumberText(missing=one.missing_texts, unit=one.unit), cell)
-                   for cell in columns[one.name]]
+        one.name: [
+            _number_or_text(NumberText(missing=one.missing_texts, unit=one.unit), cell)
+            for cell in columns[one.name]
+        ]
         for one in written
-    }  # fmt: skip
+    }
 
 
 def _number_or_text(form: NumberText, cell: Any) -> Any:

@@ -44,9 +44,10 @@ def of_numbers(values: np.ndarray) -> Statistics:
     edges = np.unique(np.quantile(known, np.linspace(0.0, 1.0, _NUM_BINS + 1)[1:-1]))
     counts = np.bincount(np.searchsorted(edges, known, side="right"), minlength=len(edges) + 1)
     return Statistics(
-        edges=tuple(map(float, edges)), shares=tuple(map(float, counts / len(known))),
+        edges=tuple(map(float, edges)),
+        shares=tuple(map(float, counts / len(known))),
         missing=float(missing.mean()),
-    )  # fmt: skip
+    )
 
 
 def of_texts(texts: list[str]) -> Statistics:
@@ -58,6 +59,7 @@ def of_texts(texts: list[str]) -> Statistics:
     kept = counts.most_common(_MAX_CATEGORIES)
     shares = [count / total for _, count in kept]
     return Statistics(
-        categories=tuple(text for text, _ in kept), shares=(*shares, max(0.0, 1.0 - sum(shares))),
+        categories=tuple(text for text, _ in kept),
+        shares=(*shares, max(0.0, 1.0 - sum(shares))),
         missing=1.0 - total / len(texts),
-    )  # fmt: skip
+    )

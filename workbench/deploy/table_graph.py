@@ -29,20 +29,33 @@ def input_of(column: Column, example: Any) -> Input:
     if column.kind == "number":
         form = column.number_text
         return Input(
-            name=column.name, kind="number", dtype="float64", has_missing=column.marks_missing,
-            has_thousands=form.has_thousands, has_decimal_comma=form.has_decimal_comma, unit=form.unit,
+            name=column.name,
+            kind="number",
+            dtype="float64",
+            has_missing=column.marks_missing,
+            has_thousands=form.has_thousands,
+            has_decimal_comma=form.has_decimal_comma,
+            unit=form.unit,
             missing_texts=form.missing,
             example=form.parse(example) if isinstance(example, str) else example,
-        )  # fmt: skip
+        )
     if column.kind == "time":
         return Input(
-            name=column.name, kind="date", dtype="float64", date_format=column.date_format,
-            has_missing=column.marks_missing, example=example,
-        )  # fmt: skip
+            name=column.name,
+            kind="date",
+            dtype="float64",
+            date_format=column.date_format,
+            has_missing=column.marks_missing,
+            example=example,
+        )
     return Input(
-        name=column.name, kind="category", dtype="string", has_missing=None in column.ranks,
-        categories=tuple(text for text in column.ranks if text is not None), example=example,
-    )  # fmt: skip
+        name=column.name,
+        kind="category",
+        dtype="string",
+        has_missing=None in column.ranks,
+        categories=tuple(text for text in column.ranks if text is not None),
+        example=example,
+    )
 
 
 def add_inputs(graph: Graph, columns: Sequence[Column]) -> dict[str, str]:
@@ -126,9 +139,13 @@ def _encode_category(graph: Graph, column: Column, given: str) -> _Part:
         texts = (*sorted(MISSING_TEXTS), missing_text_of(input_of(column, None)))
         ranks = dict.fromkeys(texts, column.ranks[None]) | ranks
     rank = graph.add(
-        "LabelEncoder", given, domain=ML, keys_strings=list(ranks), values_int64s=list(ranks.values()),
+        "LabelEncoder",
+        given,
+        domain=ML,
+        keys_strings=list(ranks),
+        values_int64s=list(ranks.values()),
         default_int64=-1,
-    )  # fmt: skip
+    )
     if column.kind == "category":
         numbers = graph.constant(np.arange(len(column.ranks), dtype=np.int64))
         columns = [(column.name, place) for place in range(len(column.ranks))]

@@ -28,7 +28,6 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases, written_names
 from workbench.experiment.command import parse_command
@@ -49,6 +48,7 @@ from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
 from workbench.experiment.searched_fields import check_searched_fields
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.experiment.setting_types import PositiveInt
+from workbench.experiment.space import Space
 from workbench.experiment.what_is_trained import (
     check_gradient_hook,
     check_momentum,
@@ -57,9 +57,9 @@ from workbench.experiment.what_is_trained import (
     check_what_is_trained,
 )
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
-from workbench.outside_text import escaped, unwritable_text
-from workbench.python_values import python_values
-from workbench.space import Space
+from workbench.foundation.errors import ExperimentError, WorkbenchError
+from workbench.foundation.outside_text import escaped, unwritable_text
+from workbench.foundation.python_values import python_values
 
 __all__ = [
     "Budget",
@@ -132,10 +132,11 @@ class Experiment(BaseModel):
         "read.",
     )
     step: str | None = Field(
-        default=None, min_length=1,
+        default=None,
+        min_length=1,
         description="Name of the value by which a command counts its steps, such as epoch; without it, its "
         "reports are counted.",
-    )  # fmt: skip
+    )
     advise: OwnAdvice | None = Field(
         default=None,
         description="Of a train function or a command: the parameters that `workbench advise` chooses, "
@@ -214,9 +215,13 @@ class Experiment(BaseModel):
     @model_serializer(mode="wrap")
     def _write_what_differs(self, handler: SerializerFunctionWrapHandler) -> Any:
         written: dict[str, Any] = handler(self)
-        return {key: value for key, value in written.items() if value not in (None, {}, [], ()) and not (
-            key in ("repeats", "seed") and value == type(self).model_fields[key].default
-        ) and not (key == "sampler" and value == {})}  # fmt: skip
+        return {
+            key: value
+            for key, value in written.items()
+            if value not in (None, {}, [], ())
+            and not (key in ("repeats", "seed") and value == type(self).model_fields[key].default)
+            and not (key == "sampler" and value == {})
+        }
 
     @property
     def written_names(self) -> Mapping[str, str]:
@@ -401,9 +406,10 @@ def _refuse_unwritable(fields: Mapping[str, Any]) -> None:
         place, text = found
         raise ExperimentError(
             f"{text[:200]!a} is not Unicode text, so no file and no store can keep it",
-            field=escaped(place), allowed="text that can be written as UTF-8",
+            field=escaped(place),
+            allowed="text that can be written as UTF-8",
             next_step="Rename the file, or choose by a number and keep the names in your code.",
-        )  # fmt: skip
+        )
 
 
 def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
@@ -423,16 +429,18 @@ def _check_objectives(experiment: Experiment) -> None:
     for metric in experiment.goals:
         if metric in metrics:
             raise ExperimentError(
-                f"{metric} is an objective, which states its goal", field=f"goals.{metric}",
+                f"{metric} is an objective, which states its goal",
+                field=f"goals.{metric}",
                 next_step="Remove it here.",
-            )  # fmt: skip
+            )
     check_one_checkpoint(experiment)
     if len(metrics) > 1 and not experiment.early_stop.kind.handles_several_objectives:
         raise ExperimentError(
             f"{experiment.early_stop.pruner} cannot rank trials by several objectives",
-            field="early_stop.pruner", allowed=pruners_for_several_objectives(),
+            field="early_stop.pruner",
+            allowed=pruners_for_several_objectives(),
             next_step="Choose another pruner, or turn all objectives but one into constraints.",
-        )  # fmt: skip
+        )
     if len(metrics) > 1 and not experiment.sampler.kind.handles_several_objectives:
         raise ExperimentError(
             "supports only one objective",

@@ -1,7 +1,7 @@
 """Rules that watch a run: what each detects, and who is notified.
 
 They are set in an experiment, for its runs, or in a user's settings, for all runs; those about served models
-in the settings only. When a rule fires, and how sinks are notified, is left to `workbench.alerts`.
+in the settings only. When a rule fires, and how sinks are notified, is left to `workbench.store.alerts`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat
 
-from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import PositiveInt, Section
-from workbench.formatting import parse_duration_s
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import parse_duration_s
 
 Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), Field(json_schema_extra={"unit": "s"})]
 

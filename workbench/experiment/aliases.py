@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from workbench.errors import ExperimentError, WorkbenchError
-from workbench.plan import DIMENSIONS
+from workbench.experiment.plan import DIMENSIONS
+from workbench.foundation.errors import ExperimentError, WorkbenchError
 
 ALIASES: dict[str, tuple[str, str]] = {
     **{alias: ("plan", dimension.name) for dimension in DIMENSIONS for alias in dimension.aliases},
@@ -123,9 +123,10 @@ def _as_early_stopping(fields: Mapping[str, Any], values: Any) -> dict[str, Any]
     numbers = values if isinstance(values, list | tuple) and len(values) == 2 else (0, 0)
     if not all(isinstance(each, int) for each in numbers) or not 0 < numbers[0] < numbers[1]:
         raise ExperimentError(
-            "a model is stopped at any epoch from the first of two to the second", field="fidelity.epochs",
+            "a model is stopped at any epoch from the first of two to the second",
+            field="fidelity.epochs",
             allowed="two whole numbers, the smaller one first, such as [1, 50]",
-        )  # fmt: skip
+        )
     least, most = numbers
     training, stop = fields.get("training") or {}, fields.get("early_stop") or {}
     stop = {"pruner": stop} if isinstance(stop, str) else stop

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from workbench.errors import ExperimentError
 from workbench.experiment.energy_units import format_energy
 from workbench.experiment.money_units import describe_money
-from workbench.formatting import format_duration
-from workbench.space import describe
+from workbench.experiment.space import describe
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import format_duration
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
 Setting = Literal[
-    "resources.concurrency", "budget.trials", "budget.time", "budget.gpu_time", "budget.energy",
-    "budget.money", "budget.plateau",
-]  # fmt: skip
+    "resources.concurrency",
+    "budget.trials",
+    "budget.time",
+    "budget.gpu_time",
+    "budget.energy",
+    "budget.money",
+    "budget.plateau",
+]
 CHANGEABLE: tuple[Setting, ...] = get_args(Setting)
 DURATIONS: frozenset[str] = frozenset({"budget.time", "budget.gpu_time"})
 """Those in seconds."""

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from workbench.space import Space
+    from workbench.experiment.space import Space
 
 BUILT_IN = {
     "args": "all searched parameters that the command names nowhere else, as --name=value",
@@ -106,24 +106,28 @@ def check_command(command: str, search: Space) -> None:
                 continue
             if name not in known:
                 raise ExperimentError(
-                    f"{{{name}}} stands for nothing", field="command", allowed=known,
+                    f"{{{name}}} stands for nothing",
+                    field="command",
+                    allowed=known,
                     next_step="Search a parameter of this name, or write {{ and }} for braces.",
-                )  # fmt: skip
+                )
             if name == "args" and part not in ("{args}", "{args:json}"):
                 raise ExperimentError(
-                    f"{part!r} joins {{args}} with other text", field="command",
+                    f"{part!r} joins {{args}} with other text",
+                    field="command",
                     allowed="{args}, or {args:json}, as an argument of its own",
-                )  # fmt: skip
+                )
             if form in ("flag", "no-flag"):
                 _check_flag(name, form, part, search)
             named.add(name)
     missing = [name for name in search.root if name not in named]
     if missing and not named & {"args", "config"}:
         raise ExperimentError(
-            f"{missing[0]} never reaches the command", field=f"search.{missing[0]}",
+            f"{missing[0]} never reaches the command",
+            field=f"search.{missing[0]}",
             next_step=f"Add {{{missing[0]}}} to the command, or {{args}} for all parameters, or {{config}} "
             "for the path of a JSON file that holds them.",
-        )  # fmt: skip
+        )
 
 
 def check_path(path: str, field: str) -> None:
@@ -131,9 +135,10 @@ def check_path(path: str, field: str) -> None:
     for name, form in _names_in(path):
         if name not in _PATH_NAMES or form:
             raise ExperimentError(
-                f"{{{name}{':' if form else ''}{form}}} stands for nothing in a path", field=field,
+                f"{{{name}{':' if form else ''}{form}}} stands for nothing in a path",
+                field=field,
                 allowed=[f"{{{name}}}" for name in _PATH_NAMES],
-            )  # fmt: skip
+            )
 
 
 def expand(command: str, params: Mapping[str, JsonValue], built_in: Mapping[str, JsonValue]) -> list[str]:
@@ -216,14 +221,16 @@ def _check_flag(name: str, form: str, part: str, search: Space) -> None:
         values = search.root[name].values()
     if values is None or not all(isinstance(value, bool) or value is None for value in values):
         raise ExperimentError(
-            f"{{{name}:{form}}} is for true and false, and {name} has other values", field="command",
+            f"{{{name}:{form}}} is for true and false, and {name} has other values",
+            field="command",
             next_step=f"Write {{{name}}}, or search {name} with the choices true and false.",
-        )  # fmt: skip
+        )
     if part != f"{{{name}:{form}}}":
         raise ExperimentError(
-            f"{part!r} joins a flag with other text", field="command",
+            f"{part!r} joins a flag with other text",
+            field="command",
             allowed=f"{{{name}:{form}}} as an argument of its own",
-        )  # fmt: skip
+        )
 
 
 def _names_in(part: str) -> Iterator[tuple[str, str]]:

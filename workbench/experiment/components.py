@@ -22,10 +22,10 @@ from pydantic import (
     model_validator,
 )
 
-from workbench.errors import ExperimentError, RunError
-from workbench.python_values import python_values
-from workbench.refusals import Checked
-from workbench.registry import load_object
+from workbench.foundation.errors import ExperimentError, RunError
+from workbench.foundation.python_values import python_values
+from workbench.foundation.refusals import Checked
+from workbench.foundation.registry import load_object
 
 EMBEDDED_PREFIX = "embedded:"
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 SHORT_FORMS = {
-    "model": "name", "data": "name", "train": "name", "loss": "name", "sampler": "name",
+    "model": "name",
+    "data": "name",
+    "train": "name",
+    "loss": "name",
+    "sampler": "name",
     "early_stop": "pruner",
-}  # fmt: skip
+}
 """Parts that may be written as one name, and the field that it fills."""
 _DOMAIN_KEYS = frozenset({"low", "high", "step", "log", "type", "choices", "value", "when", "prior"})
 _MAX_DIGITS = 9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.formatting import format_number, parse_quantity
+from workbench.foundation.formatting import format_number, parse_quantity
 
 
 def parse_energy_wh(given: str | float | None) -> float | None:

@@ -1,7 +1,7 @@
 """The `federated` section: a trial whose clients keep their samples, and a server that sees their weights.
 
 It states what is allowed and what excludes each other; `federated.<setting>` in the search space stands for a
-setting. Who holds what, and what a server does, is left to `workbench.federated`.
+setting. Who holds what, and what a server does, is left to `workbench.training.federated`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, ValidationError, model_validator
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError
 from workbench.experiment.goals import Constraint
+from workbench.experiment.plan import PlanValue
 from workbench.experiment.plan_settings import find_other_value
 from workbench.experiment.refusals import refusal
 from workbench.experiment.setting_types import Auto, Epochs, OptionalSeconds, PositiveInt, Section
-from workbench.plan import PlanValue
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -121,9 +121,10 @@ class Federated(Section):
         default=1e-3, description="Added to the root of the mean square; larger values adapt less."
     )
     proximal: float = Field(
-        default=0.0, ge=0,
+        default=0.0,
+        ge=0,
         description="Weight of the distance to the round's weights in each client's loss (FedProx).",
-    )  # fmt: skip
+    )
     aggregation: Literal["mean", "trimmed_mean", "krum"] = Field(
         default="mean",
         description="The mean by numbers of samples, or one that resists bad clients: trimmed_mean or krum.",
@@ -212,15 +213,17 @@ def check_federated(experiment: Experiment) -> None:
     if federated is None:
         if searched and experiment.trains_model:
             raise ExperimentError(
-                "the experiment is not federated", field=f"search.{next(iter(searched))}",
+                "the experiment is not federated",
+                field=f"search.{next(iter(searched))}",
                 next_step="Add a section federated, or remove the parameter.",
-            )  # fmt: skip
+            )
         return
     if experiment.model is None:
         raise ExperimentError(
-            "only a model is trained by clients", field="federated",
+            "only a model is trained by clients",
+            field="federated",
             next_step="Remove it, or name a model and data.",
-        )  # fmt: skip
+        )
     _check_searched(federated, searched)
     _check_training(experiment)
     _check_plan(experiment)
@@ -242,8 +245,9 @@ def _with_values(federated: Federated, values: Mapping[str, Any]) -> Federated:
         raise ExperimentError(
             f"{values[name]!r} is not a value of {name}" if len(values) == 1 else found.problem,
             field=f"search.{name}" if len(values) == 1 else f"federated.{found.field}",
-            allowed=found.allowed or found.problem, next_step=found.next_step,
-        ) from error  # fmt: skip
+            allowed=found.allowed or found.problem,
+            next_step=found.next_step,
+        ) from error
 
 
 def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
@@ -251,9 +255,10 @@ def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
         setting = name.removeprefix(PREFIX).partition(".")[0]
         if setting in federated.model_fields_set:
             raise ExperimentError(
-                f"federated.{setting} is set and also searched", field=f"search.{name}",
+                f"federated.{setting} is set and also searched",
+                field=f"search.{name}",
                 next_step="Remove one of the two.",
-            )  # fmt: skip
+            )
         values = domain.values()
         ends = [getattr(domain, "low", None), getattr(domain, "high", None)]
         for value in ends if values is None or len(values) > _MANY else values:
@@ -273,7 +278,7 @@ def _check_training(experiment: Experiment) -> None:
                 "each client begins its own steps",
                 field=f"training.parameter_groups.{pattern}.frozen_epochs",
                 next_step="Remove it, or the section federated.",
-            )  # fmt: skip
+            )
     rules = experiment.search.root.get("lr_rule")
     if "adascale" in ([experiment.training.lr_rule] if rules is None else rules.values() or []):
         raise ExperimentError(
@@ -283,9 +288,11 @@ def _check_training(experiment: Experiment) -> None:
         )
     if experiment.resources.elastic:
         raise ExperimentError(
-            "more workers do not divide the steps of a client", field="resources.elastic",
-            allowed="false here", next_step="Set plan.workers instead.",
-        )  # fmt: skip
+            "more workers do not divide the steps of a client",
+            field="resources.elastic",
+            allowed="false here",
+            next_step="Set plan.workers instead.",
+        )
     if experiment.resources.advice == "always":
         raise ExperimentError(
             "plans of a federation are not measured", field="resources.advice", allowed="auto, never"
@@ -297,9 +304,11 @@ def _check_plan(experiment: Experiment) -> None:
     if found is not None:
         allowed, reason = _PLAN[found[0]]
         raise ExperimentError(
-            reason, field=found[1], allowed=["auto", *(str(value) for value in allowed)],
+            reason,
+            field=found[1],
+            allowed=["auto", *(str(value) for value in allowed)],
             next_step="Remove it, or the section federated.",
-        )  # fmt: skip
+        )
 
 
 def _check_what_is_read(federated: Federated, searched: set[str]) -> None:
@@ -320,9 +329,10 @@ def _check_target(experiment: Experiment) -> None:
     reached = [name for name in (ROUNDS_METRIC, BYTES_TO_TARGET_METRIC) if name in wanted]
     if reached and experiment.federated.target is None:
         raise ExperimentError(
-            f"{reached[0]} needs one", field="federated.target",
+            f"{reached[0]} needs one",
+            field="federated.target",
             allowed="such as {metric: val_accuracy, at_least: 0.9}",
-        )  # fmt: skip
+        )
 
 
 def _check_robust(federated: Federated, params: Mapping[str, Any]) -> None:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field, JsonValue
 
-from workbench.errors import ExperimentError
 from workbench.experiment.samplers import samplers_for_fidelities
 from workbench.experiment.searched_fields import check_training_value
 from workbench.experiment.setting_types import no_truth_value
-from workbench.space import Fixed, Params
+from workbench.experiment.space import Fixed, Params
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -38,9 +38,10 @@ def _checked(given: dict[str, tuple[int | float, ...]]) -> dict[str, tuple[int |
     ((name, values),) = given.items()
     if len(values) < 2 or any(low >= high for low, high in itertools.pairwise(values)):
         raise ExperimentError(
-            "a cheap training needs less than a full one", field=name,
+            "a cheap training needs less than a full one",
+            field=name,
             allowed="the smallest and the full value, or all values in ascending order",
-        )  # fmt: skip
+        )
     return given
 
 
@@ -110,8 +111,9 @@ def check_fidelity(experiment: Experiment) -> None:
     if not isinstance(domain, Fixed) or domain.value != levels.full:
         raise ExperimentError(
             f"{levels.name} has the value {levels.full} in full trainings and is also searched",
-            field=f"search.{levels.name}", next_step="Remove one of the two.",
-        )  # fmt: skip
+            field=f"search.{levels.name}",
+            next_step="Remove one of the two.",
+        )
     if experiment.trains_model:
         for value in levels.values:
             check_training_value(levels.name, value, field=f"fidelity.{levels.name}")
@@ -123,20 +125,24 @@ def _check_exclusions(experiment: Experiment) -> None:
     if kind.learns_from_complete_only or kind.enumerates_grid or kind.is_population:
         raise ExperimentError(
             f"{experiment.sampler.name} learns nothing from trainings at a low fidelity",
-            field="sampler.name", allowed=samplers_for_fidelities(),
-        )  # fmt: skip
+            field="sampler.name",
+            allowed=samplers_for_fidelities(),
+        )
     if len(experiment.objectives) > 1:
         raise ExperimentError(
             "the value of one objective decides which configurations are trained at a higher level",
-            field="fidelity", next_step="Remove it, or turn all objectives but one into constraints.",
-        )  # fmt: skip
+            field="fidelity",
+            next_step="Remove it, or turn all objectives but one into constraints.",
+        )
     if experiment.early_stop.pruner != "none":
         raise ExperimentError(
-            "trainings at a low fidelity are compared at their ends", field="early_stop.pruner",
+            "trainings at a low fidelity are compared at their ends",
+            field="early_stop.pruner",
             next_step="Remove it, or fidelity.",
-        )  # fmt: skip
+        )
     if experiment.repeats > 1:
         raise ExperimentError(
-            "a configuration is trained once at each level of its fidelity", field="repeats",
+            "a configuration is trained once at each level of its fidelity",
+            field="repeats",
             next_step="Remove it; confirm trains the best configurations again.",
-        )  # fmt: skip
+        )

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import PositiveInt, Section
+from workbench.foundation.errors import ExperimentError
 
 Goal: TypeAlias = Literal["maximize", "minimize"]
 SIZE = "size_bytes"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from workbench.errors import ExperimentError
 from workbench.experiment.federated import (
     ANSWERED_METRIC,
     BYTES_METRIC,
@@ -23,6 +22,7 @@ from workbench.experiment.federated import (
 )
 from workbench.experiment.goals import LATENCY, SIZE, Goal
 from workbench.experiment.private import EPSILON_METRIC
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_serializer, model_validator
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError
 from workbench.experiment.command import check_path
 from workbench.experiment.setting_types import Section
+from workbench.foundation.errors import ExperimentError
 
 Kind = Literal["auto", "stdout", "wandb", "jsonl", "csv", "tensorboard", "pattern"]
 _PLACES = ("jsonl", "csv", "tensorboard", "pattern")
@@ -62,9 +62,11 @@ class MetricSource(Section):
         given = [name for name in _PLACES if getattr(self, name) is not None]
         if len(given) + (self.from_ != "auto") > 1:
             raise ExperimentError(
-                "metrics are read from one place", field=given[-1], allowed=["from", *_PLACES],
+                "metrics are read from one place",
+                field=given[-1],
+                allowed=["from", *_PLACES],
                 next_step="Name one of them.",
-            )  # fmt: skip
+            )
         if self.path is not None:
             check_path(self.path, self.kind)
         for pattern in self.pattern or ():
@@ -102,6 +104,7 @@ def _check_pattern(pattern: str) -> None:
         raise ExperimentError(f"{pattern!r} is not a regular expression: {error}", field="pattern") from error
     if not groups:
         raise ExperimentError(
-            f"{pattern!r} names no metric", field="pattern",
+            f"{pattern!r} names no metric",
+            field="pattern",
             allowed=r"a regular expression with a named group, such as loss (?P<loss>\S+)",
-        )  # fmt: skip
+        )

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from workbench.errors import ExperimentError
-from workbench.formatting import format_money
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import format_money
 
 _SYMBOLS = {"$": "USD", "€": "EUR", "£": "GBP"}
 _CURRENCY = r"[A-Za-z]{3}|[$€£]"

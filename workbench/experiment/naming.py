@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 _ALLOWED = "one line of printable characters without / and \\"
 

@@ -14,27 +14,57 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.command import parse_command
 from workbench.experiment.yaml_file import read_yaml_file
+from workbench.foundation.errors import ExperimentError
 
 Note = Callable[[str], None]
 
-_SAMPLERS = {"tpe": "tpe", "random": "random", "gridsearch": "grid", "grid": "grid", "evolution": "tpe",
-             "anneal": "tpe", "smac": "tpe", "gp": "gp", "bohb": "tpe", "metis": "gp"}  # fmt: skip
-_PLACES = ("trainingService", "trainingServicePlatform", "trialCodeDirectory", "debug", "logLevel",
-           "experimentWorkingDirectory", "useAnnotation", "nniManagerIp", "logCollection")  # fmt: skip
-_KEYS = ("experimentName", "searchSpace", "searchSpaceFile", "trialCommand", "trialConcurrency",
-         "trialGpuNumber", "maxTrialNumber", "maxTrialDuration", "maxExperimentDuration", "tuner",
-         "assessor")  # fmt: skip
+_SAMPLERS = {
+    "tpe": "tpe",
+    "random": "random",
+    "gridsearch": "grid",
+    "grid": "grid",
+    "evolution": "tpe",
+    "anneal": "tpe",
+    "smac": "tpe",
+    "gp": "gp",
+    "bohb": "tpe",
+    "metis": "gp",
+}
+_PLACES = (
+    "trainingService",
+    "trainingServicePlatform",
+    "trialCodeDirectory",
+    "debug",
+    "logLevel",
+    "experimentWorkingDirectory",
+    "useAnnotation",
+    "nniManagerIp",
+    "logCollection",
+)
+_KEYS = (
+    "experimentName",
+    "searchSpace",
+    "searchSpaceFile",
+    "trialCommand",
+    "trialConcurrency",
+    "trialGpuNumber",
+    "maxTrialNumber",
+    "maxTrialDuration",
+    "maxExperimentDuration",
+    "tuner",
+    "assessor",
+)
 _LIMITS = {
     "budget": {"maxTrialNumber": "trials", "maxExperimentDuration": "time"},
     "resources": {
-        "trialConcurrency": "concurrency", "trialGpuNumber": "gpus_per_worker",
+        "trialConcurrency": "concurrency",
+        "trialGpuNumber": "gpus_per_worker",
         "maxTrialDuration": "trial_time",
     },
-}  # fmt: skip
+}
 _NUM_LISTED = 64
 _PRINTED = (
     r"(?:Intermediate|Final) result: (?P<default>[^\s{]+)",
@@ -81,9 +111,11 @@ def from_nni(
             note(f"{key} is left out: it says where NNI runs, not what")
         elif key not in _KEYS:
             raise ExperimentError(
-                "has no counterpart in an experiment", field=str(key), allowed=_KEYS,
+                "has no counterpart in an experiment",
+                field=str(key),
+                allowed=_KEYS,
                 next_step="Remove it.",
-            )  # fmt: skip
+            )
     space = document.get("searchSpace")
     if space is None:
         space = read_yaml_file(folder / str(document["searchSpaceFile"]), holds="a search space of NNI")
@@ -99,9 +131,10 @@ def from_nni(
         note(f"tuner {tuner} has no counterpart: the default sampler takes its place")
     if train is None and "trialCommand" not in document:
         raise ExperimentError(
-            "missing", field="trialCommand",
+            "missing",
+            field="trialCommand",
             next_step="Give the configuration that names it, or --train MODULE:FUNCTION.",
-        )  # fmt: skip
+        )
     if train is not None:
         settings["train"] = train
     else:
@@ -217,8 +250,10 @@ def _rounded(low: float, high: float, step: float) -> dict[str, Any]:
     if not places:
         return {"value": low}
     if len(places) > _MAX_LISTED or not _are_clipped(low, high, step):
-        places = range(places[0] + (_multiple(places[0], step) < low),
-                       places[-1] + 1 - (_multiple(places[-1], step) > high))  # fmt: skip
+        places = range(
+            places[0] + (_multiple(places[0], step) < low),
+            places[-1] + 1 - (_multiple(places[-1], step) > high),
+        )
         return _multiples(places, step)
     return _listed([min(max(_multiple(place, step), low), high) for place in places])
 
@@ -264,8 +299,10 @@ def _spaced(low: float, high: float, step: float) -> list[float]:
         raise ValueError("no logarithm")
     places = _places(low, high, step)
     if len(places) > _NUM_LISTED:
-        drawn = (low ** (1 - part / (_NUM_LISTED - 1)) * high ** (part / (_NUM_LISTED - 1))
-                 for part in range(_NUM_LISTED))  # fmt: skip
+        drawn = (
+            low ** (1 - part / (_NUM_LISTED - 1)) * high ** (part / (_NUM_LISTED - 1))
+            for part in range(_NUM_LISTED)
+        )
         rounded = {round(_quotient(number, step)) for number in drawn}
         return [_multiple(place, step) for place in sorted(rounded) if place in places]
     return [_multiple(place, step) for place in places]

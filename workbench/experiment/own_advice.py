@@ -10,22 +10,36 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, JsonValue, model_validator
 from typing_extensions import Self
 
-from workbench.domain import Domain
-from workbench.errors import ExperimentError
+from workbench.experiment.domain import Domain
 from workbench.experiment.setting_types import Section
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
 SpeedUnit = Literal["samples/s", "steps/s", "s/step", "ms/step"]
 UNITS: dict[str, SpeedUnit] = {
-    "samples_per_s": "samples/s", "samples_per_second": "samples/s", "samples_per_sec": "samples/s",
-    "samples/s": "samples/s", "images_per_s": "samples/s", "train_samples_per_second": "samples/s",
-    "steps_per_s": "steps/s", "steps_per_second": "steps/s", "steps_per_sec": "steps/s",
-    "steps/s": "steps/s", "it/s": "steps/s", "train_steps_per_second": "steps/s",
-    "step_time_s": "s/step", "s_per_step": "s/step", "s/it": "s/step", "s/step": "s/step",
-    "step_time_ms": "ms/step", "ms_per_step": "ms/step", "ms/step": "ms/step", "ms/batch": "ms/step",
-}  # fmt: skip
+    "samples_per_s": "samples/s",
+    "samples_per_second": "samples/s",
+    "samples_per_sec": "samples/s",
+    "samples/s": "samples/s",
+    "images_per_s": "samples/s",
+    "train_samples_per_second": "samples/s",
+    "steps_per_s": "steps/s",
+    "steps_per_second": "steps/s",
+    "steps_per_sec": "steps/s",
+    "steps/s": "steps/s",
+    "it/s": "steps/s",
+    "train_steps_per_second": "steps/s",
+    "step_time_s": "s/step",
+    "s_per_step": "s/step",
+    "s/it": "s/step",
+    "s/step": "s/step",
+    "step_time_ms": "ms/step",
+    "ms_per_step": "ms/step",
+    "ms/step": "ms/step",
+    "ms/batch": "ms/step",
+}
 """Names by which programs report their speed, and what they mean."""
 
 
@@ -49,10 +63,11 @@ class OwnAdvice(Section):
         default=False, description="Recommend the number of workers; otherwise plan.workers stays."
     )
     speed: str | None = Field(
-        default=None, min_length=1,
+        default=None,
+        min_length=1,
         description="Name of the metric that states the speed of a worker; without it, a usual name such as "
         "samples_per_s or steps_per_s.",
-    )  # fmt: skip
+    )
     unit: SpeedUnit | None = Field(
         default=None, description="What the speed counts; where its name is a usual one, that is known."
     )
@@ -61,9 +76,10 @@ class OwnAdvice(Section):
     def _check(self) -> Self:
         if self.speed is not None and self.unit is None and self.speed.lower() not in UNITS:
             raise ExperimentError(
-                f"the unit of {self.speed} is not known", field="unit",
+                f"the unit of {self.speed} is not known",
+                field="unit",
                 allowed=["samples/s", "steps/s", "s/step", "ms/step"],
-            )  # fmt: skip
+            )
         if self.speed is None and self.unit is not None:
             raise ExperimentError(
                 "a unit belongs to a metric", field="speed", next_step="Name the metric in advise.speed."
@@ -113,14 +129,18 @@ def check_own_advice(experiment: Experiment) -> None:
             continue
         if domain is None:
             raise ExperimentError(
-                f"{name} is not a searched parameter", field=f"advise.{field}",
-                allowed=[*experiment.search.root], next_step=f"Add it under search: {name}.",
-            )  # fmt: skip
+                f"{name} is not a searched parameter",
+                field=f"advise.{field}",
+                allowed=[*experiment.search.root],
+                next_step=f"Add it under search: {name}.",
+            )
         if domain.when or any(name in other.when for other in experiment.search.root.values()):
             raise ExperimentError(
-                f"{name} and another parameter depend on each other", field=f"advise.{field}",
-                allowed="a parameter without conditions", next_step="Remove `when`.",
-            )  # fmt: skip
+                f"{name} and another parameter depend on each other",
+                field=f"advise.{field}",
+                allowed="a parameter without conditions",
+                next_step="Remove `when`.",
+            )
         kinds = int if field == "batch" else (int, float)
         if not all(isinstance(value, kinds) and value > 0 for value in _ends(domain)):
             kind = "whole numbers" if field == "batch" else "numbers"
@@ -128,8 +148,9 @@ def check_own_advice(experiment: Experiment) -> None:
     if advise.workers and experiment.plan.workers != "auto":
         raise ExperimentError(
             "advise.workers leaves the number of workers open, and plan.workers fixes it",
-            field="advise.workers", next_step="Remove one of the two.",
-        )  # fmt: skip
+            field="advise.workers",
+            next_step="Remove one of the two.",
+        )
 
 
 def _ends(domain: Domain) -> list[JsonValue]:

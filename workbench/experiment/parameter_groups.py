@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, NonNegativeFloat
 
-from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import Section
+from workbench.foundation.errors import ExperimentError
 
 
 class ParameterGroup(Section):
@@ -38,9 +38,10 @@ def _check_patterns(groups: dict[str, ParameterGroup]) -> dict[str, ParameterGro
             )
         if group.frozen and group.frozen_epochs:
             raise ExperimentError(
-                "parameters are frozen either for some epochs or always", field=pattern,
+                "parameters are frozen either for some epochs or always",
+                field=pattern,
                 next_step="Remove frozen or frozen_epochs.",
-            )  # fmt: skip
+            )
     return groups
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import cloudpickle
 from cloudpickle.cloudpickle import _DYNAMIC_CLASS_TRACKER_BY_CLASS, _extract_code_globals
 
-from workbench.errors import ExperimentError, first_line_of
+from workbench.foundation.errors import ExperimentError, first_line_of
 
 _CELL_FILE = re.compile(r"ipykernel_\d+|^<ipython-input-")
 _CELL = "<notebook cell>"

@@ -1,4 +1,4 @@
-"""The `plan` section of an experiment: its fields follow from the dimensions declared in `workbench.plan`."""
+"""The `plan` section of an experiment: its fields follow from the dimensions that `plan` declares."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 
-from workbench.errors import ExperimentError
+from workbench.experiment.plan import DIMENSIONS, Dimension, PartialPlan, PlanValue
+from workbench.experiment.plan.dimension import size_bytes
 from workbench.experiment.setting_types import Auto, Section, exact_number, no_truth_value
-from workbench.plan import DIMENSIONS, Dimension, PartialPlan, PlanValue
-from workbench.plan.dimension import size_bytes
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, ValidationError
 
-from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SamplerOptions
 from workbench.experiment.searched_fields import is_setting, option_of
-from workbench.formatting import format_count
-from workbench.space import Fixed
+from workbench.experiment.space import Fixed
+from workbench.foundation.errors import ExperimentError, WorkbenchError
+from workbench.foundation.formatting import format_count
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -29,7 +29,7 @@ _FIELD = "sampler.options"
 
 
 class _Population(SamplerOptions):
-    factory = "workbench.study.samplers:make_design"
+    factory = "workbench.search.samplers:make_design"
     handles_several_objectives = False
     min_parameters = 1
     reads_priors = True
@@ -77,7 +77,7 @@ class PB2(_Population):
     """
 
     explores = "bandit"
-    needs_later = ("workbench.study.bandit",)
+    needs_later = ("workbench.search.bandit",)
 
 
 class Part(BaseModel):
@@ -92,7 +92,7 @@ class Part(BaseModel):
 class Schedule(SamplerOptions):
     """One training whose parameters change at given epochs; it reproduces a member of a population."""
 
-    factory = "workbench.study.samplers:make_random"
+    factory = "workbench.search.samplers:make_random"
     is_population = True
 
     parts: list[Part] = Field(min_length=1, description="The parts, one after another.")
@@ -210,8 +210,9 @@ def _check_exclusions(experiment: Experiment) -> None:
         if is_given:
             raise ExperimentError(
                 f"cannot be combined with the sampler {name}, whose trials are parts of trainings",
-                field=field, next_step="Remove it, or choose another sampler.",
-            )  # fmt: skip
+                field=field,
+                next_step="Remove it, or choose another sampler.",
+            )
 
 
 def _check_lengths(experiment: Experiment, options: PBT | PB2) -> None:
@@ -221,15 +222,17 @@ def _check_lengths(experiment: Experiment, options: PBT | PB2) -> None:
         )
     if not experiment.trains_model and options.length is None:
         raise ExperimentError(
-            "is missing: how many steps the function trains", field=f"{_FIELD}.length",
+            "is missing: how many steps the function trains",
+            field=f"{_FIELD}.length",
             next_step="Set it to the last step that the function reports.",
-        )  # fmt: skip
+        )
     length = options.length or experiment.training.epochs
     if (options.every or 1) >= length:
         raise ExperimentError(
-            f"members would never be compared: they train {length}", field=f"{_FIELD}.every",
+            f"members would never be compared: they train {length}",
+            field=f"{_FIELD}.every",
             allowed=f"less than {length}",
-        )  # fmt: skip
+        )
 
 
 def _check_changes(experiment: Experiment, options: PBT | PB2) -> None:
@@ -237,19 +240,22 @@ def _check_changes(experiment: Experiment, options: PBT | PB2) -> None:
     for name in options.changes or ():
         if name not in root or isinstance(root[name], Fixed):
             raise ExperimentError(
-                f"{name!r} is not a searched parameter", field=f"{_FIELD}.changes",
+                f"{name!r} is not a searched parameter",
+                field=f"{_FIELD}.changes",
                 allowed=[each for each, domain in root.items() if not isinstance(domain, Fixed)],
-            )  # fmt: skip
+            )
         if experiment.trains_model and is_setting(name) and not _may_change(name):
             raise ExperimentError(
-                f"{name} cannot change during a training", field=f"{_FIELD}.changes",
+                f"{name} cannot change during a training",
+                field=f"{_FIELD}.changes",
                 allowed=[each for each in root if _may_change(each)],
-            )  # fmt: skip
+            )
     if not changing(experiment, options):
         raise ExperimentError(
-            "no searched parameter may change during a training", field="search",
+            "no searched parameter may change during a training",
+            field="search",
             next_step=f"Search one of {', '.join(CHANGING_SETTINGS)}, or name one in {_FIELD}.changes.",
-        )  # fmt: skip
+        )
 
 
 def _check_parts(experiment: Experiment, options: Schedule) -> None:
@@ -257,9 +263,10 @@ def _check_parts(experiment: Experiment, options: Schedule) -> None:
     for number, part in enumerate(options.parts):
         if part.until <= before:
             raise ExperimentError(
-                f"{part.until} is not after {before}", field=f"{_FIELD}.parts.{number}.until",
+                f"{part.until} is not after {before}",
+                field=f"{_FIELD}.parts.{number}.until",
                 allowed=f"more than {before}",
-            )  # fmt: skip
+            )
         try:
             experiment.search.check(part.params)
         except ExperimentError as error:
@@ -267,6 +274,7 @@ def _check_parts(experiment: Experiment, options: Schedule) -> None:
         before = part.until
     if experiment.trains_model and before > experiment.training.epochs:
         raise ExperimentError(
-            f"{before} is after the last epoch", field=f"{_FIELD}.parts.{len(options.parts) - 1}.until",
+            f"{before} is after the last epoch",
+            field=f"{_FIELD}.parts.{len(options.parts) - 1}.until",
             allowed=f"at most training.epochs = {experiment.training.epochs}",
-        )  # fmt: skip
+        )

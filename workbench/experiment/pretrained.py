@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat
 
-from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import PositiveInt, Section
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -41,9 +41,10 @@ class PretrainedWeights(Section):
         description="Refuse weights whose names or shapes are not those of the model; false loads what fits.",
     )
     strip: str | None = Field(
-        default=None, min_length=1,
+        default=None,
+        min_length=1,
         description="A prefix to remove from the names in the file; other names are then left out.",
-    )  # fmt: skip
+    )
     prefix: str | None = Field(
         default=None, min_length=1, description="A prefix to add to the names in the file."
     )

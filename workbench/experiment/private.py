@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, PositiveFloat
 
-from workbench.errors import ExperimentError
+from workbench.experiment.plan import PlanValue
 from workbench.experiment.plan_settings import find_other_value
 from workbench.experiment.setting_types import Section
-from workbench.plan import PlanValue
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -65,20 +65,23 @@ def check_private(experiment: Experiment) -> None:
         name = next((name for name in searched if name.startswith(PREFIX)), None)
         if name is not None:
             raise ExperimentError(
-                "the training is not private", field=f"search.{name}",
+                "the training is not private",
+                field=f"search.{name}",
                 next_step="Add training.private: {epsilon: 8}, or remove the parameter.",
-            )  # fmt: skip
+            )
         return
     if experiment.model is None or experiment.federated is not None:
         raise ExperimentError(
             "only a model that the workbench trains by itself can be trained with differential privacy",
-            field="training.private", next_step="Remove it, or name a model and data, without federated.",
-        )  # fmt: skip
+            field="training.private",
+            next_step="Remove it, or name a model and data, without federated.",
+        )
     if "private" in searched:
         raise ExperimentError(
-            "private training is on for all trials or for none", field="search.private",
+            "private training is on for all trials or for none",
+            field="search.private",
             next_step="Search private.epsilon or private.max_norm instead.",
-        )  # fmt: skip
+        )
     for name, reason in _EXCLUDED_TRAINING.items():
         if name in searched or getattr(experiment.training, name) is not None:
             raise _cannot(reason, f"search.{name}" if name in searched else f"training.{name}")

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.errors import WorkbenchError
-from workbench.registry import Registry
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.registry import Registry
 
 PRUNERS = Registry(
     "pruner",
@@ -54,42 +54,42 @@ class PrunerOptions(BaseModel):
 class NoPruner(PrunerOptions):
     """Stops nothing."""
 
-    factory = "workbench.study.pruners:make_none"
+    factory = "workbench.search.pruners:make_none"
     handles_several_objectives = True
 
 
 class ASHA(PrunerOptions):
     """Asynchronous successive halving."""
 
-    factory = "workbench.study.pruners:make_asha"
+    factory = "workbench.search.pruners:make_asha"
     reads = ("reduction_factor",)
 
 
 class Hyperband(PrunerOptions):
     """Successive halving with several starting points."""
 
-    factory = "workbench.study.pruners:make_hyperband"
+    factory = "workbench.search.pruners:make_hyperband"
     reads = ("reduction_factor",)
 
 
 class Median(PrunerOptions):
     """Stops trials below the median of earlier ones."""
 
-    factory = "workbench.study.pruners:make_median"
+    factory = "workbench.search.pruners:make_median"
     reads = ("startup_trials",)
 
 
 class Percentile(PrunerOptions):
     """Stops trials below a percentile of earlier ones."""
 
-    factory = "workbench.study.pruners:make_percentile"
+    factory = "workbench.search.pruners:make_percentile"
     reads = ("percentile", "startup_trials")
 
 
 class Patience(PrunerOptions):
     """Stops trials that no longer improve."""
 
-    factory = "workbench.study.pruners:make_patience"
+    factory = "workbench.search.pruners:make_patience"
     reads = ("patience",)
 
 
@@ -99,26 +99,28 @@ class Curves(PrunerOptions):
     With several objectives, trials that are unlikely to add a hundredth to the hypervolume of the front.
     """
 
-    factory = "workbench.study.pruners:make_curves"
-    needs_later = ("workbench.study.curves",)
+    factory = "workbench.search.pruners:make_curves"
+    needs_later = ("workbench.search.curves",)
     handles_several_objectives = True
 
     chance: float = Field(
-        default=0.1, gt=0, lt=0.5,
+        default=0.1,
+        gt=0,
+        lt=0.5,
         description="A trial is stopped if its probability to end as the best, or to extend the front, is "
         "lower.",
-    )  # fmt: skip
+    )
     resume: bool = Field(
         default=True,
         description="A stopped trial is continued from its checkpoint once its probability to end as the "
         "best has risen to one and a half of that, by how other curves went on.",
-    )  # fmt: skip
+    )
 
 
 class Wilcoxon(PrunerOptions):
     """Stops the repeats of a configuration that is significantly worse than the best."""
 
-    factory = "workbench.study.pruners:make_wilcoxon"
+    factory = "workbench.search.pruners:make_wilcoxon"
     reads = ("p_threshold",)
     compares_repeats = True
 

@@ -6,46 +6,53 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ValidationError
 
-from workbench import refusals
-from workbench.domain import Choice, Fixed, Float, Int
-from workbench.errors import ExperimentError
 from workbench.experiment.alert_rules import KINDS
 from workbench.experiment.aliases import ALIASES, as_written
-from workbench.refusals import Dialect
+from workbench.experiment.domain import Choice, Fixed, Float, Int
+from workbench.foundation import refusals
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.refusals import Dialect
 
 _OBJECTIVE = "{metric: val_accuracy, goal: maximize}"
 _OBJECTIVES = f"objectives: [{_OBJECTIVE}]"
 _ELSEWHERE = {
-    **dict.fromkeys(("n_trials", "num_trials", "num_samples", "max_trials", "max_evals"),
-                    "budget: {trials: ...}"),
+    **dict.fromkeys(
+        ("n_trials", "num_trials", "num_samples", "max_trials", "max_evals"), "budget: {trials: ...}"
+    ),
     **dict.fromkeys(("timeout", "time_budget_s"), "budget: {time: ...}"),
     **dict.fromkeys(("direction", "directions", "goal", "metric", "mode", "objective"), _OBJECTIVES),
-    **dict.fromkeys(("parameters", "params", "search_space", "space"),
-                    "search: {lr: {low: 0.0001, high: 0.1, log: true}}"),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("parameters", "params", "search_space", "space"), "search: {lr: {low: 0.0001, high: 0.1, log: true}}"
+    ),
+}
 _RENAMED = {
-    **dict.fromkeys(("direction", "mode", "optimize"), "goal"), **dict.fromkeys(("key", "name"), "metric"),
-    "max": "maximize", "min": "minimize",
-}  # fmt: skip
+    **dict.fromkeys(("direction", "mode", "optimize"), "goal"),
+    **dict.fromkeys(("key", "name"), "metric"),
+    "max": "maximize",
+    "min": "minimize",
+}
 DIALECT = Dialect(
-    kinds={"alerts": KINDS}, other_names=ALIASES,
+    kinds={"alerts": KINDS},
+    other_names=ALIASES,
     tagged={"float": Float, "int": Int, "choice": Choice, "fixed": Fixed},
-    elsewhere=_ELSEWHERE, examples={
-        "objectives": f"a list, such as [{_OBJECTIVE}]", "objectives.": f"a mapping, such as {_OBJECTIVE}",
+    elsewhere=_ELSEWHERE,
+    examples={
+        "objectives": f"a list, such as [{_OBJECTIVE}]",
+        "objectives.": f"a mapping, such as {_OBJECTIVE}",
     },
     renamed={"objectives": _RENAMED},
-)  # fmt: skip
+)
 
 
 def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
-    """Return the first thing that is wrong; arguments as in `workbench.refusals.refusal`."""
+    """Return the first thing that is wrong; arguments as in `workbench.foundation.refusals.refusal`."""
     return refusals.refusal(error, at, DIALECT)
 
 
 def refusal_of_all(
     error: ValidationError, root: type[BaseModel], written: Mapping[str, str]
 ) -> ExperimentError:
-    """Return everything that is wrong as one error; arguments as in `workbench.refusals.findings`.
+    """Return everything that is wrong as one error; arguments as in `workbench.foundation.refusals.findings`.
 
     Args:
         error: What pydantic found.
@@ -56,5 +63,5 @@ def refusal_of_all(
 
 
 def findings(error: ValidationError, root: type[BaseModel] | None = None) -> list[ExperimentError]:
-    """Return everything that is wrong, one by one; arguments as in `workbench.refusals.findings`."""
+    """Return everything that is wrong, one by one; arguments as in `foundation.refusals.findings`."""
     return refusals.findings(error, root, DIALECT)

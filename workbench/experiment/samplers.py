@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from workbench.errors import WorkbenchError
-from workbench.registry import Registry
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.registry import Registry
 
 SAMPLERS = Registry(
     "sampler",
@@ -82,8 +82,8 @@ class Auto(SamplerOptions):
     too many results for it.
     """
 
-    factory = "workbench.study.samplers:make_auto"
-    needs_later = ("workbench.study.proposals",)
+    factory = "workbench.search.samplers:make_auto"
+    needs_later = ("workbench.search.proposals",)
     avoids_too_large = True
     reads_priors = True
     max_process_results: ClassVar[int] = 200
@@ -105,7 +105,7 @@ class Auto(SamplerOptions):
 class TPE(SamplerOptions):
     """Tree-structured Parzen estimator: cheap, and handles conditions."""
 
-    factory = "workbench.study.samplers:make_tpe"
+    factory = "workbench.search.samplers:make_tpe"
 
     n_startup_trials: NonNegativeInt | None = None
     n_ei_candidates: PositiveInt | None = None
@@ -117,20 +117,20 @@ class TPE(SamplerOptions):
 class RandomSearch(SamplerOptions):
     """Independent random configurations."""
 
-    factory = "workbench.study.samplers:make_random"
+    factory = "workbench.search.samplers:make_random"
 
 
 class Grid(SamplerOptions):
     """Every configuration of the grid, in random order."""
 
-    factory = "workbench.study.samplers:make_random"
+    factory = "workbench.search.samplers:make_random"
     enumerates_grid = True
 
 
 class QMC(SamplerOptions):
     """Quasi-Monte Carlo: configurations that cover the space evenly."""
 
-    factory = "workbench.study.samplers:make_qmc"
+    factory = "workbench.search.samplers:make_qmc"
     min_parameters = 1
     keeps_notes = True
 
@@ -141,7 +141,7 @@ class QMC(SamplerOptions):
 class GP(SamplerOptions):
     """Gaussian process: few trials, each chosen with care."""
 
-    factory = "workbench.study.samplers:make_gp"
+    factory = "workbench.search.samplers:make_gp"
     min_parameters = 1
     learns_from_complete_only = True
     needs_every_limit = True
@@ -153,7 +153,7 @@ class GP(SamplerOptions):
 class CMAES(SamplerOptions):
     """Evolution strategy for ranges."""
 
-    factory = "workbench.study.samplers:make_cmaes"
+    factory = "workbench.search.samplers:make_cmaes"
     handles_several_objectives = False
     min_parameters = 1
     min_ranges = 2
@@ -181,13 +181,13 @@ class _Genetic(SamplerOptions):
 class NSGA2(_Genetic):
     """Genetic algorithm for several objectives."""
 
-    factory = "workbench.study.samplers:make_nsga2"
+    factory = "workbench.search.samplers:make_nsga2"
 
 
 class NSGA3(_Genetic):
     """Genetic algorithm for many objectives."""
 
-    factory = "workbench.study.samplers:make_nsga3"
+    factory = "workbench.search.samplers:make_nsga3"
 
     dividing_parameter: PositiveInt | None = None
 
@@ -202,9 +202,10 @@ def samplers_for(num_parameters: int, num_ranges: int) -> list[str]:
     return [
         name
         for name, kind in _loaded()
-        if kind.min_parameters <= num_parameters and kind.min_ranges <= num_ranges
+        if kind.min_parameters <= num_parameters
+        and kind.min_ranges <= num_ranges
         and not kind.enumerates_grid
-    ]  # fmt: skip
+    ]
 
 
 def samplers_for_several_objectives() -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 PLATEAU = "plateau"
 NAMES = ("constant", "cosine", "linear", "one_cycle", PLATEAU)

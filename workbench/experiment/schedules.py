@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, NonNegativeFloat, ValidationError
 
-from workbench.errors import ExperimentError
 from workbench.experiment.refusals import refusal
 from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
 from workbench.experiment.setting_types import ExactInt, Section
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment.sections import Training
@@ -22,9 +22,10 @@ class PlateauOptions(Section):
     """Options of the schedule plateau, by the names of torch.optim.lr_scheduler.ReduceLROnPlateau."""
 
     metric: str | None = Field(
-        default=None, min_length=1,
+        default=None,
+        min_length=1,
         description="The metric that has to improve; the default is that of the first objective.",
-    )  # fmt: skip
+    )
     mode: Literal["min", "max"] | None = Field(
         default=None,
         description="Whether the metric should fall or rise; by default, what is usual for the metric.",
@@ -110,11 +111,12 @@ def check_schedule(training: Training) -> None:
         own_options(training)
     elif training.schedule_options:
         raise ExperimentError(
-            f"the schedule {training.schedule} has no options", field="training.schedule_options",
+            f"the schedule {training.schedule} has no options",
+            field="training.schedule_options",
             allowed="options of plateau, or of package.module:Class",
             next_step="Remove them; warmup_epochs sets the rise. Where the schedule is searched, search "
             "schedule_options, too, with when: {schedule: ...}.",
-        )  # fmt: skip
+        )
 
 
 def averaged_from(training: Training) -> int:
@@ -136,10 +138,12 @@ def check_averaging(training: Training) -> None:
     if training.average_start is not None and training.average_decay is not None:
         raise ExperimentError(
             "weights are averaged over steps by average_decay or over epochs by average_start, not both",
-            field="training.average_start", next_step="Remove one of the two.",
-        )  # fmt: skip
+            field="training.average_start",
+            next_step="Remove one of the two.",
+        )
     if training.average_lr is not None and training.average_start is None:
         raise ExperimentError(
-            "it is the rate of epochs that are averaged, and none are", field="training.average_lr",
+            "it is the rate of epochs that are averaged, and none are",
+            field="training.average_lr",
             next_step="Set average_start, or remove it.",
-        )  # fmt: skip
+        )

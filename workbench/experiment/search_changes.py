@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.plan_settings import PlanSettings
+from workbench.experiment.space import Domain, Fixed, Float, Int, Space, describe, same_value
 from workbench.experiment.stored import read_document
-from workbench.space import Domain, Fixed, Float, Int, Space, describe, same_value
+from workbench.foundation.errors import ExperimentError
 
 SEARCH = "search"
 """The name of the changes among the settings of a run."""
@@ -36,9 +36,10 @@ def merge_changes(
     """
     if experiment.sampler.kind.enumerates_grid or experiment.sampler.kind.keeps_notes:
         raise ExperimentError(
-            f"the sampler {experiment.sampler.name} cannot continue in another space", field=SEARCH,
+            f"the sampler {experiment.sampler.name} cannot continue in another space",
+            field=SEARCH,
             next_step="Start another run that learns from this one: --warm-start.",
-        )  # fmt: skip
+        )
     original = experiment.search.model_dump(mode="json")
     changes = dict(before)
     given = resolve_parameters(given, original)
@@ -105,9 +106,11 @@ def _check_frozen(name: str, value: Any, domains: Sequence[Domain]) -> None:
     """Refuse to freeze a parameter at what is probably a slip of the pen."""
     if not any(domain.contains(value) for domain in domains):
         raise ExperimentError(
-            f"{value!r} is not one of its values", field=f"search.{name}", allowed=describe(domains[-1]),
+            f"{value!r} is not one of its values",
+            field=f"search.{name}",
+            allowed=describe(domains[-1]),
             next_step="Write {value: ...} to freeze it outside its range all the same.",
-        )  # fmt: skip
+        )
 
 
 def covering(first: Space, second: Space) -> Space:
@@ -165,9 +168,10 @@ def _check_plan(name: str, before: Domain, after: Domain) -> None:
         before.contains(value) for value in (ends if after.values() is None else after.values() or ())
     ):
         raise ExperimentError(
-            "a parameter of the plan can only be narrowed during a run", field=f"search.{name}",
+            "a parameter of the plan can only be narrowed during a run",
+            field=f"search.{name}",
             allowed=describe(before),
-        )  # fmt: skip
+        )
 
 
 def describe_change(experiment: Experiment, name: str) -> str:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
 from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.experiment.setting_types import Epochs, ExactInt, PositiveInt, Section
-from workbench.formatting import format_count
-from workbench.registry import Registry
+from workbench.foundation.errors import ExperimentError, WorkbenchError
+from workbench.foundation.formatting import format_count
+from workbench.foundation.registry import Registry
 
 if TYPE_CHECKING:
-    from workbench.events import TrialReported
+    from workbench.foundation.events import TrialReported
 
 
 def _check_registered(registry: Registry) -> Callable[[str], str]:
@@ -118,15 +118,17 @@ class EarlyStop(Section):
             if name in given and name not in self.kind.reads:
                 readers = readers_of(name) or ()
                 raise ExperimentError(
-                    f"the pruner {self.pruner} does not read it", field=name,
+                    f"the pruner {self.pruner} does not read it",
+                    field=name,
                     next_step=f"Remove it, or choose {' or '.join(readers)}.",
-                )  # fmt: skip
+                )
         for name in self.options:
             if name not in self.kind.model_fields:
                 raise ExperimentError(
-                    f"the pruner {self.pruner} has no such option", field=f"options.{name}",
+                    f"the pruner {self.pruner} has no such option",
+                    field=f"options.{name}",
                     allowed=list(self.kind.model_fields) or "no options",
-                )  # fmt: skip
+                )
         try:
             self.kind.model_validate(self.options)
         except ValidationError as error:
@@ -168,25 +170,29 @@ class Confirm(Section):
         if self.best is None:
             if self.model_dump():
                 raise ExperimentError(
-                    "is missing, so nothing is trained again", field="confirm.best",
+                    "is missing, so nothing is trained again",
+                    field="confirm.best",
                     next_step="Set confirm.best, such as 3, or remove confirm.",
-                )  # fmt: skip
+                )
             return
         if num_objectives > 1:
             raise ExperimentError(
-                "with several objectives there is no best configuration to confirm", field="confirm.best",
+                "with several objectives there is no best configuration to confirm",
+                field="confirm.best",
                 next_step="Remove confirm, or turn all objectives but one into constraints.",
-            )  # fmt: skip
+            )
         if self.trainings <= repeats:
             raise ExperimentError(
-                f"every configuration is trained {repeats} times anyway", field="confirm.trainings",
+                f"every configuration is trained {repeats} times anyway",
+                field="confirm.trainings",
                 allowed=f"more than repeats = {repeats}",
-            )  # fmt: skip
+            )
         if is_endless:
             raise ExperimentError(
                 "the search never ends before the run does, so nothing would be trained again",
-                field="confirm.best", next_step="Set budget.trials as well.",
-            )  # fmt: skip
+                field="confirm.best",
+                next_step="Set budget.trials as well.",
+            )
 
 
 class Sampler(Section):

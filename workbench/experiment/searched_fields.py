@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from workbench.errors import ExperimentError
 from workbench.experiment.federated import is_federated_setting
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import Training
 from workbench.experiment.setting_types import Section
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -78,8 +78,9 @@ def check_searched_fields(experiment: Experiment) -> None:
     if not experiment.trains_model:
         return
     sections: tuple[tuple[str, Section], ...] = (
-        ("training", experiment.training), ("plan", experiment.plan),
-    )  # fmt: skip
+        ("training", experiment.training),
+        ("plan", experiment.plan),
+    )
     for field, section in sections:
         for name, domain in experiment.search.root.items():
             place = option_of(name) if field == "training" else None
@@ -120,8 +121,10 @@ def _check_value(field: str, kind: type[Section], name: str, value: Any) -> None
         found = refusal(error)
         raise ExperimentError(
             f"{value!r} is not a value of {field}.{name}",
-            field=f"search.{name}", allowed=found.allowed or found.problem, next_step=found.next_step,
-        ) from error  # fmt: skip
+            field=f"search.{name}",
+            allowed=found.allowed or found.problem,
+            next_step=found.next_step,
+        ) from error
 
 
 def _refuse_twice(field: str, section: Section, name: str, place: tuple[str, str] | None) -> None:
@@ -135,6 +138,7 @@ def _refuse_twice(field: str, section: Section, name: str, place: tuple[str, str
         value = _plain(value)[option]
     if value != "auto":
         raise ExperimentError(
-            f"{field}.{name} is set to {value!r} and also searched", field=f"search.{name}",
+            f"{field}.{name} is set to {value!r} and also searched",
+            field=f"search.{name}",
             next_step="Remove one of the two.",
-        )  # fmt: skip
+        )

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_validator
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError
 from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.money_units import parse_price
 from workbench.experiment.parameter_groups import ParameterGroups
@@ -35,7 +34,8 @@ from workbench.experiment.setting_types import (
     Section,
     unit,
 )
-from workbench.formatting import parse_bytes, parse_duration_s
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import parse_bytes, parse_duration_s
 
 Initialisation = Literal["default", "he", "xavier", "orthogonal"]
 
@@ -160,9 +160,10 @@ class Training(Section):
     def _check_warmup(self) -> Self:
         if self.warmup_epochs != "auto" and not 0 <= self.warmup_epochs <= self.epochs:
             raise ExperimentError(
-                f"{self.warmup_epochs} epochs of warm-up do not fit", field="warmup_epochs",
+                f"{self.warmup_epochs} epochs of warm-up do not fit",
+                field="warmup_epochs",
                 allowed=f"from 0 to epochs = {self.epochs}, or auto",
-            )  # fmt: skip
+            )
         return self
 
 
@@ -198,9 +199,10 @@ class Budget(Section):
     def _check_money(self) -> Self:
         if self.money is not None and self.price is None:
             raise ExperimentError(
-                "what the run costs is not known without a price", field="price",
+                "what the run costs is not known without a price",
+                field="price",
                 allowed="such as 2.50 EUR/h, or 1.80 EUR/GPU-h",
-            )  # fmt: skip
+            )
         return self
 
     def limit_on_gpus(self) -> str | None:

@@ -9,14 +9,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.pruners import PRUNERS
 from workbench.experiment.samplers import SAMPLERS
 from workbench.experiment.search_methods import EarlyStop, Sampler
 from workbench.experiment.setting_types import Section
-from workbench.registry import Registry
+from workbench.foundation.errors import ExperimentError, WorkbenchError
+from workbench.foundation.registry import Registry
 
 # The sampler of stored experiments that name none: the default when they were stored.
 _UNWRITTEN_SAMPLER = "tpe"
@@ -63,14 +63,17 @@ def check_installed(experiment: Experiment) -> None:
     Raises:
         ExperimentError: If one is not.
     """
-    named = ((SAMPLERS, experiment.sampler.name, "sampler.name"),
-             (PRUNERS, experiment.early_stop.pruner, "early_stop.pruner"))  # fmt: skip
+    named = (
+        (SAMPLERS, experiment.sampler.name, "sampler.name"),
+        (PRUNERS, experiment.early_stop.pruner, "early_stop.pruner"),
+    )
     for registry, name, field in named:
         if (problem := _problem_of(registry, name)) is not None:
             raise ExperimentError(
-                f"the {registry.kind} {name!r} is not installed here: {problem}", field=field,
+                f"the {registry.kind} {name!r} is not installed here: {problem}",
+                field=field,
                 next_step="Install the package that provides it, here and where the run is driven.",
-            )  # fmt: skip
+            )
 
 
 def _absent_sections(document: Mapping[str, Any]) -> dict[str, Section]:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.errors import ExperimentError
 from workbench.experiment.components import Component
 from workbench.experiment.module_inspection import definition_of
+from workbench.foundation.errors import ExperimentError
 
 BY_NAME = ("seed", "folder", "worker")
 """What a function receives where it has a parameter of this name."""

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.errors import ExperimentError
 from workbench.experiment.goals import MeanLast, Objective
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 _DEFAULT = ("${env}", "${interpreter}", "${program}", "${args}")
 _MACRO = re.compile(r"\$\{([^}]*)\}")
@@ -15,9 +15,11 @@ _LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags")
 
 
 def command_of(
-    document: Mapping[str, Any], search: Mapping[str, Any], nested_names: Collection[str],
+    document: Mapping[str, Any],
+    search: Mapping[str, Any],
+    nested_names: Collection[str],
     note: Callable[[str], None],
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Return the arguments that a sweep starts its program with, with our placeholders.
 
     Args:
@@ -69,10 +71,11 @@ def _replaced(part: str, program: str, field: str) -> str:
             return program.replace("{", "{{").replace("}", "}}")
         if match[1] not in _PLAIN:
             raise ExperimentError(
-                f"${{{match[1]}}} has no counterpart", field=field,
+                f"${{{match[1]}}} has no counterpart",
+                field=field,
                 allowed=["${env}", "${program}", *(f"${{{name}}}" for name in (*_PLAIN, *_LISTS))],
                 next_step="Write what it stands for.",
-            )  # fmt: skip
+            )
         return _PLAIN[match[1]]
 
     pieces, end = [], 0

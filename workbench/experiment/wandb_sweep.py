@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.wandb_command import command_of
+from workbench.foundation.errors import ExperimentError
 
 Note = Callable[[str], None]
 
@@ -24,8 +24,7 @@ _NUM_ON_LOG_SCALE = 16
 """How many values stand for a logarithmic range of multiples."""
 _LARGEST = {"s": 50, "eta": 1000}
 _METHODS = {"grid": "grid", "random": "random", "bayes": "auto"}
-_KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap",
-         "command")  # fmt: skip
+_KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap", "command")
 HOMELESS = {
     "project": "The workbench keeps runs in its own store: remove project.",
     "entity": "The workbench keeps runs in its own store: remove entity.",
@@ -55,14 +54,17 @@ def from_wandb_sweep(
     for key in document:
         if key not in _KEYS:
             raise ExperimentError(
-                "has no counterpart in an experiment", field=str(key), allowed=_KEYS,
+                "has no counterpart in an experiment",
+                field=str(key),
+                allowed=_KEYS,
                 next_step=HOMELESS.get(str(key), "Remove it."),
-            )  # fmt: skip
+            )
     if train is None and "program" not in document:
         raise ExperimentError(
-            "missing", field="program",
+            "missing",
+            field="program",
             next_step="Name the script, or give train='package.module:function'.",
-        )  # fmt: skip
+        )
     parameters = _mapping(_need(document, "parameters"), "parameters")
     search, nested_names = _parameters(parameters, "parameters", "." if train is None else "_", note)
     settings: dict[str, Any] = {
@@ -133,9 +135,11 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
     _one_of(_need(given, "type", field), {"hyperband": "asha"}, f"{field}.type")
     if given.get("strict", True) is not True:
         raise ExperimentError(
-            "asha always stops all but the best of a rung", field=f"{field}.strict",
-            allowed="true", next_step="Remove strict.",
-        )  # fmt: skip
+            "asha always stops all but the best of a rung",
+            field=f"{field}.strict",
+            allowed="true",
+            next_step="Remove strict.",
+        )
     for key in ("min_iter", "max_iter", "s", "eta"):
         if key in given and (
             not isinstance(given[key], int) or not 0 < given[key] <= _LARGEST.get(key, 2**53)
@@ -185,9 +189,11 @@ def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:
     name = given.get("distribution") or _default_distribution(given, field)
     if not isinstance(name, str) or name not in _DISTRIBUTIONS:
         raise ExperimentError(
-            f"{name!r} has no counterpart", field=f"{field}.distribution", allowed=_DISTRIBUTIONS,
+            f"{name!r} has no counterpart",
+            field=f"{field}.distribution",
+            allowed=_DISTRIBUTIONS,
             next_step="Give min and max of a uniform or log_uniform_values distribution, or list values.",
-        )  # fmt: skip
+        )
     keys, build = _DISTRIBUTIONS[name]
     _refuse_others(given, ("distribution", *keys), field)
     numbers = [_need(given, key, field) if key != "q" else given.get("q", 1) for key in keys]

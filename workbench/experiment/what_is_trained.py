@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.errors import ExperimentError
 from workbench.experiment.command import check_command
 from workbench.experiment.own_advice import check_own_advice
+from workbench.experiment.plan import PlanValue
 from workbench.experiment.plan_settings import find_other_value
-from workbench.plan import PlanValue
-from workbench.space import Choice, Fixed
+from workbench.experiment.space import Choice, Fixed
+from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
 _OF_OPTIMIZERS = (
-    "optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups", "adapter",
-    "gradient_hook", "initialisation",
-)  # fmt: skip
+    "optimizer",
+    "momentum",
+    "weight_decay",
+    "optimizer_options",
+    "parameter_groups",
+    "adapter",
+    "gradient_hook",
+    "initialisation",
+)
 # What a plan may hold by dimension, why nothing else, and the next step.
 _PLAN_OF_OWN_STEPS: dict[str, tuple[tuple[PlanValue, ...], str, str]] = {
     "compile": (
@@ -64,14 +70,17 @@ def check_unit(experiment: Experiment) -> None:
     unit = experiment.early_stop.unit
     if experiment.trains_model and unit not in (None, "epochs"):
         raise ExperimentError(
-            f"a model is not counted in {unit}", field="early_stop.unit", allowed="epochs",
+            f"a model is not counted in {unit}",
+            field="early_stop.unit",
+            allowed="epochs",
             next_step="Remove it; only a train function or a command chooses its unit.",
-        )  # fmt: skip
+        )
     if unit in [objective.metric for objective in experiment.objectives]:
         raise ExperimentError(
-            f"{unit} is an objective and so does not measure progress", field="early_stop.unit",
+            f"{unit} is an objective and so does not measure progress",
+            field="early_stop.unit",
             allowed="steps, or another metric that is reported",
-        )  # fmt: skip
+        )
 
 
 def check_one_checkpoint(experiment: Experiment) -> None:
@@ -132,9 +141,10 @@ def _check_function(experiment: Experiment) -> None:
     for field in ("model", "loss"):
         if getattr(experiment, field) is not None:
             raise ExperimentError(
-                f"what train names defines its own {field}", field=field,
+                f"what train names defines its own {field}",
+                field=field,
                 next_step=f"Remove {field} or train.",
-            )  # fmt: skip
+            )
     if not experiment.train.is_reference:
         raise ExperimentError(
             f"{experiment.train.name!r} does not name a function",
@@ -148,9 +158,10 @@ def _check_function(experiment: Experiment) -> None:
         _check_own_steps(experiment)
         return
     _refuse_sections(
-        experiment, "a train function decides this itself",
+        experiment,
+        "a train function decides this itself",
         "Remove it, or pass it to the function: under train, beside its name.",
-    )  # fmt: skip
+    )
     if experiment.metrics:
         raise ExperimentError("a train function reports its own", field="metrics", next_step="Remove it.")
 
@@ -158,15 +169,17 @@ def _check_function(experiment: Experiment) -> None:
 def _check_own_steps(experiment: Experiment) -> None:
     if experiment.metrics:
         raise ExperimentError(
-            "own steps measure their own metrics", field="metrics",
+            "own steps measure their own metrics",
+            field="metrics",
             next_step="Remove it, and return the metrics from the method evaluate.",
-        )  # fmt: skip
+        )
     for name in _OF_OPTIMIZERS:
         if name in experiment.training.model_fields_set:
             raise ExperimentError(
-                "own steps make their optimizers themselves", field=f"training.{name}",
+                "own steps make their optimizers themselves",
+                field=f"training.{name}",
                 next_step="Remove it, or pass it to the class: under train, beside its name.",
-            )  # fmt: skip
+            )
     found = find_other_value(
         experiment, {name: allowed for name, (allowed, *_) in _PLAN_OF_OWN_STEPS.items()}
     )
@@ -182,22 +195,25 @@ def _check_program(experiment: Experiment) -> None:
     for field in ("model", "data", "train", "loss"):
         if getattr(experiment, field) is not None:
             raise ExperimentError(
-                "a command starts a program that has its own", field=field,
+                "a command starts a program that has its own",
+                field=field,
                 next_step=f"Remove {field} or command.",
-            )  # fmt: skip
+            )
     _refuse_sections(
         experiment, "a program decides this itself", "Remove it, or pass it to the program: in command."
     )
     if experiment.own_metrics:
         raise ExperimentError(
-            "a program computes its own", field="metrics",
+            "a program computes its own",
+            field="metrics",
             allowed="where they are read, such as {from: auto} or {jsonl: PATH}",
-        )  # fmt: skip
+        )
     if experiment.early_stop.counted_metric is not None:
         raise ExperimentError(
-            "the steps of a command are counted by step", field="early_stop.unit",
+            "the steps of a command are counted by step",
+            field="early_stop.unit",
             next_step=f"Remove it, and write step: {experiment.early_stop.unit}.",
-        )  # fmt: skip
+        )
     check_command(experiment.command, experiment.search)
 
 
@@ -214,9 +230,11 @@ def _refuse_settings_of_programs(experiment: Experiment) -> None:
         raise ExperimentError("only a command counts its steps by it", field="step", next_step="Remove it.")
     if not isinstance(experiment.metrics, tuple):
         raise ExperimentError(
-            "only the metrics of a command are read from somewhere", field="metrics",
-            allowed="a list of metrics", next_step="Remove it, or write a command.",
-        )  # fmt: skip
+            "only the metrics of a command are read from somewhere",
+            field="metrics",
+            allowed="a list of metrics",
+            next_step="Remove it, or write a command.",
+        )
     written = experiment.resources.model_dump()
     for name in _OF_PROGRAMS:
         if name in written:

@@ -15,8 +15,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
-from workbench.errors import ExperimentError
-from workbench.files import encoding_in_words
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.files import encoding_in_words
 
 EXPERIMENT_KEYS = "an experiment: name, model, data, search, ..."
 _LINE_BREAKS = frozenset("\x85\u2028\u2029")
@@ -128,8 +128,9 @@ def _describe(error: Exception) -> str:
     places = [(error.problem, error.problem_mark), (error.context, error.context_mark)]
     return ", ".join(
         words if mark is None else f"{words} (line {mark.line + 1}, column {mark.column + 1})"
-        for words, mark in places if words
-    )  # fmt: skip
+        for words, mark in places
+        if words
+    )
 
 
 def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any]:
@@ -149,9 +150,10 @@ def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ExperimentError(
-            f"cannot read {path}: line {line} is not UTF-8, {encoding_in_words(error)}", allowed=holds,
+            f"cannot read {path}: line {line} is not UTF-8, {encoding_in_words(error)}",
+            allowed=holds,
             next_step="Save it as UTF-8 in an editor.",
-        ) from error  # fmt: skip
+        ) from error
     return read_yaml(text, source=str(path), holds=holds)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from workbench.experiment import metric_declarations as declarations
 from workbench.experiment.metric_declarations import Task
-from workbench.registry import Registry
+from workbench.foundation.registry import Registry
 
 __all__ = ["LOSSES", "METRICS", "MODELS", "Task", "default_loss", "default_metrics", "fits_task"]
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from workbench.errors import ExperimentError
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import declared_goal
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.registry import Registry, load_object
 from workbench.models import LOSSES, METRICS, Task, default_loss, default_metrics
 from workbench.models.configurations import configure
 from workbench.models.construction import construct
@@ -32,7 +33,6 @@ from workbench.models.metrics import (
 )
 from workbench.models.own_functions import as_loss, as_total, instance_of
 from workbench.models.pairing import UNKNOWN, Pairing
-from workbench.registry import Registry, load_object
 
 ModelReference = str | Callable[..., nn.Module]
 LossReference = str | Callable[[Any, Any], Any]
@@ -70,8 +70,10 @@ def build_model(
     """
     if isinstance(model, str) and ":" not in model:
         shapes: dict[str, Any] = {
-            "input_shape": tuple(input_shape), "num_outputs": num_outputs, "vocabulary_size": vocabulary_size
-        }  # fmt: skip
+            "input_shape": tuple(input_shape),
+            "num_outputs": num_outputs,
+            "vocabulary_size": vocabulary_size,
+        }
         chosen = configure(model, configuration, field=field)
         return (
             chosen.build_for_targets(**shapes, target_shape=target_shape)

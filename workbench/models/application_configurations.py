@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import (
     Activation,
     ConvNetConfiguration,
@@ -45,14 +45,20 @@ class ForecasterConfiguration(ModelConfiguration):
     ) -> nn.Module:
         """Build it for one series, the first feature; see ModelConfiguration.build."""
         return self.build_for_targets(
-            input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size,
+            input_shape=input_shape,
+            num_outputs=num_outputs,
+            vocabulary_size=vocabulary_size,
             target_shape=(num_outputs, 1),
-        )  # fmt: skip
+        )
 
     def build_for_targets(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
         target_shape: tuple[int, ...],
-    ) -> nn.Module:  # fmt: skip
+    ) -> nn.Module:
         """Build it; see ModelConfiguration.build_for_targets."""
         if vocabulary_size is not None or len(input_shape) != 2:
             self.refuse(input_shape, vocabulary_size, "numbers of shape (time, features)")
@@ -83,14 +89,20 @@ class UNetConfiguration(ModelConfiguration):
     ) -> nn.Module:
         """Refuse, as each pixel needs a target; see ModelConfiguration.build."""
         raise ExperimentError(
-            "unet answers for each pixel, and the data has one target for each image", field="model",
-            allowed="data of masks", next_step="Choose convnet or resnet, or another data set.",
-        )  # fmt: skip
+            "unet answers for each pixel, and the data has one target for each image",
+            field="model",
+            allowed="data of masks",
+            next_step="Choose convnet or resnet, or another data set.",
+        )
 
     def build_for_targets(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
         target_shape: tuple[int, ...],
-    ) -> nn.Module:  # fmt: skip
+    ) -> nn.Module:
         """Build it; see ModelConfiguration.build_for_targets."""
         smallest = 2**self.num_halvings
         if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
@@ -137,14 +149,20 @@ class DetectorConfiguration(ModelConfiguration):
     ) -> nn.Module:
         """Refuse, as boxes are learned from boxes; see ModelConfiguration.build."""
         raise ExperimentError(
-            "detector answers with boxes, and the data has none", field="model", allowed="data of boxes",
+            "detector answers with boxes, and the data has none",
+            field="model",
+            allowed="data of boxes",
             next_step="Choose convnet or resnet, or another data set.",
-        )  # fmt: skip
+        )
 
     def build_for_targets(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
         target_shape: tuple[int, ...],
-    ) -> nn.Module:  # fmt: skip
+    ) -> nn.Module:
         """Build it; see ModelConfiguration.build_for_targets."""
         smallest = 2**self.num_blocks
         if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 
 _TOLERANCE = 1e-4
 _CONTAINERS = (nn.ModuleList, nn.Sequential)
@@ -36,9 +36,7 @@ class BlockSequence:
     vocabulary_size: int | None
 
     @classmethod
-    def of(
-        cls, model: nn.Module, input_shape: tuple[int, ...], vocabulary_size: int | None
-    ) -> BlockSequence:  # fmt: skip
+    def of(cls, model: nn.Module, input_shape: tuple[int, ...], vocabulary_size: int | None) -> BlockSequence:
         """Find the blocks of a model: the members of that list or sequence with the most parameters.
 
         Args:
@@ -93,9 +91,10 @@ class BlockSequence:
         if not isinstance(answered, Tensor):
             raise _refusal(model, f"it returns {type(answered).__name__}, not a tensor")
         weighted = [
-            number for number, name in enumerate(self.names)
+            number
+            for number, name in enumerate(self.names)
             if any(each.ndim > 1 for each in model.get_submodule(name).parameters())
-        ]  # fmt: skip
+        ]
         possible = [number for number in weighted[1:] if isinstance(seen[self.names[number]], Tensor)]
         if possible and self._is_output(model, drawn, answered, possible[-1]):
             possible.pop()  # before it an exit would be what the model answers
@@ -106,9 +105,10 @@ class BlockSequence:
         ]
         if not found:
             raise _refusal(
-                model, "what follows its blocks depends on more than the first argument of each, as on "
+                model,
+                "what follows its blocks depends on more than the first argument of each, as on "
                 "a mask or on what was computed before them",
-            )  # fmt: skip
+            )
         return found
 
     def compute(self, model: nn.Module, first: int, end: int, values: Tensor) -> Tensor:
@@ -226,4 +226,4 @@ def _refusal(model: nn.Module, why: str) -> ExperimentError:
         "ModuleList or Sequential in their order",
         next_step="Add a method pieces, which returns the parts of the model in order: a module each, or a "
         "function with the modules that it uses, each of which takes what the one before it returns.",
-    )  # fmt: skip
+    )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from workbench.errors import ExperimentError
 from workbench.experiment.refusals import findings, refusal
+from workbench.foundation.errors import ExperimentError
 from workbench.models import MODELS
 
 if TYPE_CHECKING:
@@ -72,9 +72,13 @@ class ModelConfiguration(BaseModel, ABC):
         """
 
     def build_for_targets(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
         target_shape: tuple[int, ...],
-    ) -> nn.Module:  # fmt: skip
+    ) -> nn.Module:
         """Build the model where each sample has several targets.
 
         Args:
@@ -92,7 +96,7 @@ class ModelConfiguration(BaseModel, ABC):
                 f"{self.name} answers once for a sample, which has several targets: {target_shape}",
                 field="model",
                 next_step="Choose unet for masks, detector for boxes, or text_encoder for tagged texts.",
-            )  # fmt: skip
+            )
         return self.build(input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
 
     def refuse(self, input_shape: tuple[int, ...], vocabulary_size: int | None, allowed: str) -> NoReturn:
@@ -119,9 +123,14 @@ class SequenceConfiguration(ModelConfiguration):
     exit_weight: float = Field(0.3, ge=0.0, description="Factor of the loss of each early exit.")
 
     def with_exits(
-        self, model: nn.Module, input_shape: tuple[int, ...], num_outputs: int,
-        vocabulary_size: int | None = None, *, at_every_position: bool = False,
-    ) -> nn.Module:  # fmt: skip
+        self,
+        model: nn.Module,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None = None,
+        *,
+        at_every_position: bool = False,
+    ) -> nn.Module:
         """Return the model with its early exits; the model itself where it has none.
 
         Args:
@@ -139,14 +148,20 @@ class SequenceConfiguration(ModelConfiguration):
         if at_every_position:
             raise ExperimentError(
                 f"{self.name} answers at every position of this data, and an exit is left by one answer",
-                field="exits", allowed="0", next_step="Choose data with a class of each sample.",
-            )  # fmt: skip
+                field="exits",
+                allowed="0",
+                next_step="Choose data with a class of each sample.",
+            )
         from workbench.models.exits import EarlyExits
 
         return EarlyExits(
-            model, input_shape=input_shape, num_outputs=num_outputs, num_exits=self.exits,
-            weight=self.exit_weight, vocabulary_size=vocabulary_size,
-        )  # fmt: skip
+            model,
+            input_shape=input_shape,
+            num_outputs=num_outputs,
+            num_exits=self.exits,
+            weight=self.exit_weight,
+            vocabulary_size=vocabulary_size,
+        )
 
 
 class MLPConfiguration(SequenceConfiguration):
@@ -299,9 +314,10 @@ def configure(model: str, values: Mapping[str, Any], *, field: str = "search") -
     for key in values:
         if key == "exits" and kind.why_no_exits:
             raise ExperimentError(
-                f"{model} has no early exits: {kind.why_no_exits}", field=f"{field}.{key}",
+                f"{model} has no early exits: {kind.why_no_exits}",
+                field=f"{field}.{key}",
                 next_step="Remove the parameter, or choose a model that answers with one class of a sample.",
-            )  # fmt: skip
+            )
         if key not in kind.model_fields:
             raise ExperimentError(
                 f"{model} has no such parameter", field=f"{field}.{key}", allowed=list(kind.model_fields)

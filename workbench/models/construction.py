@@ -11,8 +11,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.errors import ExperimentError
 from workbench.experiment.searched_fields import is_setting
+from workbench.foundation.errors import ExperimentError
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SINGLE_VALUES = (bool, int, float, str, "bool", "int", "float", "str")
@@ -53,20 +53,23 @@ def construct(function: Callable[..., Any], configuration: Mapping[str, Any], *,
         passed = {key: value for key, value in configuration.items() if key in named}
         if left := [key for key in configuration if key not in named and not is_setting(key)]:
             raise ExperimentError(
-                f"{name} has no parameter {' or '.join(left)}", field=field,
+                f"{name} has no parameter {' or '.join(left)}",
+                field=field,
                 allowed=sorted(named) or "nothing: it has no parameters",
                 next_step="Rename it, or let the first parameter be the configuration: build(config).",
-            )  # fmt: skip
+            )
     missing = [
-        item.name for item in parameters
+        item.name
+        for item in parameters
         if item.name in named and item.default is item.empty and item.name not in passed
-    ]  # fmt: skip
+    ]
     if missing:
         raise ExperimentError(
-            f"{name} needs {', '.join(missing)}, of which the configuration has no value", field=field,
+            f"{name} needs {', '.join(missing)}, of which the configuration has no value",
+            field=field,
             next_step=f"Search it, or set it beside the name of the model: {missing[0]}: VALUE. A function "
             "of the whole configuration takes it as its first parameter: build(config).",
-        )  # fmt: skip
+        )
     return function(**passed)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.application_configurations import DetectorConfiguration
 from workbench.models.convnet import convolutions
 from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes, mean_average_precision
@@ -78,9 +78,11 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """
     if outputs.ndim != 4 or outputs.shape[-1] <= NUM_EDGES:
         raise ExperimentError(
-            f"the model answers in the shape {tuple(outputs.shape)}", field="model",
-            allowed="(batch, rows, columns, 4 + classes)", next_step="Choose detector for boxes.",
-        )  # fmt: skip
+            f"the model answers in the shape {tuple(outputs.shape)}",
+            field="model",
+            allowed="(batch, rows, columns, 4 + classes)",
+            next_step="Choose detector for boxes.",
+        )
     owner = assign(targets, *outputs.shape[1:3])
     cells = outputs.flatten(1, 2)
     has_box = owner >= 0

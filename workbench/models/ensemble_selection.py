@@ -18,9 +18,13 @@ MIN_GAIN = 0.01
 
 
 def select(
-    predictions: Sequence[np.ndarray], loss: Callable[[np.ndarray], float], *, max_steps: int = MAX_STEPS,
-    max_members: int | None = None, min_gain: float = MIN_GAIN,
-) -> np.ndarray:  # fmt: skip
+    predictions: Sequence[np.ndarray],
+    loss: Callable[[np.ndarray], float],
+    *,
+    max_steps: int = MAX_STEPS,
+    max_members: int | None = None,
+    min_gain: float = MIN_GAIN,
+) -> np.ndarray:
     """Choose weights of models for their weighted mean.
 
     Args:

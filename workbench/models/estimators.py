@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Component
+from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.stages import fit_stages, way_of
 

@@ -2,7 +2,7 @@
 
 While it trains it returns the outputs of every exit, and `joint` weighs their losses; else it is the model
 that it holds. The pieces of a user's own model are found by `block_sequence`. Calibration, thresholds and
-what is exported are left to `workbench.deploy.placement`, exits of trees to `tree_exits`.
+what is exported are left to `workbench.tiers.placement`, exits of trees to `tree_exits`.
 
 Source: Teerapittayanon et al., BranchyNet (2016).
 """
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models import Task
 from workbench.models.block_sequence import BlockSequence
 
@@ -37,9 +37,15 @@ class EarlyExits(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, *, input_shape: tuple[int, ...], num_outputs: int, num_exits: int,
-        weight: float, vocabulary_size: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        num_exits: int,
+        weight: float,
+        vocabulary_size: int | None = None,
+    ) -> None:
         """Add exits before pieces with weights, evenly over all of these.
 
         A model may state its outputs at an exit by a method `exit_head`, which takes their number and returns
@@ -134,8 +140,10 @@ def check_task(model: nn.Module, task: Task, target_shape: tuple[int, ...]) -> N
     if has_exits and (task != "classification" or target_shape):
         raise ExperimentError(
             "an early exit is left by the probability of one class of a sample, which this data has not",
-            field="exits", allowed="0", next_step="Remove the exits, or choose data of a classification.",
-        )  # fmt: skip
+            field="exits",
+            allowed="0",
+            next_step="Remove the exits, or choose data of a classification.",
+        )
 
 
 def joint(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -169,9 +177,11 @@ def _chosen(model: nn.Module, possible: Sequence[int], num_exits: int) -> list[i
     """Return the pieces before which exits are, evenly over those that may begin a stage."""
     if num_exits > len(possible):
         raise ExperimentError(
-            f"{type(model).__name__} has no places for {num_exits} early exits", field="exits",
-            allowed=f"at most {len(possible)}", next_step="Use fewer exits or a deeper model.",
-        )  # fmt: skip
+            f"{type(model).__name__} has no places for {num_exits} early exits",
+            field="exits",
+            allowed=f"at most {len(possible)}",
+            next_step="Use fewer exits or a deeper model.",
+        )
     return [possible[(number + 1) * len(possible) // (num_exits + 1)] for number in range(num_exits)]
 
 
@@ -182,9 +192,10 @@ def _places(model: nn.Module) -> list[int]:
     embedding is no beginning: what a token is shows nothing of a text.
     """
     weighted = [
-        number for number, (_, modules) in enumerate(_pieces(model))
+        number
+        for number, (_, modules) in enumerate(_pieces(model))
         if any(_has_weights(part) for module in modules for part in module.modules())
-    ]  # fmt: skip
+    ]
     return weighted[1:-1]
 
 

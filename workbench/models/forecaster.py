@@ -17,9 +17,13 @@ class Forecaster(nn.Module):
     """Maps a window to the next values of the features that come first in it."""
 
     def __init__(
-        self, configuration: ForecasterConfiguration, *, input_shape: tuple[int, ...], num_outputs: int,
+        self,
+        configuration: ForecasterConfiguration,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
         num_series: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Build it; it starts as the linear forecast, and that as the mean of the window."""
         super().__init__()
         time, num_features = input_shape

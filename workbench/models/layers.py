@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from workbench.errors import ExperimentError, WorkbenchError, first_line_of
+from workbench.foundation.errors import ExperimentError, WorkbenchError, first_line_of
 from workbench.models.calls import Inputs, call_model, describe_inputs, num_samples
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parameter import is_lazy
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.calls import Inputs, call_model
 from workbench.models.layers import needs_values, refuse_inputs
 
@@ -55,8 +55,11 @@ def set_up_lazy(
     finally:
         for module, was_training in modes.items():
             module.training = was_training
-    names = [name for name, item in itertools.chain(model.named_parameters(), model.named_buffers())
-             if is_lazy(item)]  # fmt: skip
+    names = [
+        name
+        for name, item in itertools.chain(model.named_parameters(), model.named_buffers())
+        if is_lazy(item)
+    ]
     raise ExperimentError(
         f"the lazy modules of {', '.join(names)} have no shape after a forward pass",
         field="model",

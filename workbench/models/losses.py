@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.calls import loss_in
 from workbench.models.pairing import IGNORED, UNKNOWN, Pairing, is_readable, reads
 

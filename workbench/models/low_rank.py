@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from workbench.errors import ExperimentError, install_command
 from workbench.experiment.pretrained import LowRankAdapter
+from workbench.foundation.errors import ExperimentError, install_command
 
 FIELD = "training.adapter"
 _SHOWN = 6
@@ -45,9 +45,10 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
     trained = [name for name, _ in model.named_parameters() if _fits(name, adapter.unfrozen)]
     if adapter.unfrozen and not trained:
         raise ExperimentError(
-            "fits no parameter", field=f"{field}.unfrozen",
+            "fits no parameter",
+            field=f"{field}.unfrozen",
             allowed=_first([name for name, _ in model.named_parameters()]),
-        )  # fmt: skip
+        )
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     targets: Any = list(adapter.targets)
     if adapter.targets == "auto":
@@ -59,9 +60,11 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         raise ExperimentError("the model is a single layer, which cannot be added to", field=field)
     alpha: Any = adapter.alpha or 2 * adapter.rank  # declared as a whole number there, but only divided
     config = LoraConfig(
-        r=adapter.rank, lora_alpha=alpha, lora_dropout=adapter.dropout,
+        r=adapter.rank,
+        lora_alpha=alpha,
+        lora_dropout=adapter.dropout,
         target_modules=targets,
-    )  # fmt: skip
+    )
     try:
         inject_adapter_in_model(config, model)
     except ValueError as error:

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workbench.errors import ExperimentError
 from workbench.experiment.goals import Goal
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.reported_values import result_of, side_value_of, why_no_result
 from workbench.models import class_scores
 from workbench.models.calls import num_samples
 from workbench.models.pairing import IGNORED, UNKNOWN, Kind, Pairing, class_numbers, reads
 from workbench.models.ranking import macro_roc_auc
-from workbench.reported_values import result_of, side_value_of, why_no_result
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -107,8 +107,9 @@ class WholeMetric:
             raise ExperimentError(
                 f"compute of {type(made).__name__} returned an object of type {type(value).__name__}: "
                 f"{why_no_result(value)}",
-                field="metrics", allowed="a number",
-            )  # fmt: skip
+                field="metrics",
+                allowed="a number",
+            )
         return number
 
 
@@ -149,9 +150,10 @@ def as_measured(value: Any, name: str) -> Tensor:
         has_several = getattr(value, "ndim", 0) > 0
         raise ExperimentError(
             f"{name} returned an object of type {type(value).__name__}: {why_no_result(value)}",
-            field="metrics", allowed="one number, the mean over the samples, or a total and a count",
+            field="metrics",
+            allowed="one number, the mean over the samples, or a total and a count",
             next_step="Return its mean over the samples: .mean()." if has_several else None,
-        )  # fmt: skip
+        )
     return torch.tensor(number, dtype=torch.float64)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from pydantic import BaseModel, Field, create_model, model_validator
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import (
     FittedConfiguration,
     ModelConfiguration,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import ExperimentError, first_line_of
+from workbench.foundation.errors import ExperimentError, first_line_of
 from workbench.models.calls import num_samples, output_in
 from workbench.models.metrics import as_measured
 from workbench.models.pairing import SingleScores

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.metrics import Metric, as_measured, mean_over_samples
 
 ONLY = "optimizer"
@@ -47,9 +47,10 @@ class OwnSteps(nn.Module):
         for name in ("configure", "step"):
             if not callable(getattr(owner, name, None)):
                 raise ExperimentError(
-                    f"{type(owner).__name__} has no method {name}", field="train",
+                    f"{type(owner).__name__} has no method {name}",
+                    field="train",
                     allowed="a class with configure, step and evaluate, or without data a function",
-                )  # fmt: skip
+                )
         self.takes_lr = "lr" in inspect.signature(owner.configure).parameters
         made = owner.configure(lr=lr) if self.takes_lr else owner.configure()
         self.optimizers = _by_name(made, type(owner).__name__)
@@ -96,9 +97,10 @@ class OwnSteps(nn.Module):
         found = self.owner.evaluate(batch)
         if not isinstance(found, Mapping) or not found:
             raise ExperimentError(
-                f"evaluate returned an object of type {type(found).__name__}", field="train",
+                f"evaluate returned an object of type {type(found).__name__}",
+                field="train",
                 allowed="a mapping from names of metrics to their means over the batch, or to (total, count)",
-            )  # fmt: skip
+            )
         return dict(found)
 
 
@@ -150,7 +152,8 @@ def _by_name(made: Any, owner: str) -> dict[str, Optimizer]:
     if not optimizers or not all(isinstance(item, Optimizer) for item in optimizers.values()):
         kinds = {type(item).__name__ for item in optimizers.values()}
         raise ExperimentError(
-            f"configure of {owner} returned {', '.join(sorted(kinds)) or 'nothing'}", field="train",
+            f"configure of {owner} returned {', '.join(sorted(kinds)) or 'nothing'}",
+            field="train",
             allowed="an optimizer, or a mapping from names to optimizers",
-        )  # fmt: skip
+        )
     return {str(name): item for name, item in optimizers.items()}

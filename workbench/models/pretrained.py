@@ -17,15 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.bundle_manifest import check_file, complete_export, files_of_bundle
-from workbench.errors import ExperimentError, first_line_of
 from workbench.experiment.pretrained import PretrainedWeights
+from workbench.foundation.bundle_manifest import check_file, complete_export, files_of_bundle
+from workbench.foundation.errors import ExperimentError, first_line_of
 
 FIELD = "training.weights"
 _FILES = (
-    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
     "weights.safetensors",
-)  # fmt: skip
+)
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "strategy")
 """Under which names programs store the weights beside other things."""
 _WRAPPERS = ("module.", "model.", "_orig_mod.")
@@ -73,9 +76,10 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
     own = model.state_dict(keep_vars=True)
     wanted = {name: _plain(name) for name in own if not _is_skipped(_plain(name), weights)}
     fitting = {
-        name: stored[plain] for name, plain in wanted.items()
+        name: stored[plain]
+        for name, plain in wanted.items()
         if plain in stored and stored[plain].shape == own[name].shape
-    }  # fmt: skip
+    }
     tied = {own[name].data_ptr() for name in fitting}
     kept = [name for name in own if name not in fitting and own[name].data_ptr() not in tied]
     unused = stored.keys() - {wanted[name] for name in fitting}
@@ -85,8 +89,9 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
         raise ExperimentError(
             f"none of the {len(stored)} tensors of {weights.path} fits the model: it has "
             f"{_listed(stored)}, the model {_listed(map(_plain, own))}",
-            field=field, next_step=_hint(stored, wanted.values()) or "Set strip or prefix.",
-        )  # fmt: skip
+            field=field,
+            next_step=_hint(stored, wanted.values()) or "Set strip or prefix.",
+        )
     with torch.no_grad():
         for name, value in fitting.items():
             own[name].copy_(value)
@@ -94,9 +99,14 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
 
 
 def _check_all(
-    own: Mapping[str, Tensor], wanted: Mapping[str, str], stored: Mapping[str, Tensor],
-    kept: Collection[str], unused: Collection[str], weights: PretrainedWeights, field: str,
-) -> None:  # fmt: skip
+    own: Mapping[str, Tensor],
+    wanted: Mapping[str, str],
+    stored: Mapping[str, Tensor],
+    kept: Collection[str],
+    unused: Collection[str],
+    weights: PretrainedWeights,
+    field: str,
+) -> None:
     """Refuse weights of another model, with what differs."""
     reshaped = {wanted[name] for name in kept if wanted.get(name) in stored}
     missing = [wanted[name] for name in kept if name in wanted and wanted[name] not in reshaped]
@@ -141,9 +151,10 @@ def _renamed(tensors: Mapping[str, Tensor], weights: PretrainedWeights, field: s
     }
     if not found:
         raise ExperimentError(
-            f"no name in {weights.path} begins with {strip!r}", field=f"{field}.strip",
+            f"no name in {weights.path} begins with {strip!r}",
+            field=f"{field}.strip",
             allowed=f"a prefix of {_listed(tensors)}",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -165,9 +176,10 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
     """Return the tensors of a file, or of the files of a folder."""
     if not path.exists():
         raise ExperimentError(
-            f"the path {path} does not exist", field=field,
+            f"the path {path} does not exist",
+            field=field,
             next_step=f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere.",
-        )  # fmt: skip
+        )
     files = _files_in(path, field) if path.is_dir() else [path]
     tensors: dict[str, Tensor] = {}
     for file in files:
@@ -175,9 +187,10 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
             tensors |= _read_file(file)
         except (pickle.UnpicklingError, *_UNREADABLE) as error:
             raise ExperimentError(
-                f"cannot read the weights of {file}: {first_line_of(error)}", field=field,
+                f"cannot read the weights of {file}: {first_line_of(error)}",
+                field=field,
                 next_step="Store the state_dict of the model, with safetensors or torch.save.",
-            ) from error  # fmt: skip
+            ) from error
     return tensors
 
 
@@ -192,9 +205,11 @@ def _files_in(folder: Path, field: str) -> list[Path]:
         if len(found) == 1:
             return found
         raise ExperimentError(
-            f"{folder} holds {'several files' if found else 'no file'} of weights", field=field,
-            allowed=f"one *.safetensors, or {', '.join(_FILES)}", next_step="Name the file itself.",
-        )  # fmt: skip
+            f"{folder} holds {'several files' if found else 'no file'} of weights",
+            field=field,
+            allowed=f"one *.safetensors, or {', '.join(_FILES)}",
+            next_step="Name the file itself.",
+        )
     if named.suffix != ".json":
         return [named]
     index = json.loads(named.read_text(encoding="utf-8"))

@@ -35,9 +35,14 @@ def way_of(estimator: Any) -> Way:
 
 
 def fit_stages(
-    estimator: Any, inputs: np.ndarray, targets: np.ndarray, *,
-    num_stages: int, num_done: int = 0, size: int | None = None,
-) -> Iterator[int]:  # fmt: skip
+    estimator: Any,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    *,
+    num_stages: int,
+    num_done: int = 0,
+    size: int | None = None,
+) -> Iterator[int]:
     """Fit an estimator in stages.
 
     With `partial_fit` a stage is one pass over all samples; of trees that can be grown further, it is an

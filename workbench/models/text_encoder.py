@@ -16,9 +16,14 @@ class TextEncoder(nn.Module):
     """Token and position embeddings, blocks, and an output of each token or of the mean over them."""
 
     def __init__(
-        self, configuration: TextEncoderConfiguration, *, context: int, num_outputs: int,
-        vocabulary_size: int, at_every_position: bool,
-    ) -> None:  # fmt: skip
+        self,
+        configuration: TextEncoderConfiguration,
+        *,
+        context: int,
+        num_outputs: int,
+        vocabulary_size: int,
+        at_every_position: bool,
+    ) -> None:
         """Build it; weights are normal with deviation 0.02."""
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary_size, configuration.width, padding_idx=0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import Dropout, SequenceConfiguration
 
 if TYPE_CHECKING:
@@ -106,18 +106,25 @@ class TextEncoderConfiguration(TransformerConfiguration):
         )
 
     def build_for_targets(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
         target_shape: tuple[int, ...],
-    ) -> nn.Module:  # fmt: skip
+    ) -> nn.Module:
         """Build it; see ModelConfiguration.build_for_targets."""
         if vocabulary_size is None or len(input_shape) != 1:
             self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
         from workbench.models.text_encoder import TextEncoder
 
         model = TextEncoder(
-            self, context=input_shape[0], num_outputs=num_outputs, vocabulary_size=vocabulary_size,
+            self,
+            context=input_shape[0],
+            num_outputs=num_outputs,
+            vocabulary_size=vocabulary_size,
             at_every_position=target_shape == input_shape,
-        )  # fmt: skip
+        )
         return self.with_exits(
             model, input_shape, num_outputs, vocabulary_size, at_every_position=model.at_every_position
         )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.exits import LastPosition
 from workbench.models.token_configurations import TransformerConfiguration
 

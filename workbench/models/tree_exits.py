@@ -11,7 +11,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble
 
 _NODE_VALUES = ("feature", "threshold", "value")
@@ -90,9 +90,11 @@ def check_number(num_exits: int, num_rounds: int) -> None:
     """
     if num_exits >= num_rounds:
         raise ExperimentError(
-            f"{num_rounds} trees have no places for {num_exits} early exits", field="exits",
-            allowed=f"at most {num_rounds - 1}", next_step="Use fewer exits or more trees.",
-        )  # fmt: skip
+            f"{num_rounds} trees have no places for {num_exits} early exits",
+            field="exits",
+            allowed=f"at most {num_rounds - 1}",
+            next_step="Use fewer exits or more trees.",
+        )
 
 
 def _part(trees: TreeEnsemble, first: int, end: int) -> TreeEnsemble:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.stages import fit_stages
 from workbench.models.tree_configurations import BoostedTreesConfiguration, ForestConfiguration
 
@@ -93,17 +93,23 @@ def _make_room(model: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any)
 
 
 def grow_boosted(
-    configuration: BoostedTreesConfiguration, inputs: np.ndarray, targets: np.ndarray, *,
-    num_classes: int | None, num_rounds: int, seed: int,
-) -> Iterator[TreeEnsemble]:  # fmt: skip
+    configuration: BoostedTreesConfiguration,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    *,
+    num_classes: int | None,
+    num_rounds: int,
+    seed: int,
+) -> Iterator[TreeEnsemble]:
     """Grow boosted trees, and yield all that there are after each round; see FittedConfiguration.grow."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     if targets.ndim > 1:
         raise ExperimentError(
             f"boosted trees predict one number for each sample, and the targets are of shape {targets.shape}",
-            field="model", next_step="Choose forest, or a network.",
-        )  # fmt: skip
+            field="model",
+            next_step="Choose forest, or a network.",
+        )
     kind: Any = HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
     estimator: Any = kind(
         learning_rate=configuration.shrinkage,
@@ -119,9 +125,14 @@ def grow_boosted(
 
 
 def grow_forest(
-    configuration: ForestConfiguration, inputs: np.ndarray, targets: np.ndarray, *,
-    num_classes: int | None, num_rounds: int, seed: int,
-) -> Iterator[TreeEnsemble]:  # fmt: skip
+    configuration: ForestConfiguration,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    *,
+    num_classes: int | None,
+    num_rounds: int,
+    seed: int,
+) -> Iterator[TreeEnsemble]:
     """Grow a forest, and yield all trees that there are after each round; see FittedConfiguration.grow."""
     from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 

@@ -49,7 +49,8 @@ def _pair(before: int, channels: int, activation: type[nn.Module]) -> nn.Sequent
     layers: list[nn.Module] = []
     for given in (before, channels):
         layers += [
-            nn.Conv2d(given, channels, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(channels),
+            nn.Conv2d(given, channels, kernel_size=3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
             activation(),
-        ]  # fmt: skip
+        ]
     return nn.Sequential(*layers)

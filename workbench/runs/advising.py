@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ArgumentError, StoreUnavailableError
-from workbench.events import (
+from workbench.experiment import Experiment
+from workbench.foundation.errors import ArgumentError, StoreUnavailableError
+from workbench.foundation.events import (
     AdviceGiven,
     AdviceRequested,
     CommandHandled,
@@ -21,14 +22,13 @@ from workbench.events import (
     RunStateChanged,
     Sink,
 )
-from workbench.experiment import Experiment
-from workbench.formatting import duration_argument_s, format_duration
+from workbench.foundation.formatting import duration_argument_s, format_duration
 from workbench.runs.event_lines import advice_line
 from workbench.runs.experiment_file import read_experiment
 from workbench.runs.handle import Run, open_store
 from workbench.runs.interruption import ended_like_interrupted
 from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
-from workbench.store import Command, RunWriter, Store
+from workbench.store.database import Command, RunWriter, Store
 
 if TYPE_CHECKING:
     from workbench.advisor.advice import Advice, Goal
@@ -86,7 +86,7 @@ def advise(
             f"{objective!r} is not an objective", field="objective", allowed=list(_OBJECTIVES)
         )
     from workbench.advisor.choices import check_advisable
-    from workbench.head import attachment
+    from workbench.cluster.head import attachment
     from workbench.sweeps.preflight import check
 
     check_advisable(experiment)

@@ -34,22 +34,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from workbench.actions import suggest
-from workbench.artifacts import is_url, open_artifacts
-from workbench.bundle_manifest import add_manifest
-from workbench.errors import RunError
+from workbench.cluster.remote.code_dependencies import relative_data
+from workbench.cluster.remote.job_package import MODULES_FOLDER
+from workbench.cluster.remote.kept_code import package_requirements
 from workbench.experiment import Experiment, PlanSettings
+from workbench.experiment.actions import suggest
 from workbench.experiment.pretrained import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
-from workbench.formatting import format_number
-from workbench.history import History, Trial
-from workbench.history.choices import chosen_or_best
-from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, compressed, is_compression
-from workbench.history.lineage import lineage
-from workbench.history.programs import code_of, describe_program
-from workbench.remote.code_dependencies import relative_data
-from workbench.remote.job_package import MODULES_FOLDER
-from workbench.remote.kept_code import package_requirements
+from workbench.foundation.artifacts import is_url, open_artifacts
+from workbench.foundation.bundle_manifest import add_manifest
+from workbench.foundation.errors import RunError
+from workbench.foundation.formatting import format_number
 from workbench.runs.bundle_files import (
     CODE_FOLDER,
     FILES_FOLDER,
@@ -63,7 +58,12 @@ from workbench.runs.bundle_formats import add_format, check_format
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.experiment_file import write_experiment
 from workbench.runs.figures import write_report
-from workbench.store.trial_files import find_moved
+from workbench.store.database.trial_files import find_moved
+from workbench.store.history import History, Trial
+from workbench.store.history.choices import chosen_or_best
+from workbench.store.history.compression import BASE_RUN, BASE_TRIAL, base_of, compressed, is_compression
+from workbench.store.history.lineage import lineage
+from workbench.store.history.programs import code_of, describe_program
 
 if TYPE_CHECKING:
     from workbench.runs.view import RunView
@@ -72,9 +72,14 @@ _RETRAIN = "workbench sweep {path}experiment.yaml --trials {num_trials}"
 
 
 def write_bundle(
-    run: RunView, folder: Path, *, trial: int | None = None, format: str | None = None, force: bool = False,
+    run: RunView,
+    folder: Path,
+    *,
+    trial: int | None = None,
+    format: str | None = None,
+    force: bool = False,
     weights: bool = True,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write a complete trial as a bundle.
 
     Args:
@@ -168,9 +173,16 @@ def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) ->
     document["budget"] = {"trials": max(1, len(parts))}
     if trial.segment is not None and parts:
         document["search"] = _with_values_of(document["search"], parts)
-        document["sampler"] = {"name": "schedule", "options": {"parts": [
-            {"until": part.segment.end, "params": part.params} for part in parts if part.segment is not None
-        ]}}  # fmt: skip
+        document["sampler"] = {
+            "name": "schedule",
+            "options": {
+                "parts": [
+                    {"until": part.segment.end, "params": part.params}
+                    for part in parts
+                    if part.segment is not None
+                ]
+            },
+        }
     if trial.repeat:
         document["repeats"] = trial.repeat + 1
     trains_model = experiment.trains_model
@@ -220,10 +232,14 @@ def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
         raise RunError(
             f"nothing is recommended: {compressed(history).words}",
             next_step=suggest(
-                "export", str(base[BASE_RUN]), to="best", trial=base[BASE_TRIAL], format="onnx",
+                "export",
+                str(base[BASE_RUN]),
+                to="best",
+                trial=base[BASE_TRIAL],
+                format="onnx",
                 lead="To export the model as it is",
             ),
-        )  # fmt: skip
+        )
     if chosen is None:
         raise RunError(
             f"run {run.run_id} has {'no best trial' if number is None else f'no trial {number}'}"
@@ -330,7 +346,7 @@ def _environment(packages: bytes | None) -> str:
 
 def _readme(
     run: RunView, trial: Trial, experiment: Experiment, contents: Contents, retrain: str, *, has_code: bool
-) -> str:  # fmt: skip
+) -> str:
     values = "\n".join(f"- {name}: {format_number(value)}" for name, value in trial.values.items())
     parameters = "\n".join(f"- {name}: {json.dumps(value)}" for name, value in trial.params.items())
     parts = [

@@ -12,34 +12,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.artifacts.faults import FULL
-from workbench.bundle_manifest import add_manifest, complete_export, files_of_bundle
-from workbench.errors import RunError
-from workbench.events import TrialReported
-from workbench.experiment import Experiment
-from workbench.experiment.command import arguments_of
-from workbench.experiment.pretrained import weights_of
-from workbench.experiment.trial_value import TrialValue
-from workbench.files import copy_into, is_unfinished
-from workbench.formatting import format_bytes
-from workbench.programs.kept_imports import MANIFEST, KeptFiles
-from workbench.remote.code_dependencies import (
+from workbench.cluster.remote.code_dependencies import (
     files_of,
     modules_of,
     relative_data,
     relative_weights,
     with_data_at,
 )
-from workbench.remote.kept_code import PACKAGES
-from workbench.remote.named_files import find_named_files
-from workbench.store.trial_files import trial_folder
+from workbench.cluster.remote.kept_code import PACKAGES
+from workbench.cluster.remote.named_files import find_named_files
+from workbench.experiment import Experiment
+from workbench.experiment.command import arguments_of
+from workbench.experiment.pretrained import weights_of
+from workbench.experiment.trial_value import TrialValue
+from workbench.foundation.artifacts.faults import FULL
+from workbench.foundation.bundle_manifest import add_manifest, complete_export, files_of_bundle
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import TrialReported
+from workbench.foundation.files import copy_into, is_unfinished
+from workbench.foundation.formatting import format_bytes
+from workbench.store.database.trial_files import trial_folder
 from workbench.sweeps.fingerprints import Fingerprints, stored_content
+from workbench.training.programs.kept_imports import MANIFEST, KeptFiles
 
 if TYPE_CHECKING:
-    from workbench.artifacts import Artifacts
-    from workbench.history import Trial
-    from workbench.remote.code_origin import Origin
+    from workbench.cluster.remote.code_origin import Origin
+    from workbench.foundation.artifacts import Artifacts
     from workbench.runs.view import RunView
+    from workbench.store.history import Trial
 
 CODE_FOLDER = "code"
 """The folder of a bundle that holds the code of its run."""
@@ -135,8 +135,9 @@ def _naming_files(beside: str) -> Iterator[None]:
         raise RunError(
             f"the bundle cannot be written: {where}: {cause.strerror}",
             next_step="Free space there, or let the variable TMPDIR name another folder."
-            if is_temporary else None,
-        ) from error  # fmt: skip
+            if is_temporary
+            else None,
+        ) from error
 
 
 def _check_empty(folder: Path, *, force: bool) -> None:

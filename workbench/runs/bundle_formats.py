@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.actions import suggest
 from workbench.deploy.formats import ONNX, format_names
-from workbench.errors import ArgumentError, RunError
+from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
-from workbench.formatting import format_params
-from workbench.history import Trial
-from workbench.history.compression import describe_way, is_compression
-from workbench.registry import load_object
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.formatting import format_params
+from workbench.foundation.registry import load_object
 from workbench.runs.bundle_files import FILES_FOLDER
+from workbench.store.history import Trial
+from workbench.store.history.compression import describe_way, is_compression
 
 if TYPE_CHECKING:
     from workbench.data import Datasets
@@ -38,7 +38,7 @@ The torch model of `wb.load_bundle(...)` takes what `data.validation.batch(...)`
 scaled and encoded, such as standardised columns. `model.onnx` does that itself: give it rows as they are in
 your table, not such a batch.
 """
-_AUTOML = "workbench.automl_pipeline:AutoML"
+_AUTOML = "workbench.runs.automl:AutoML"
 """What writes the result of an AutoML run; by its name, as it builds on runs."""
 
 
@@ -130,9 +130,14 @@ def add_flower(run: RunView, trial: Trial, folder: Path) -> None:
 
     objects = run.store.artifacts_of(run.run_id).below("objects").url
     task = TrialTask(
-        run.run_id, trial.number, 0, run.experiment.model_dump_json(), params=trial.params, seed=trial.seed,
+        run.run_id,
+        trial.number,
+        0,
+        run.experiment.model_dump_json(),
+        params=trial.params,
+        seed=trial.seed,
         objects=objects if run.experiment.payload_hashes() else None,
-    )  # fmt: skip
+    )
     with load_bundle(folder).importing():
         write_application(folder / FOLDER, task, run.name)
 
@@ -201,10 +206,15 @@ def _origin(run: RunView, trial: Trial, model: str, trained_by: Experiment, data
 
     title = trained_by.data.title if trained_by.data else "no data"
     return Exported(
-        name=run.name, run_id=run.run_id, trial=trial.number, model=model,
-        trained_on=f"{title}, {len(data.train)} samples", task=data.task, values=trial.values,
+        name=run.name,
+        run_id=run.run_id,
+        trial=trial.number,
+        model=model,
+        trained_on=f"{title}, {len(data.train)} samples",
+        task=data.task,
+        values=trial.values,
         num_train_samples=len(data.train),
-    )  # fmt: skip
+    )
 
 
 def describe_model(experiment: Experiment, trial: Trial) -> str:

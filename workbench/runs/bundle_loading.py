@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.bundle_manifest import check_file, read_configuration
+from workbench.cluster.remote.code_dependencies import relative_data, with_data_at
+from workbench.cluster.remote.job_package import MODULES_FOLDER
 from workbench.deploy.card import CARD, Card, Timing, read_card
-from workbench.errors import RunError
 from workbench.experiment import Experiment
-from workbench.remote.code_dependencies import relative_data, with_data_at
-from workbench.remote.job_package import MODULES_FOLDER
+from workbench.experiment.space import Params
+from workbench.foundation.bundle_manifest import check_file, read_configuration
+from workbench.foundation.errors import RunError
 from workbench.runs.bundle_files import CODE_FOLDER, FILES_FOLDER
 from workbench.runs.experiment_file import read_experiment
-from workbench.space import Params
 
 if TYPE_CHECKING:
     from torch import nn
@@ -115,7 +115,7 @@ class Bundle:
             True
         """
         from workbench.deploy.device import measure
-        from workbench.deploy.placement.tier_devices import find_device
+        from workbench.tiers.placement.tier_devices import find_device
 
         return measure(self.folder, find_device(device), threads=threads, batch=batch)
 

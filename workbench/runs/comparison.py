@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ExperimentError, RunNotFoundError
+from workbench.foundation.errors import ExperimentError, RunNotFoundError
 from workbench.runs.comparison_table import Side, comparison_rows, find_named, labels_of
 from workbench.runs.figures import data_of
 from workbench.runs.handle import Run, attach, open_existing_store
-from workbench.store import Store
+from workbench.store.database import Store
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from workbench.plots.prepare_comparison import ComparisonAxis
+    from workbench.runs.plots.prepare_comparison import ComparisonAxis
 
 _COLUMNS = ("part", "name", "differs")
 
@@ -41,8 +41,8 @@ def compare(
     Example:
         >>> figure = wb.compare(run, "last", axis="trial")
     """
-    from workbench.plots.figures_comparison import draw_comparison
-    from workbench.plots.prepare_comparison import COMPARISON_AXES
+    from workbench.runs.plots.figures_comparison import draw_comparison
+    from workbench.runs.plots.prepare_comparison import COMPARISON_AXES
 
     if axis not in COMPARISON_AXES:
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=COMPARISON_AXES)

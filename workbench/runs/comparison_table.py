@@ -13,16 +13,16 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from workbench.domain import Domain
 from workbench.experiment import Component, Experiment
 from workbench.experiment.automl import shown_metric
 from workbench.experiment.components import EMBEDDED_PREFIX
-from workbench.formatting import format_count, format_duration, format_number, format_value
-from workbench.history import History, Trial
-from workbench.history.run_clock import NAME as RUN_TIME
+from workbench.experiment.domain import Domain
+from workbench.foundation.formatting import format_count, format_duration, format_number, format_value
 from workbench.runs.descriptions import format_counts
 from workbench.runs.progress import elapsed_s
-from workbench.store import RunRow
+from workbench.store.database import RunRow
+from workbench.store.history import History, Trial
+from workbench.store.history.run_clock import NAME as RUN_TIME
 
 Part = Literal["result", "best parameters", "experiment", "versions"]
 _MAX_CELL = 200
@@ -151,11 +151,12 @@ def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
         places = [at for at, value in enumerate(values) if value is not None and sign * value == max(known)]
         rows.append(
             ComparisonRow(
-                "result", f"best {_shown_as(sides, metric)}",
+                "result",
+                f"best {_shown_as(sides, metric)}",
                 tuple(None if value is None else format_number(value) for value in values),
                 best=places[0] if len(known) > 1 and len(places) == 1 and not is_disputed else None,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -238,8 +239,10 @@ def _settings(side: Side) -> dict[str, str]:
     document = side.history.in_force.model_dump(mode="json", exclude={"name", "search"})
     flat = {path: _cell(value) for path, value in _flat(document).items()}
     # With and without options, a component has its name at one path.
-    flat = {path.removesuffix(".name") if path.partition(".")[0] in _NAMED else path: value
-            for path, value in flat.items()}  # fmt: skip
+    flat = {
+        path.removesuffix(".name") if path.partition(".")[0] in _NAMED else path: value
+        for path, value in flat.items()
+    }
     space = side.history.in_force.search.root
     return flat | {f"search.{name}": _range(domain) for name, domain in space.items()}
 
@@ -274,10 +277,11 @@ def _difference(settings: Sequence[Mapping[str, str]], same: Sequence[int], inde
     paths = dict.fromkeys(path for place in same for path in settings[place])
     different = [path for path in paths if len({settings[place].get(path) for place in same}) > 1]
     words = [
-        f"{path.rpartition('.')[2]} {settings[index][path]}" if path in settings[index]
+        f"{path.rpartition('.')[2]} {settings[index][path]}"
+        if path in settings[index]
         else f"no {path.rpartition('.')[2]}"
         for path in different[:_MAX_NAMED]
-    ]  # fmt: skip
+    ]
     text = ", ".join(words)
     return text if len(text) <= _MAX_WORDS * _MAX_NAMED else ""
 

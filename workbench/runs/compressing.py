@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.actions import suggest
-from workbench.errors import RunError
+from workbench.cluster.remote.code_dependencies import with_data_in
+from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
-from workbench.formatting import duration_argument_s
-from workbench.remote.code_dependencies import with_data_in
+from workbench.foundation.errors import RunError
+from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.bundle import choose_trial, fetched_checkpoint, narrow
 
 if TYPE_CHECKING:
@@ -21,18 +21,26 @@ _NAME_LENGTH = 60
 
 
 def create_compression(
-    run: Run, *, trial: int | None = None, objective: str | None = None,
-    limits: Mapping[str, Any] | None = None, trials: int | None = None, time: float | str | None = None,
-    threads: int = 1, device: str = "here", python: str = "python3", launcher: str = "ray",
+    run: Run,
+    *,
+    trial: int | None = None,
+    objective: str | None = None,
+    limits: Mapping[str, Any] | None = None,
+    trials: int | None = None,
+    time: float | str | None = None,
+    threads: int = 1,
+    device: str = "here",
+    python: str = "python3",
+    launcher: str = "ray",
     address: str | None = None,
-) -> Run:  # fmt: skip
+) -> Run:
     """Store a run that compresses a trial, without starting its driver; arguments as in `Run.compress`."""
     from workbench.deploy.compression.compression import Compression
     from workbench.deploy.compression.search import experiment_for
     from workbench.deploy.compression.trained_base import make_base
-    from workbench.deploy.placement.tier_devices import find_device
     from workbench.runs.launch import create
     from workbench.sweeps.origin_file import read_origin
+    from workbench.tiers.placement.tier_devices import find_device
     from workbench.training.export import write_weights
 
     chosen = choose_trial(run, run.history, trial)
@@ -63,10 +71,16 @@ def create_compression(
     device = find_device(device)
     Compression(base, threads, device=device, python=python).check_device()
     searched, first = experiment_for(
-        base, name=f"{run.name[:_NAME_LENGTH]}-compressed", limits=limits, trials=trials, threads=threads,
-        time_s=None if time is None else duration_argument_s(time, field="time"), seed=experiment.seed,
-        device=device, python=python,
-    )  # fmt: skip
+        base,
+        name=f"{run.name[:_NAME_LENGTH]}-compressed",
+        limits=limits,
+        trials=trials,
+        threads=threads,
+        time_s=None if time is None else duration_argument_s(time, field="time"),
+        seed=experiment.seed,
+        device=device,
+        python=python,
+    )
     # Its workers need the code of the run that trained the model, wherever this process was started.
     created = create(searched, store=run.store, launcher=launcher, address=address, like=run.run_id)
     for params in first[: searched.max_configurations()]:

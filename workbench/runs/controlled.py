@@ -13,22 +13,22 @@ from typing import Any
 from pydantic import JsonValue
 from typing_extensions import Self
 
-from workbench.actions import stored_payload, suggest
-from workbench.errors import RunError
-from workbench.events import FINISHED_RUN_STATES, CommandHandled
+from workbench.experiment.actions import stored_payload, suggest
 from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.changing import DURATIONS, ENERGY, MONEY, change, values_of
 from workbench.experiment.energy_units import parse_energy_wh
 from workbench.experiment.money_units import parse_money
 from workbench.experiment.search_changes import SEARCH, merge_changes, with_changes
 from workbench.experiment.setting_types import Auto
-from workbench.formatting import duration_argument_s
-from workbench.history import History
-from workbench.history.error_units import errors_in_another_unit
+from workbench.experiment.space import Space
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import FINISHED_RUN_STATES, CommandHandled
+from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.descriptions import how_to_continue, why_not_resumed
 from workbench.runs.labelled import LabelledRun
 from workbench.runs.view import POLL_S
-from workbench.space import Space
+from workbench.store.history import History
+from workbench.store.history.error_units import errors_in_another_unit
 
 _ANSWER_TIMEOUT_S = 5.0
 
@@ -139,11 +139,16 @@ class ControlledRun(LabelledRun):
         settings = stored_payload(
             "set",
             {
-                "concurrency": concurrency, "trials": trials, "time": time, "gpu_time": gpu_time,
-                "energy": _as_text(energy, "Wh"), "money": _as_text(money), "plateau": plateau,
+                "concurrency": concurrency,
+                "trials": trials,
+                "time": time,
+                "gpu_time": gpu_time,
+                "energy": _as_text(energy, "Wh"),
+                "money": _as_text(money),
+                "plateau": plateau,
                 "search": search,
             },
-        )  # fmt: skip
+        )
         changes = self._check_search(settings.pop(SEARCH, None))
         if settings or not changes:
             values = values_of(change(self.history.in_force, settings))
@@ -376,9 +381,10 @@ class ControlledRun(LabelledRun):
         if row.state in FINISHED_RUN_STATES:
             raise RunError(
                 f"run {self.run_id} has ended ({row.state})",
-                next_step=how_to_continue(self.run_id, self.history) if row.state == "complete"
+                next_step=how_to_continue(self.run_id, self.history)
+                if row.state == "complete"
                 else suggest("resume", self.run_id, lead="To continue it"),
-            )  # fmt: skip
+            )
         number = self.store.command(self.run_id, kind, arguments)
         return None if row.state == "lost" else self._answer(number, row.last_seq)
 

@@ -7,23 +7,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.actions import suggest
-from workbench.errors import ArgumentError, Suggestion
-from workbench.events import RunState, TrialState
+from workbench.cluster.workers.trial_log import log_name
+from workbench.experiment.actions import suggest
 from workbench.experiment.fidelity import Levels
 from workbench.experiment.money_units import describe_money, parse_price
 from workbench.experiment.populations import num_parts
 from workbench.experiment.same_trials import tries_one_configuration
-from workbench.formatting import compact_duration, counted_noun, format_count
-from workbench.history import cost_of
-from workbench.history.failure_text import headline
-from workbench.history.failures import began_nothing, failure_groups
-from workbench.store.trial_files import trial_folder
-from workbench.workers.trial_log import log_name
+from workbench.foundation.errors import ArgumentError, Suggestion
+from workbench.foundation.events import RunState, TrialState
+from workbench.foundation.formatting import compact_duration, counted_noun, format_count
+from workbench.store.database.trial_files import trial_folder
+from workbench.store.history import cost_of
+from workbench.store.history.failure_text import headline
+from workbench.store.history.failures import began_nothing, failure_groups
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
-    from workbench.history import History, Trial
+    from workbench.store.history import History, Trial
 
 _STATES: tuple[TrialState, ...] = ("complete", "running", "waiting", "pruned", "stopped", "failed")
 

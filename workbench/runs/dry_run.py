@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
-from workbench.resources import likely_cluster
+from workbench.foundation.errors import WorkbenchError
+from workbench.hardware.resources import likely_cluster
 from workbench.runs.launch import SIMILAR_RUNS
-from workbench.store import Store
+from workbench.store.database import Store
 
 if TYPE_CHECKING:
     from workbench.sweeps.cluster import Share
@@ -50,8 +50,11 @@ def forecast_run(
     share = forecast = machine = None
     if address is None:
         cluster = likely_cluster()
-        machine = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus,
-                   "hosts": [node.host for node in cluster.nodes]}  # fmt: skip
+        machine = {
+            "num_cpus": cluster.num_cpus,
+            "num_gpus": cluster.num_gpus,
+            "hosts": [node.host for node in cluster.nodes],
+        }
         if not problems:
             from workbench.sweeps.cluster import share_of
             from workbench.sweeps.forecast import expected
@@ -78,7 +81,7 @@ def _problems(
     experiment: Experiment, store: Store, launcher: str, address: str | None, warm_start: Iterable[str]
 ) -> Iterator[WorkbenchError]:
     """Yield the errors that `create` would raise."""
-    from workbench.study import check as check_sampler
+    from workbench.search import check as check_sampler
     from workbench.sweeps.launchers import LAUNCHERS
     from workbench.sweeps.preflight import find_problems
 
@@ -108,7 +111,7 @@ def _lines(
     """Yield what would happen, in sentences."""
     from workbench.experiment.energy_units import format_energy
     from workbench.experiment.money_units import describe_money
-    from workbench.formatting import format_count, format_duration
+    from workbench.foundation.formatting import format_count, format_duration
 
     configurations, budget = experiment.max_configurations(), experiment.budget
     limits = [] if configurations is None else [format_count(configurations, "configuration")]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.formatting import format_number
-from workbench.resources.attribution import JOULES_PER_WH, TrialEnergy, total_energy
-from workbench.store import Store
-from workbench.store.samples import read_energy
+from workbench.foundation.formatting import format_number
+from workbench.hardware.resources.attribution import JOULES_PER_WH, TrialEnergy, total_energy
+from workbench.store.database import Store
+from workbench.store.database.samples import read_energy
 
 
 @dataclass(frozen=True)

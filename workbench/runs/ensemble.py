@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.actions import suggest
-from workbench.errors import ArgumentError, ArtifactsError, RunError, Suggestion
+from workbench.cluster.remote.code_dependencies import with_data_in
 from workbench.experiment import Experiment, Objective
+from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
-from workbench.formatting import format_count, format_number
-from workbench.history import History, Trial
-from workbench.remote.code_dependencies import with_data_in
+from workbench.foundation.errors import ArgumentError, ArtifactsError, RunError, Suggestion
+from workbench.foundation.formatting import format_count, format_number
 from workbench.runs.bundle import fetched_checkpoint, narrow
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.ensemble_bundle import write_ensemble_bundle
 from workbench.runs.written_file import linked
+from workbench.store.history import History, Trial
 
 if TYPE_CHECKING:
     import numpy as np
@@ -216,22 +216,31 @@ class Ensemble:
             values[self.metric.replace("val_", "test_", 1)] = self.test.ensemble
         numbers = format_numbers(list(self.weights))
         origin = Exported(
-            name=self._run.name, run_id=self._run.run_id, trial=None,
+            name=self._run.name,
+            run_id=self._run.run_id,
+            trial=None,
             model=f"the mean of {len(self.weights)} trials",
-            trained_on=f"{data.name}, {len(data.train)} samples", task=data.task, values=values,
+            trained_on=f"{data.name}, {len(data.train)} samples",
+            task=data.task,
+            values=values,
             num_train_samples=len(data.train),
-        )  # fmt: skip
+        )
         models = list(zip(self._members, self.weights.values(), strict=True))
         trials = self._run.history.trials
         write_ensemble_bundle(
-            self._run, target, values=values, force=force,
-            used=[{"trial": number, "weight": weight, "params": trials[number].params}
-                  for number, weight in self.weights.items()],
+            self._run,
+            target,
+            values=values,
+            force=force,
+            used=[
+                {"trial": number, "weight": weight, "params": trials[number].params}
+                for number, weight in self.weights.items()
+            ],
             title=f"{self._run.name}: ensemble of {numbers}",
             of=f"The mean of trials of run `{self._run.run_id}`. {_sentence(self.verdict)}",
             holds="all models",
             write_model=lambda beside: add_mean(beside, models, data, self._experiment, origin),
-        )  # fmt: skip
+        )
         return linked(target)
 
     def how_to_export_the_single(self, folder: str) -> Suggestion:
@@ -244,13 +253,17 @@ class Ensemble:
         """Return everything as plain values for programs to read."""
         judged = {"validation": self.validation, "test": self.test}
         return {
-            "run_id": self._run.run_id, "metric": self.metric, "goal": self.goal,
+            "run_id": self._run.run_id,
+            "metric": self.metric,
+            "goal": self.goal,
             "weights": {str(number): weight for number, weight in self.weights.items()},
-            "single": self.single, "candidates": list(self.candidates),
+            "single": self.single,
+            "candidates": list(self.candidates),
             "left_out": {str(number): why for number, why in self.left_out.items()},
             **{name: None if one is None else vars(one) for name, one in judged.items()},
-            "is_better": self.is_better, "verdict": self.verdict,
-        }  # fmt: skip
+            "is_better": self.is_better,
+            "verdict": self.verdict,
+        }
 
     @functools.cached_property
     def _members(self) -> list[nn.Module]:
@@ -295,14 +308,26 @@ def find_ensemble(
             )
 
     found = select_models(
-        models.experiment_of(candidates[0]), models.data, loaded(), objective,
-        num_models=len(candidates), size=size,
-    )  # fmt: skip
+        models.experiment_of(candidates[0]),
+        models.data,
+        loaded(),
+        objective,
+        num_models=len(candidates),
+        size=size,
+    )
     used = sorted(zip(readable, found.weights, strict=True), key=lambda pair: -pair[1])
     return Ensemble(
-        objective.metric, objective.goal, {number: weight for number, weight in used if weight > 0},
-        readable[0], tuple(readable), left_out, found.validation, found.test, run, models,
-    )  # fmt: skip
+        objective.metric,
+        objective.goal,
+        {number: weight for number, weight in used if weight > 0},
+        readable[0],
+        tuple(readable),
+        left_out,
+        found.validation,
+        found.test,
+        run,
+        models,
+    )
 
 
 def _describe_unreadable(left_out: Mapping[int, str]) -> str:
@@ -333,9 +358,10 @@ def _objective_of(history: History, metric: str | None) -> Objective:
     found = [item for item in history.objectives if metric in (None, item.metric)]
     if not found:
         raise ArgumentError(
-            f"{metric!r} is not an objective of the run", field="metric",
+            f"{metric!r} is not an objective of the run",
+            field="metric",
             allowed=[item.metric for item in history.objectives],
-        )  # fmt: skip
+        )
     return found[0]
 
 

@@ -16,9 +16,17 @@ from workbench.runs.view import RunView
 
 
 def write_ensemble_bundle(
-    run: RunView, folder: Path, *, used: Sequence[Mapping[str, Any]], values: Mapping[str, float],
-    force: bool, title: str, of: str, holds: str, write_model: Callable[[Path], object],
-) -> None:  # fmt: skip
+    run: RunView,
+    folder: Path,
+    *,
+    used: Sequence[Mapping[str, Any]],
+    values: Mapping[str, float],
+    force: bool,
+    title: str,
+    of: str,
+    holds: str,
+    write_model: Callable[[Path], object],
+) -> None:
     """Write several models as one bundle; where they cannot be exported, no folder is left behind.
 
     Args:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.events import (
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import (
     AlertCleared,
     AlertDelivered,
     AlertRaised,
@@ -21,7 +22,7 @@ from workbench.events import (
     TrialEnqueued,
     TrialStarted,
 )
-from workbench.formatting import (
+from workbench.foundation.formatting import (
     format_count,
     format_duration,
     format_number,
@@ -29,12 +30,11 @@ from workbench.formatting import (
     format_range,
     format_rate,
 )
-from workbench.history import History, Trial
-from workbench.history.compression import is_compression
-from workbench.history.lineage import describe_segment
-from workbench.history.standings import place
-from workbench.plan import PartialPlan
 from workbench.runs.descriptions import describe_place, describe_reason, first_line
+from workbench.store.history import History, Trial
+from workbench.store.history.compression import is_compression
+from workbench.store.history.lineage import describe_segment
+from workbench.store.history.standings import place
 
 MEASUREMENT_TYPES = ("plan_measured", "sharing_measured", "rates_tested", "candidate_tried")
 """The types of the events that have a `measurement_line`."""
@@ -169,8 +169,11 @@ class Narrator:
             return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}{place}{after}"
         if event.state == "pruned" and event.message:
             return f"trial {event.trial} pruned: {event.message}; {format_params(trial.params)}"
-        shown = {item.metric: event.values[item.metric] for item in self._history.objectives
-                 if item.metric in event.values}  # fmt: skip
+        shown = {
+            item.metric: event.values[item.metric]
+            for item in self._history.objectives
+            if item.metric in event.values
+        }
         words = [f"trial {event.trial} {event.state}", format_params(shown), format_params(trial.params)]
         if event.state != "complete":
             words.insert(1, f"at step {event.step}")

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.actions import suggest
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.actions import suggest
 from workbench.experiment.dotted import set_at
 from workbench.experiment.yaml_file import read_yaml_file
-from workbench.files import write_atomically
-from workbench.separators import PARQUET_ENDINGS, SIGNS
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.files import write_atomically
+from workbench.foundation.separators import PARQUET_ENDINGS, SIGNS
 
 OBJECTS_FOLDER = "objects"
 
@@ -37,7 +37,7 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
         raise ExperimentError(
             f"{path} is a table, and not an experiment",
             next_step=suggest("automl", str(path), target="COLUMN", lead="To have models made of it"),
-        )  # fmt: skip
+        )
     document = read_yaml_file(path)
     document.setdefault("name", path.stem)
     return _changed(document, settings).with_payloads(_read_objects(path.parent / OBJECTS_FOLDER))

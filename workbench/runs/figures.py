@@ -8,19 +8,19 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
-from workbench.events import Event
 from workbench.experiment.stored import check_installed
-from workbench.files import write_atomically
-from workbench.history.trace import trace_of
+from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
+from workbench.foundation.events import Event
+from workbench.foundation.files import write_atomically
 from workbench.runs.descriptions import find_trial
 from workbench.runs.other_spaces import how_to_freeze, how_to_widen
 from workbench.runs.ways_on import ways_on
+from workbench.store.history.trace import trace_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from workbench.plots.run_data import RunData
+    from workbench.runs.plots.run_data import RunData
     from workbench.runs.view import RunView
 
 
@@ -36,15 +36,17 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
     Raises:
         UnknownNameError: If there is no such figure, or no such parameter.
     """
-    from workbench.plots.colouring import COLOURED, colour_by, layout_of
-    from workbench.plots.figures import FIGURES
+    from workbench.runs.plots.colouring import COLOURED, colour_by, layout_of
+    from workbench.runs.plots.figures import FIGURES
 
     if name not in FIGURES:
         close = difflib.get_close_matches(name, FIGURES, n=1)
         raise UnknownNameError(
-            f"there is no figure {name!r}", field="figure", allowed=FIGURES,
+            f"there is no figure {name!r}",
+            field="figure",
+            allowed=FIGURES,
             next_step=f"Did you mean {close[0]}?" if close else None,
-        )  # fmt: skip
+        )
     options = dict(options)
     given, colour = options.pop("trials", None), options.pop("colour", None)
     trials = None if given is None else frozenset(given)
@@ -66,8 +68,8 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
 
 def data_of(run: RunView, trials: Collection[int] | None = None) -> RunData:
     """Return what a run has come to, as the plots take it; of these trials only, if any are given."""
-    from workbench.plots.run_data import RunData
-    from workbench.plots.stored_chunks import read_chunks
+    from workbench.runs.plots.run_data import RunData
+    from workbench.runs.plots.stored_chunks import read_chunks
 
     data = RunData(run.experiment)
     data.history.chosen_trial = run.row.chosen_trial
@@ -91,19 +93,24 @@ def write_report(run: RunView, path: Path) -> Path:
         ArgumentError: If its folder does not exist; only the run's own folder is created.
         RunError: If it cannot be written there.
     """
-    from workbench.plots.report import report_html
+    from workbench.runs.plots.report import report_html
 
     check_folder_of(path, run.folder)
     events = run.events()
     importance, energy = importance_of(run, events), run.energy
     text = report_html(
-        run.experiment, events, importance=importance or None, run_id=run.run_id,
+        run.experiment,
+        events,
+        importance=importance or None,
+        run_id=run.run_id,
         how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
         how_to_widen=how_to_widen(run.run_id, run.history),
         ways_on=ways_on(run.run_id, run.row.state, run.history),
-        energy_wh=energy.total_wh, energy_of_trials=energy.watt_hours,
-        read=run.read_attachment, chosen_trial=run.row.chosen_trial,
-    )  # fmt: skip
+        energy_wh=energy.total_wh,
+        energy_of_trials=energy.watt_hours,
+        read=run.read_attachment,
+        chosen_trial=run.row.chosen_trial,
+    )
     return _write(run, path, text)
 
 
@@ -152,16 +159,18 @@ def check_folder_of(path: Path, *usual: Path) -> None:
     folder = path.absolute().parent
     if folder not in usual and not folder.is_dir():
         raise ArgumentError(
-            f"the folder {folder} does not exist", field="to", allowed="a file in a folder that exists",
+            f"the folder {folder} does not exist",
+            field="to",
+            allowed="a file in a folder that exists",
             next_step="Create the folder first, or name another file.",
-        )  # fmt: skip
+        )
 
 
 def importance_of(
     run: RunView, events: Sequence[Event], trials: Collection[int] | None = None
 ) -> dict[str, tuple[float, float, float]]:
     """Return the importance of a run's parameters, as `Study.importance`; empty without its sampler."""
-    from workbench.study import Study
+    from workbench.search import Study
 
     try:
         check_installed(run.experiment)

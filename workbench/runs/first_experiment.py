@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import DataError
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_of
+from workbench.foundation.errors import DataError
 from workbench.runs.script_help import Style, options_elsewhere
 from workbench.runs.script_metrics import metrics_of
 from workbench.runs.script_option import ScriptOption, called_name, literal_of
@@ -128,31 +128,51 @@ def experiment_for(path: Path) -> FirstExperiment:
     passed = {option.name for option in options if option.is_required} | places.keys()
     others = [option for option in options if option.name not in searched and option.name not in passed]
     values = tuple(
-        option.stands_for for option in options
+        option.stands_for
+        for option in options
         if option.is_required and option.name not in searched and option.name not in places
-    )  # fmt: skip
+    )
     command = " ".join(["python", shlex.quote(str(path)), *_passed(options, searched, places, style)])
     metrics = metrics_of(source)
     metric = metrics[0] if metrics else "loss"
     goal = _guessed_goal(metric)
     lines = [
         f"# Written from the options of {path.name}: edit the ranges, the objective and the budget.",
-        *([f"# The script does not start without them, so write their values into the command: "
-           f"{', '.join(values)}."] if values else []),
-        *(["# {folder} is a folder of each trial alone, so that no trial overwrites what another one wrote."]
-          if places else []),
+        *(
+            [
+                f"# The script does not start without them, so write their values into the command: "
+                f"{', '.join(values)}."
+            ]
+            if values
+            else []
+        ),
+        *(
+            [
+                "# {folder} is a folder of each trial alone, so that no trial overwrites "
+                "what another one wrote."
+            ]
+            if places
+            else []
+        ),
         f"command: {_yaml(command)}",
-        f"# The script seems to print: {', '.join(metrics[:8])}." if metrics
+        f"# The script seems to print: {', '.join(metrics[:8])}."
+        if metrics
         else "# No printed metric was found in the script: name one that it writes.",
         f"# Check the goal: it is guessed from the name {metric}.",
         f"objectives: [{{metric: {_yaml(metric)}, goal: {goal}}}]",
-        *([] if options else ["# No option was found in the script: add what it takes, such as "
-          "search: {lr: {low: 0.001, high: 0.1, log: true}}."]),
+        *(
+            []
+            if options
+            else [
+                "# No option was found in the script: add what it takes, such as "
+                "search: {lr: {low: 0.001, high: 0.1, log: true}}."
+            ]
+        ),
         *(["search:"] if searched else ["search: {}"]),
         *(f"  {_yaml(name)}: {domain}" for name, domain in searched.items()),
         *(f"  # {option.name}: {_described(option)}" for option in others),
         "budget: {trials: 20}",
-    ]  # fmt: skip
+    ]
     return FirstExperiment("\n".join(lines) + "\n", values)
 
 
@@ -169,13 +189,15 @@ def _passed(
 ) -> list[str]:
     """Return the arguments that pass what is searched, where the script writes, and what it requires."""
     given = {
-        option.name: places.get(option.name, option.stands_for) for option in options
+        option.name: places.get(option.name, option.stands_for)
+        for option in options
         if option.name not in searched and (option.is_required or option.name in places)
-    }  # fmt: skip
+    }
     found = [
         given.get(option.name, f"{{{option.name}}}")
-        for option in options if option.is_positional and (option.name in searched or option.name in given)
-    ]  # fmt: skip
+        for option in options
+        if option.is_positional and (option.name in searched or option.name in given)
+    ]
     joint = "=" if style == "hydra" else " "
     named = [option for option in options if not option.is_positional]
     found += [
@@ -221,11 +243,15 @@ def _option(call: ast.Call) -> ScriptOption | None:
     is_needed = is_positional and "default" not in given and num_values not in ("?", "*", None)
     required = literal_of(given["required"]) if "required" in given else is_needed
     return ScriptOption(
-        names[0] if is_positional else (long or short)[0].lstrip("-"), _default(given.get("default")),
-        tuple(choices) if isinstance(choices, list | tuple) else (), is_flag,
-        kind.id if isinstance(kind, ast.Name) else None, is_positional, required is True,
+        names[0] if is_positional else (long or short)[0].lstrip("-"),
+        _default(given.get("default")),
+        tuple(choices) if isinstance(choices, list | tuple) else (),
+        is_flag,
+        kind.id if isinstance(kind, ast.Name) else None,
+        is_positional,
+        required is True,
         is_short,
-    )  # fmt: skip
+    )
 
 
 def _default(node: ast.expr | None) -> Any:

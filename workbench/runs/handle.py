@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from workbench.actions import action_of, check_arguments
+from workbench.experiment.actions import action_of, check_arguments
 from workbench.experiment.automl import is_automl
 from workbench.runs.bundle import write_bundle
 from workbench.runs.bundle_formats import write_result
 from workbench.runs.controlled import ControlledRun
 from workbench.runs.figures import draw, write_report, write_trace
 from workbench.runs.written_file import linked
-from workbench.store import Store
-from workbench.store.urls import check_exists
+from workbench.store.database import Store
+from workbench.store.database.urls import check_exists
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -185,9 +185,14 @@ class Run(ControlledRun):
         return linked(written)
 
     def export(
-        self, folder: str | Path, *, trial: int | None = None, format: str | None = None,
-        force: bool = False, weights: bool = True,
-    ) -> Path:  # fmt: skip
+        self,
+        folder: str | Path,
+        *,
+        trial: int | None = None,
+        format: str | None = None,
+        force: bool = False,
+        weights: bool = True,
+    ) -> Path:
         """Write a trial as a bundle: configuration, weights, the command that retrains it, and the report.
 
         Of an AutoML run it writes the result, as `AutoML.export` does, unless a trial is named.
@@ -253,11 +258,19 @@ class Run(ControlledRun):
         return find_ensemble(self, size=size, trials=trials, metric=metric)
 
     def compress(
-        self, *, trial: int | None = None, objective: str | None = None,
-        limits: Mapping[str, Any] | None = None, trials: int | None = None,
-        time: float | str | None = None, threads: int = 1, device: str = "here", python: str = "python3",
-        launcher: str = "ray", address: str | None = None,
-    ) -> Self:  # fmt: skip
+        self,
+        *,
+        trial: int | None = None,
+        objective: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+        trials: int | None = None,
+        time: float | str | None = None,
+        threads: int = 1,
+        device: str = "here",
+        python: str = "python3",
+        launcher: str = "ray",
+        address: str | None = None,
+    ) -> Self:
         """Start a run that makes a trained model smaller and faster, and measures what that costs.
 
         Each of its trials prunes, quantises and fine-tunes the model in another way, writes it as ONNX, and
@@ -297,9 +310,18 @@ class Run(ControlledRun):
         from workbench.sweeps.launchers import launch
 
         created = create_compression(
-            self, trial=trial, objective=objective, limits=limits, trials=trials, time=time, threads=threads,
-            device=device, python=python, launcher=launcher, address=address,
-        )  # fmt: skip
+            self,
+            trial=trial,
+            objective=objective,
+            limits=limits,
+            trials=trials,
+            time=time,
+            threads=threads,
+            device=device,
+            python=python,
+            launcher=launcher,
+            address=address,
+        )
         launch(created.store, created.run_id, launcher=launcher, address=address)
         return type(self)(created.store, created.run_id)
 
@@ -317,7 +339,7 @@ class Run(ControlledRun):
             >>> run.export_study("sqlite:///study.db", "mine")
             'mine'
         """
-        from workbench.study import Study
+        from workbench.search import Study
 
         name = name or self.run_id
         Study.rebuild(self.experiment, self.events()).export(url, name)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.actions import suggest
-from workbench.errors import ArgumentError, RunError
+from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
-from workbench.history.choices import check_choice, describe_choice
+from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs.view import RunView
-from workbench.store import labels
-from workbench.store.removal import RunSize, delete_run, measure_run, refuse_under_way
+from workbench.store.database import labels
+from workbench.store.database.removal import RunSize, delete_run, measure_run, refuse_under_way
+from workbench.store.history.choices import check_choice, describe_choice
 
 
 class LabelledRun(RunView):

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ArgumentError, RunNotFoundError
 from workbench.experiment import Experiment
-from workbench.history.compression import is_compression
+from workbench.foundation.errors import ArgumentError, RunNotFoundError
 from workbench.runs.experiment_file import change_experiment, read_experiment
 from workbench.runs.handle import Run, open_store
 from workbench.runs.waiting_view import starting, waiting_for
-from workbench.store import Store
+from workbench.store.database import Store
+from workbench.store.history.compression import is_compression
 
 SIMILAR_RUNS = "auto"
 """What stands for all similar runs of the store among the earlier runs to learn from."""
@@ -103,8 +103,8 @@ def create(
         StoreError: If the store already has a run of that id.
         RunError: If the address is one for jobs, not one to attach to.
     """
-    from workbench.head.ray_environment import cluster_address
-    from workbench.study import check as check_sampler
+    from workbench.cluster.head.ray_environment import cluster_address
+    from workbench.search import check as check_sampler
     from workbench.sweeps.launchers import LAUNCHERS
     from workbench.sweeps.origin_file import read_origin, write_origin
     from workbench.sweeps.preflight import check
@@ -126,7 +126,7 @@ def create(
 
 def find_experiment(
     warm_start: Iterable[str], settings: Mapping[str, Any], *, store: Store
-) -> tuple[Experiment, str]:  # fmt: skip
+) -> tuple[Experiment, str]:
     """Return the experiment of the first of the earlier runs to learn from, and the id of that run.
 
     Args:
@@ -143,9 +143,10 @@ def find_experiment(
             run = Run(store, store.run(item).run_id)
             return change_experiment(run.experiment, settings), run.run_id
     raise ArgumentError(
-        "no experiment is given", field="FILE",
+        "no experiment is given",
+        field="FILE",
         next_step="Name a file, or with --warm-start a run whose experiment is repeated.",
-    )  # fmt: skip
+    )
 
 
 def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:
@@ -167,9 +168,10 @@ def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run |
         return None
     if row.experiment_hash != experiment.hash():
         raise ArgumentError(
-            f"run {run_id} is a run of another experiment", field="run_id",
+            f"run {run_id} is a run of another experiment",
+            field="run_id",
             next_step=f"Choose another run id; with --warm-start {run_id} the new run learns from it.",
-        )  # fmt: skip
+        )
     return Run(store, run_id)
 
 
@@ -203,9 +205,10 @@ def missing_warm_starts(run: Run, warm_start: Iterable[str]) -> list[str]:
         RunNotFoundError: If an earlier run is not in the store.
     """
     known = {
-        command.arguments["run_id"] for command in run.store.commands(run.run_id)
+        command.arguments["run_id"]
+        for command in run.store.commands(run.run_id)
         if command.kind == "warm_start"
-    }  # fmt: skip
+    }
     named = [item for item in warm_start if item != SIMILAR_RUNS]
     return [item for item in named if run.store.run(item).run_id not in {run.run_id, *known}]
 
@@ -234,6 +237,10 @@ def start(
     from workbench.sweeps.launchers import launch
 
     launch(
-        run.store, run.run_id, launcher=launcher, address=address, warm_start=tuple(warm_start),
+        run.store,
+        run.run_id,
+        launcher=launcher,
+        address=address,
+        warm_start=tuple(warm_start),
         replay_of=replay_of,
-    )  # fmt: skip
+    )

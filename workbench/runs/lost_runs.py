@@ -7,18 +7,23 @@ import os
 import socket
 import time
 
-from workbench.alerts import Alerts, Delivery, Settings, payload_of, read_settings
-from workbench.errors import LeaseError
-from workbench.events import AlertDelivered
-from workbench.store import RunRow, Store
+from workbench.foundation.errors import LeaseError
+from workbench.foundation.events import AlertDelivered
+from workbench.store.alerts import Alerts, Delivery, Settings, payload_of, read_settings
+from workbench.store.database import RunRow, Store
 
 PATIENCE_S = 60.0
 """How long sinks may take for one run."""
 LEASE_TIMEOUT_S = 2.0
 """For this long after the notification the run seems driven: by the process that sent it."""
 _EVENTS = (
-    "alerts_armed", "alert_raised", "alert_cleared", "alert_delivered", "driver_started", "run_state_changed",
-)  # fmt: skip
+    "alerts_armed",
+    "alert_raised",
+    "alert_cleared",
+    "alert_delivered",
+    "driver_started",
+    "run_state_changed",
+)
 
 
 def notify_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:

@@ -6,9 +6,9 @@ import socket
 import time
 from typing import Any
 
-from workbench.head import local_head
-from workbench.store import RunRow
-from workbench.store.rows import Owner
+from workbench.cluster.head import local_head
+from workbench.store.database import RunRow
+from workbench.store.database.rows import Owner
 
 AWAITED = "the driver's process has ended; Ray starts another one, which takes some seconds"
 PATIENCE_S = 300.0

@@ -11,15 +11,15 @@ import html
 import os
 from typing import TYPE_CHECKING, Any
 
-from workbench.actions import suggest
 from workbench.advisor.advice_card import html_of
-from workbench.formatting import format_count, format_number, format_value
-from workbench.history.choices import chosen_by_hand, describe_choice
+from workbench.experiment.actions import suggest
+from workbench.foundation.formatting import format_count, format_number, format_value
 from workbench.runs.descriptions import format_counts, leaders
 from workbench.runs.figures import data_of
+from workbench.store.history.choices import chosen_by_hand, describe_choice
 
 if TYPE_CHECKING:
-    from workbench.plots.run_data import RunData
+    from workbench.runs.plots.run_data import RunData
     from workbench.runs.view import RunView
 
 RUN_MIME_TYPE = "application/vnd.workbench.run+json"
@@ -112,8 +112,8 @@ def _colour(label: str, text: str) -> str:
 
 def _picture(run: RunView, data: RunData | None) -> str:
     """Draw the curves as an image: sites that drop SVG elements from what they show keep images."""
-    from workbench.plots.prepare import prepare_convergence
-    from workbench.plots.snapshot import curves_svg
+    from workbench.runs.plots.prepare import prepare_convergence
+    from workbench.runs.plots.snapshot import curves_svg
 
     svg = curves_svg(prepare_convergence(data, max_curves=_MAX_CURVES)) if data is not None else ""
     if not svg:

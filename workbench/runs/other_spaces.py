@@ -1,6 +1,6 @@
 """Other spaces that a run had better search, and the commands: wider ranges, or fewer parameters.
 
-What decides how much is left to `workbench.study.importance`.
+What decides how much is left to `workbench.search.importance`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench.actions import suggest
-from workbench.errors import ExperimentError, Suggestion
-from workbench.events import FINISHED_RUN_STATES
+from workbench.experiment.actions import suggest
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.search_changes import merge_changes, with_changes
-from workbench.formatting import format_number, format_percent
+from workbench.experiment.space import Float, Int
+from workbench.foundation.errors import ExperimentError, Suggestion
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.foundation.formatting import format_number, format_percent
 from workbench.runs.descriptions import how_to_extend
-from workbench.space import Float, Int
 
 if TYPE_CHECKING:
-    from workbench.history import History
+    from workbench.store.history import History
 
 _MIN_TRIALS = 10
 """With fewer complete trials, the best is at an end by chance too often."""
@@ -59,9 +59,11 @@ def how_to_widen(run_id: str, history: History) -> Suggestion | None:
     if not wider:
         return None
     values = " and ".join(f"{name}={_written(best.params[name])}" for name in wider)
-    where = "is at the end of its range; a wider range" if len(wider) == 1 else (
-        "are at the ends of their ranges; wider ranges"
-    )  # fmt: skip
+    where = (
+        "is at the end of its range; a wider range"
+        if len(wider) == 1
+        else ("are at the ends of their ranges; wider ranges")
+    )
     lead = f"{values} {where} may hold better values. To widen {'it' if len(wider) == 1 else 'them'}"
     return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=wider)
 
@@ -76,7 +78,7 @@ def how_to_freeze(
         history: Its history.
         importance: Of its parameters, as the study computed it.
     """
-    from workbench.study.importance import negligible  # it imports Optuna
+    from workbench.search.importance import negligible  # it imports Optuna
 
     best, is_over = history.best(), history.state in FINISHED_RUN_STATES
     more, searched = how_to_extend(history) if is_over else {}, history.in_force.search.root

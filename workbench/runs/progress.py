@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.events import FINISHED_RUN_STATES
-from workbench.formatting import format_duration, format_params, format_range
-from workbench.history import History, Trial, cost_of
-from workbench.history.run_clock import SIGN_S
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.foundation.formatting import format_duration, format_params, format_range
 from workbench.runs.time_left import TimeLeft, time_left
-from workbench.store import RunRow
+from workbench.store.database import RunRow
+from workbench.store.history import History, Trial, cost_of
+from workbench.store.history.run_clock import SIGN_S
 
 _ROUGH = 1.5
 """From which ratio of its ends on an interval says more than the estimate alone."""

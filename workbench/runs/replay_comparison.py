@@ -6,8 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
-from workbench.formatting import format_count, format_number
-from workbench.history import History
+from workbench.foundation.formatting import format_count, format_number
+from workbench.store.history import History
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +61,11 @@ def compare(original: History, replay: History) -> Comparison | None:
     """
     if replay.replay_of is None:
         return None
-    pairs = [(original.trials[number], trial) for number, trial in replay.trials.items()
-             if number in original.trials]  # fmt: skip
+    pairs = [
+        (original.trials[number], trial)
+        for number, trial in replay.trials.items()
+        if number in original.trials
+    ]
     same = [
         (old.params, old.configuration, old.repeat, old.seed)
         == (new.params, new.configuration, new.repeat, new.seed)
@@ -70,10 +73,14 @@ def compare(original: History, replay: History) -> Comparison | None:
     ]
     complete = [(old, new) for old, new in pairs if old.state == new.state == "complete"]
     differences = [
-        (_difference(old.values.get(item.metric, math.nan), new.values.get(item.metric, math.nan)),
-         item.metric, new.number)
-        for old, new in complete for item in replay.objectives
-    ]  # fmt: skip
+        (
+            _difference(old.values.get(item.metric, math.nan), new.values.get(item.metric, math.nan)),
+            item.metric,
+            new.number,
+        )
+        for old, new in complete
+        for item in replay.objectives
+    ]
     largest = max(differences, key=lambda found: found[0], default=None)
     return Comparison(
         of_run_id=replay.replay_of,

@@ -12,15 +12,15 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.actions import snippet_of
-from workbench.errors import WorkbenchError
-from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment import Experiment
-from workbench.formatting import format_number
-from workbench.history import History, Trial
-from workbench.history.certainty import certainty_lines
+from workbench.experiment.actions import snippet_of
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.foundation.formatting import format_number
 from workbench.runs.descriptions import format_counts, format_numbers
 from workbench.runs.view import RunView
+from workbench.store.history import History, Trial
+from workbench.store.history.certainty import certainty_lines
 
 NUM_ROWS = 20
 # Numbers that differ less than this count as equal: a value may have been written with fewer digits.
@@ -74,7 +74,7 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
         objective, above 0 where the best is better; None if unknown), words, enqueue (the configuration to
         try; None where it was tried or cannot be), try_it (the command and the Python that try it).
     """
-    from workbench.planning.defaults import default_configuration
+    from workbench.training.planning.defaults import default_configuration
 
     experiment = history.experiment
     try:
@@ -102,13 +102,24 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
 
 
 def _compared(
-    params: Mapping[str, JsonValue], unknown: Sequence[str], default: dict[str, Any] | None,
-    values: Mapping[str, float] | None, gain: float | None, words: str, try_it: dict[str, str] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    params: Mapping[str, JsonValue],
+    unknown: Sequence[str],
+    default: dict[str, Any] | None,
+    values: Mapping[str, float] | None,
+    gain: float | None,
+    words: str,
+    try_it: dict[str, str] | None = None,
+) -> dict[str, Any]:
     return {
-        "params": dict(params), "unknown": list(unknown), "default": default, "values": values, "gain": gain,
-        "words": words, "enqueue": None if try_it is None else dict(params), "try_it": try_it,
-    }  # fmt: skip
+        "params": dict(params),
+        "unknown": list(unknown),
+        "default": default,
+        "values": values,
+        "gain": gain,
+        "words": words,
+        "enqueue": None if try_it is None else dict(params),
+        "try_it": try_it,
+    }
 
 
 def _is_same(params: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
@@ -132,8 +143,11 @@ def _gain(history: History, complete: Sequence[Trial], values: Mapping[str, floa
     objective = history.objectives[0]
     best = history.best()
     assert best is not None
-    of_best = [trial.values[objective.metric] for trial in history.in_state("complete")
-               if trial.configuration == best.configuration and history.is_feasible(trial)]  # fmt: skip
+    of_best = [
+        trial.values[objective.metric]
+        for trial in history.in_state("complete")
+        if trial.configuration == best.configuration and history.is_feasible(trial)
+    ]
     best_value, default_value = math.fsum(of_best) / len(of_best), values[objective.metric]
     gain = best_value - default_value if objective.goal == "maximize" else default_value - best_value
     compared = f"{objective.metric} {format_number(best_value)} instead of {format_number(default_value)}"
@@ -148,9 +162,13 @@ def _gain(history: History, complete: Sequence[Trial], values: Mapping[str, floa
 
 
 def _untried(
-    experiment: Experiment, history: History, trials: Sequence[Trial], params: Mapping[str, JsonValue],
-    run_id: str, state: str,
-) -> tuple[str, dict[str, str] | None]:  # fmt: skip
+    experiment: Experiment,
+    history: History,
+    trials: Sequence[Trial],
+    params: Mapping[str, JsonValue],
+    run_id: str,
+    state: str,
+) -> tuple[str, dict[str, str] | None]:
     """Return why the result of the default is unknown, and the snippet that tries it."""
     if trials:
         last = trials[-1]

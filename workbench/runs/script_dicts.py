@@ -26,9 +26,12 @@ def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) 
     dicts = _Dicts(tree, holds_several)
     printed = [
         node
-        for call in ast.walk(tree) if isinstance(call, ast.Call) and called_name(call) in _PRINT
-        for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.expr)
-    ]  # fmt: skip
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and called_name(call) in _PRINT
+        for argument in call.args
+        for node in ast.walk(argument)
+        if isinstance(node, ast.expr)
+    ]
     names = [name for node in printed for name in dicts.keys_of(node)]
     return list(dict.fromkeys([*_names_of_trainer(tree, dicts), *names]))
 
@@ -42,10 +45,13 @@ class _Dicts:
         self._of_functions: dict[str, list[str]] = {}
         self._loaded = [
             name.value
-            for node in ast.walk(tree) if isinstance(node, ast.Call)
-            and called_name(node) in ("load", "load_metric") and len(node.args) == 1
-            and isinstance(name := node.args[0], ast.Constant) and isinstance(name.value, str)
-        ]  # fmt: skip
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and called_name(node) in ("load", "load_metric")
+            and len(node.args) == 1
+            and isinstance(name := node.args[0], ast.Constant)
+            and isinstance(name.value, str)
+        ]
         for _ in range(_NUM_PASSES):
             for node in ast.walk(tree):
                 self._learn(node)
@@ -109,21 +115,25 @@ def _names_of_trainer(tree: ast.Module, dicts: _Dicts) -> list[str]:
     """Return the losses and scores that a Trainer prints: those of evaluations have a prefix."""
     modules = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
-        for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
-    }  # fmt: skip
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
     if not any(module.partition(".")[0] in _WITH_TRAINERS for module in modules):
         return []
     trainers = [
         {keyword.arg: keyword.value for keyword in node.keywords}
-        for node in ast.walk(tree) if isinstance(node, ast.Call) and called_name(node).endswith("Trainer")
-    ]  # fmt: skip
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and called_name(node).endswith("Trainer")
+    ]
     if not trainers:
         return []
     scores = [
         key
-        for given in trainers if isinstance(function := given.get("compute_metrics"), ast.Name)
+        for given in trainers
+        if isinstance(function := given.get("compute_metrics"), ast.Name)
         for key in dicts.of_function(function.id)
-    ]  # fmt: skip
+    ]
     evaluates = scores or any({"eval_dataset", None} & given.keys() for given in trainers)
     found = [*scores, "loss"] if evaluates else []
     return [*(f"eval_{name.removeprefix('eval_')}" for name in found), "loss"]

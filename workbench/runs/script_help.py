@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.errors import WorkbenchError
 from workbench.experiment.yaml_file import read_yaml_file
+from workbench.foundation.errors import WorkbenchError
 from workbench.runs.script_option import ScriptOption, called_name, literal_of
 
 Style = Literal["options", "fire", "hydra"]
@@ -90,9 +90,12 @@ def options_in_help(text: str) -> list[ScriptOption]:
 def _of_help(path: Path) -> list[ScriptOption]:
     try:
         process = subprocess.Popen(
-            [sys.executable, str(path), "--help"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, str(path), "--help"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     except OSError:
         return []
     with process:
@@ -116,15 +119,20 @@ def _of_fire(tree: ast.Module) -> Iterator[ScriptOption]:
             continue
         arguments = [*function.args.posonlyargs, *function.args.args]
         missing = [None] * (len(arguments) - len(function.args.defaults))
-        given = [*zip(arguments, [*missing, *function.args.defaults], strict=True),
-                 *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)]  # fmt: skip
+        given = [
+            *zip(arguments, [*missing, *function.args.defaults], strict=True),
+            *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
+        ]
         for argument, default in given:
             value = literal_of(default)
             kind = argument.annotation.id if isinstance(argument.annotation, ast.Name) else None
             yield ScriptOption(
-                argument.arg, default=value, is_flag=isinstance(value, bool), kind=kind,
+                argument.arg,
+                default=value,
+                is_flag=isinstance(value, bool),
+                kind=kind,
                 is_required=default is None,
-            )  # fmt: skip
+            )
 
 
 def _config_of_hydra(path: Path, tree: ast.Module) -> Mapping[str, Any] | None:
@@ -162,9 +170,11 @@ def _of_mapping(config: Mapping[str, Any], prefix: str = "") -> Iterator[ScriptO
         elif re.fullmatch(r"\w+", str(name)) and not str(value).startswith("${"):
             is_missing = value == _MISSING
             yield ScriptOption(
-                f"{prefix}{name}", default=None if is_missing else value, is_flag=isinstance(value, bool),
+                f"{prefix}{name}",
+                default=None if is_missing else value,
+                is_flag=isinstance(value, bool),
                 is_required=is_missing,
-            )  # fmt: skip
+            )
 
 
 def _value(text: str) -> Any:

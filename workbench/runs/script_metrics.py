@@ -10,10 +10,10 @@ import ast
 import re
 from collections.abc import Container, Iterator
 
-from workbench.programs.printed_metrics import read_line
-from workbench.programs.spaced_pairs import name_with_qualifiers
 from workbench.runs.script_dicts import names_in_dicts
 from workbench.runs.script_option import called_name
+from workbench.training.programs.printed_metrics import read_line
+from workbench.training.programs.spaced_pairs import name_with_qualifiers
 
 _METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?=\{|%)")
 _VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
@@ -31,9 +31,21 @@ _OF_ALL_FOLDS = re.compile(r"(?:^|_)(?:mean|avg|average|cv)(?:_|$)", re.IGNORECA
 _OF_ONE_FOLD = re.compile(r"\bfold\b", re.IGNORECASE)
 _MAKE_NUMBERS = ("round", "float", "item", "mean", "average", "median")
 _MAKE_SEVERAL = (
-    "cross_val_score", "cross_validate", "confusion_matrix", "classification_report", "list", "tuple", "dict",
-    "sorted", "tolist", "array", "asarray", "zeros", "ones", "empty",
-)  # fmt: skip
+    "cross_val_score",
+    "cross_validate",
+    "confusion_matrix",
+    "classification_report",
+    "list",
+    "tuple",
+    "dict",
+    "sorted",
+    "tolist",
+    "array",
+    "asarray",
+    "zeros",
+    "ones",
+    "empty",
+)
 _HOLD_SEVERAL = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 _CERTAIN = 0.5
 
@@ -63,16 +75,19 @@ def metrics_of(source: str) -> list[str]:
     for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL):
         ranks.setdefault(name, (True, False))
     good = [
-        name for name, (is_uncertain, _) in ranks.items()
+        name
+        for name, (is_uncertain, _) in ranks.items()
         if _SCORES.search(name) and not (is_uncertain and _PLURAL.search(name))
-    ]  # fmt: skip
+    ]
     return sorted(
         good,
         key=lambda name: (
-            _OF_OTHER_DATA.search(name) is None, ranks[name][0], _OF_ALL_FOLDS.search(name) is None,
+            _OF_OTHER_DATA.search(name) is None,
+            ranks[name][0],
+            _OF_ALL_FOLDS.search(name) is None,
             ranks[name][1],
         ),
-    )  # fmt: skip
+    )
 
 
 def _texts(tree: ast.Module, several: Container[str]) -> Iterator[str]:

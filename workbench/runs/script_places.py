@@ -11,11 +11,36 @@ from pathlib import PurePosixPath
 from workbench.runs.script_option import ScriptOption
 
 _OUT = frozenset(("out", "output", "outputs"))
-_WRITTEN = frozenset((
-    *_OUT, "save", "log", "logs", "logging", "checkpoint", "checkpoints", "ckpt", "ckpts", "result",
-    "results", "run", "runs", "work", "exp", "experiment", "export", "dump", "tensorboard", "tb",
-    "artifact", "artifacts", "snapshot", "snapshots", "metrics", "predictions",
-))  # fmt: skip
+_WRITTEN = frozenset(
+    (
+        *_OUT,
+        "save",
+        "log",
+        "logs",
+        "logging",
+        "checkpoint",
+        "checkpoints",
+        "ckpt",
+        "ckpts",
+        "result",
+        "results",
+        "run",
+        "runs",
+        "work",
+        "exp",
+        "experiment",
+        "export",
+        "dump",
+        "tensorboard",
+        "tb",
+        "artifact",
+        "artifacts",
+        "snapshot",
+        "snapshots",
+        "metrics",
+        "predictions",
+    )
+)
 _FOLDER = frozenset(("dir", "directory", "folder"))
 _FILE = frozenset(("file", "filename", "prefix"))
 _PLACE = frozenset((*_FOLDER, *_FILE, "path", "to", "root"))

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.alerts import read_settings, settings_path
-from workbench.errors import ArgumentError, ExperimentError, RunError
+from workbench.cluster.remote.code_archive import unpack
+from workbench.cluster.remote.job_package import EXPERIMENT_NAME, JobPackage, make_package
+from workbench.cluster.remote.relayed_commands import PLACE, STUDY_PLACE, Answer, RemoteCluster
 from workbench.experiment import Experiment
-from workbench.files import copy_into
-from workbench.remote.code_archive import unpack
-from workbench.remote.job_package import EXPERIMENT_NAME, JobPackage, make_package
-from workbench.remote.relayed_commands import PLACE, STUDY_PLACE, Answer, RemoteCluster
+from workbench.foundation.errors import ArgumentError, ExperimentError, RunError
+from workbench.foundation.files import copy_into
 from workbench.runs.experiment_file import read_experiment
-from workbench.store.run_ids import check_run_id
+from workbench.store.alerts import read_settings, settings_path
+from workbench.store.database.run_ids import check_run_id
 
 _RUN = "workbench_run"
 _WORDS = "workbench_command"
@@ -46,9 +46,13 @@ class SubmittedRun:
     """A run on a remote cluster; each query is a short job on the cluster, which takes a few seconds."""
 
     def __init__(
-        self, run_id: str, address: str | None = None, *, token_file: str | Path | None = None,
+        self,
+        run_id: str,
+        address: str | None = None,
+        *,
+        token_file: str | Path | None = None,
         store: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Attach to a run that was submitted, by this process or another.
 
         Args:
@@ -207,7 +211,7 @@ def send(
         DataError: If the data is not where the experiment names it.
         RunError: If the cluster cannot be reached or refuses.
     """
-    from workbench.study import check as check_sampler
+    from workbench.search import check as check_sampler
     from workbench.sweeps.preflight import check
 
     if run_id is not None:
@@ -297,6 +301,6 @@ def save_result(answer: Answer, place: Path | None, study_url: str | None = None
         except OSError as error:
             raise RunError(f"cannot write {place}: {error.strerror}", field="--to") from error
         if study_url is not None:
-            from workbench.study import copy_study_file
+            from workbench.search import copy_study_file
 
             copy_study_file(Path(name) / STUDY_PLACE, study_url)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median_low
 
-from workbench.history import History, Trial
+from workbench.store.history import History, Trial
 
 WIDTH = 2.0
 """Half the width of an interval, in standard deviations."""

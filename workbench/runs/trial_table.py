@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.history import History
-from workbench.history.trial_columns import CONTINUES, TrialColumn, columns_of
+from workbench.store.history import History
+from workbench.store.history.trial_columns import CONTINUES, TrialColumn, columns_of
 
 
 def to_table(history: History) -> pd.DataFrame:
@@ -22,9 +22,10 @@ def to_table(history: History) -> pd.DataFrame:
     """
     trials = list(history.trials.values())
     columns = [
-        column for column in columns_of(history)
+        column
+        for column in columns_of(history)
         if column.name != CONTINUES.name or any(trial.continued is not None for trial in trials)
-    ]  # fmt: skip
+    ]
     cells = {
         column.name: [_cell(column, column.value(history, trial)) for trial in trials] for column in columns
     }

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from workbench.actions import suggest
-from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError, Suggestion
-from workbench.events import (
+from workbench.cluster.workers.waiting_note import ends_waiting, read_waiting_note
+from workbench.experiment import Experiment
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import RunError, RunNotFoundError, StoreUnavailableError, Suggestion
+from workbench.foundation.events import (
     FINISHED_RUN_STATES,
     AdviceGiven,
     AttachmentSaved,
@@ -22,10 +24,6 @@ from workbench.events import (
     RunState,
     from_json,
 )
-from workbench.experiment import Experiment
-from workbench.history import History, Trial, cost_of, verdicts_of
-from workbench.history.choices import chosen_by_hand, chosen_or_best, describe_choice
-from workbench.history.failures import began_nothing
 from workbench.runs.descriptions import attachment_file, has_nothing_left, how_to_extend
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.event_lines import MEASUREMENT_TYPES, advice_line
@@ -34,9 +32,11 @@ from workbench.runs.notebook_output import bundle, snapshot
 from workbench.runs.progress import note_alive
 from workbench.runs.replay_comparison import Comparison, compare
 from workbench.runs.waiting_view import describe_silence, is_shown_in_this_cell, waiting_for
-from workbench.store import RunRow, Store
-from workbench.store.blocks import read_block
-from workbench.workers.waiting_note import ends_waiting, read_waiting_note
+from workbench.store.database import RunRow, Store
+from workbench.store.database.blocks import read_block
+from workbench.store.history import History, Trial, cost_of, verdicts_of
+from workbench.store.history.choices import chosen_by_hand, chosen_or_best, describe_choice
+from workbench.store.history.failures import began_nothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -190,7 +190,7 @@ class RunView:
     def _apply_blocks(self, history: History) -> None:
         """Apply what a long run has as blocks, ahead of the events that no block covers."""
         while (block := read_block(self.store, self.run_id, self._cursor)) is not None:
-            from workbench.history.blocks import decode_block  # short runs need no numpy
+            from workbench.store.history.blocks import decode_block  # short runs need no numpy
 
             read = decode_block(block.payload)
             if read is None:

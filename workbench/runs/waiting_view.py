@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import WorkbenchError
-from workbench.formatting import format_count, format_duration, format_number
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.formatting import format_count, format_duration, format_number
 from workbench.runs.descriptions import describe_mean, format_counts
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of
 
 if TYPE_CHECKING:
-    from workbench.history import History
     from workbench.runs.view import RunView
-    from workbench.store import RunRow
+    from workbench.store.database import RunRow
+    from workbench.store.history import History
 
 _LINE_EVERY_S = 0.5
 _SNAPSHOT_EVERY_S = 5.0

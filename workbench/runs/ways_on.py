@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.actions import suggest
-from workbench.errors import Suggestion
-from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, is_compression
-from workbench.history.failures import began_nothing
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import Suggestion
 from workbench.runs.descriptions import first_traceback, has_nothing_left, how_to_extend
+from workbench.store.history.compression import BASE_RUN, BASE_TRIAL, base_of, is_compression
+from workbench.store.history.failures import began_nothing
 
 if TYPE_CHECKING:
-    from workbench.history import History
+    from workbench.store.history import History
 
 _LARGER_DROP = 0.02
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.actions import suggest
 from workbench.advisor.what_if import WhatIf
-from workbench.errors import RunError
-from workbench.events import PlanMeasured
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import PlanMeasured
 from workbench.runs.view import RunView
-from workbench.store import Store
+from workbench.store.database import Store
 
 
 def newest_with_advice(store: Store) -> str:

@@ -14,16 +14,16 @@ from pydantic import JsonValue
 
 from workbench.advisor.choices import base_params, drawn_params
 from workbench.advisor.speed_history import earlier_runs, setting_of
-from workbench.domain import Choice, Domain, Fixed
-from workbench.errors import WorkbenchError
-from workbench.events import AdviceGiven, PlanMeasured, TrialEnqueued
+from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment, Space
-from workbench.planning.own_code import in_words_of_plans
-from workbench.resources import ClusterInventory
-from workbench.space import Params
-from workbench.store import Store
+from workbench.experiment.domain import Choice, Domain, Fixed
+from workbench.experiment.space import Params
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import AdviceGiven, PlanMeasured, TrialEnqueued
+from workbench.hardware.resources import ClusterInventory
+from workbench.store.database import Store
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.capacity import capacity_of
+from workbench.training.planning.own_code import in_words_of_plans
 
 
 def begin_with_advice(store: Store, ledger: Ledger, cluster: Callable[[], ClusterInventory]) -> None:
@@ -69,9 +69,11 @@ def advised_configuration(
     search = experiment.search.root
     searched = {name for name, domain in search.items() if not isinstance(domain, Fixed)}
     for run_id, given in earlier_runs(store, ["advice_given"], except_run=except_run):
-        advised = {} if not given else {
-            name: value for name, value in _values(given[-1]).items() if name in searched
-        }  # fmt: skip
+        advised = (
+            {}
+            if not given
+            else {name: value for name, value in _values(given[-1]).items() if name in searched}
+        )
         if not advised:
             continue
         try:

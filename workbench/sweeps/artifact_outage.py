@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable
 from typing import Literal
 
-from workbench.artifacts import Artifacts
-from workbench.errors import ArtifactsError
-from workbench.events import CheckpointSaved, Event, Noted, TrialEnded
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import ArtifactsError
+from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialEnded
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.origin_file import FILE_NAME
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.data.options import existing_path
-from workbench.errors import ExperimentError, install_command
 from workbench.experiment import Experiment
 from workbench.experiment.module_inspection import find_source
 from workbench.experiment.pretrained import uses_adapter, weights_of
-from workbench.planning.plan_resolution import field_of
-from workbench.resources.compiler import check_compiler
+from workbench.foundation.errors import ExperimentError, install_command
+from workbench.hardware.resources.compiler import check_compiler
+from workbench.training.planning.plan_resolution import field_of
 
 
 def check_beginning(experiment: Experiment) -> None:

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.errors import ExperimentError
-from workbench.events import RunState, RunStateChanged
 from workbench.experiment.automl import concluding_s
 from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
 from workbench.experiment.populations import num_parts
 from workbench.experiment.same_trials import tries_one_configuration
-from workbench.formatting import format_count, format_duration
-from workbench.history import History, cost_of, only_failures, systematic_failure
-from workbench.history.failures import began_nothing
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import RunState, RunStateChanged
+from workbench.foundation.formatting import format_count, format_duration
+from workbench.store.history import History, cost_of, only_failures, systematic_failure
+from workbench.store.history.failures import began_nothing
 
 LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, MONEY, "budget.plateau")
 _BEGAN_NOTHING = "before any trial began: nothing was tried"
@@ -115,7 +115,7 @@ def _nothing_left(history: History) -> ExperimentError:
 
 def extended(
     history: History, more: Mapping[str, float], now_unix_s: float, *, has_new_code: bool = False
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the limits of a run that is to be extended.
 
     Args:
@@ -139,9 +139,10 @@ def extended(
         raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
     if "budget.trials" in more and tries_one_configuration(history.in_force):
         raise ExperimentError(
-            "nothing is searched, so another trial would be the same one", field="budget.trials",
+            "nothing is searched, so another trial would be the same one",
+            field="budget.trials",
             next_step="Start a run that searches something, or that has repeats.",
-        )  # fmt: skip
+        )
     found, in_force = {}, values_of(history.in_force)
     used = {
         "budget.trials": history.num_configurations(),
@@ -163,8 +164,9 @@ def extended(
             limit = describe_amount(path, in_force[path], history.in_force.budget.price)
             raise ExperimentError(
                 f"the run would end at once: its {path} of {limit} is used up",
-                field=path, next_step=f"Extend {path} as well.",
-            )  # fmt: skip
+                field=path,
+                next_step=f"Extend {path} as well.",
+            )
     if history.target_reached():
         raise ExperimentError(
             "the run would end at once: its target is reached",

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from workbench.errors import ResourcesError, WorkbenchError
-from workbench.events import DriverStarted
+from workbench.cluster.workers import caller_environment
+from workbench.cluster.workers.admission import Placement, Request
+from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
-from workbench.formatting import counted_noun, format_count
-from workbench.plan import PartialPlan
-from workbench.planning.settings import resolve
-from workbench.resources import ClusterInventory, cluster_inventory
-from workbench.workers import caller_environment
-from workbench.workers.admission import Placement, Request
-from workbench.workers.capacity import capacity_of
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import ResourcesError, WorkbenchError
+from workbench.foundation.events import DriverStarted
+from workbench.foundation.formatting import counted_noun, format_count
+from workbench.hardware.resources import ClusterInventory, cluster_inventory
+from workbench.training.planning.settings import resolve
 
 TORCH = ("torch",)
 STOP_GRACE_S = 5.0
@@ -77,9 +77,13 @@ class Share:
 
 
 def share_of(
-    run_id: str, experiment: Experiment, cluster: ClusterInventory | None = None, *, advised_workers: int = 1,
+    run_id: str,
+    experiment: Experiment,
+    cluster: ClusterInventory | None = None,
+    *,
+    advised_workers: int = 1,
     advised_placement: Placement = "pack",
-) -> Share:  # fmt: skip
+) -> Share:
     """Decide which workers each trial gets and how many trials run at once.
 
     Args:

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from workbench.actions import ACTIONS, check_payload
-from workbench.errors import ArgumentError, RunError, WorkbenchError
-from workbench.events import CommandHandled, Event, RunStateChanged, SettingsChanged, TrialEnqueued
+from workbench.experiment.actions import ACTIONS, check_payload
 from workbench.experiment.changing import CHANGEABLE, ENERGY, change, describe_amount, values_of
 from workbench.experiment.search_changes import SEARCH, describe_change, merge_changes
-from workbench.formatting import format_count, format_duration
-from workbench.store import Command, Store
+from workbench.foundation.errors import ArgumentError, RunError, WorkbenchError
+from workbench.foundation.events import CommandHandled, Event, RunStateChanged, SettingsChanged, TrialEnqueued
+from workbench.foundation.formatting import format_count, format_duration
+from workbench.store.database import Command, Store
 from workbench.sweeps.budget import has_room
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.program import Program
@@ -124,9 +124,10 @@ class Commands:
         params = self._ledger.history.in_force.search.check(arguments["params"])
         if not has_room(self._ledger.history, self._ledger.study.num_enqueued):
             raise ArgumentError(
-                "the limit on trials leaves no room for another configuration", field="budget.trials",
+                "the limit on trials leaves no room for another configuration",
+                field="budget.trials",
                 next_step="Extend the run by one trial first.",
-            )  # fmt: skip
+            )
         self._ledger.study.enqueue(params)
         events.append(TrialEnqueued(params=params))
         return "the configuration is next in the queue"
@@ -170,15 +171,18 @@ class Commands:
         settings = {path: values[path] for path in CHANGEABLE if path in settings}
         if ENERGY in settings and not self._driver.is_metered:
             raise ArgumentError(
-                "no energy of this run has been metered so far, so it could not end the run", field=ENERGY,
+                "no energy of this run has been metered so far, so it could not end the run",
+                field=ENERGY,
                 next_step="Limit its time or its trials instead.",
-            )  # fmt: skip
+            )
         descriptions = [
-            self._driver.describe_concurrency(value) if path == "resources.concurrency"
-            else self._describe_trials(value) if path == "budget.trials"
+            self._driver.describe_concurrency(value)
+            if path == "resources.concurrency"
+            else self._describe_trials(value)
+            if path == "budget.trials"
             else _describe_limit(path, value, history.in_force.budget.price)
             for path, value in settings.items()
-        ]  # fmt: skip
+        ]
         if SEARCH in given:
             changes = merge_changes(history.experiment, history.search_changes, given[SEARCH])
             num_kept, settings[SEARCH] = self._ledger.study.change_search(changes), changes

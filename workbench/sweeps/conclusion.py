@@ -9,20 +9,20 @@ from __future__ import annotations
 import logging
 from importlib import import_module
 
-from workbench.errors import WorkbenchError
-from workbench.events import Event, Noted, RunStateChanged
 from workbench.experiment import Experiment
 from workbench.experiment.populations import num_parts
-from workbench.formatting import format_count
-from workbench.history import History
-from workbench.history.compression import BASE_RUN
-from workbench.store import Store
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import Event, Noted, RunStateChanged
+from workbench.foundation.formatting import format_count
+from workbench.store.database import Store
+from workbench.store.history import History
+from workbench.store.history.compression import BASE_RUN
 
 logger = logging.getLogger(__name__)
 
 # By the option of the data or of the train function that marks such a run.
 _CONCLUDED_BY = {
-    "held_out": "workbench.automl_pipeline.conclusion:conclude",
+    "held_out": "workbench.runs.automl.conclusion:conclude",
     BASE_RUN: "workbench.deploy.compression.conclusion:conclude",
 }
 

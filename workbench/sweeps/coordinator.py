@@ -14,8 +14,12 @@ import time
 import traceback
 from typing import Any
 
-from workbench.errors import ArtifactsError, WorkbenchError
-from workbench.events import (
+from workbench.cluster.workers.gang import Gang
+from workbench.cluster.workers.trial_log import crash_in, log_name
+from workbench.cluster.workers.worker import Progress
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import ArtifactsError, WorkbenchError
+from workbench.foundation.events import (
     AttemptEnded,
     Event,
     Noted,
@@ -25,13 +29,9 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.formatting import format_duration
-from workbench.plan import PartialPlan
+from workbench.foundation.formatting import format_duration
 from workbench.sweeps.messages import EVENTS_KEY, Events, Order
 from workbench.sweeps.out_of_memory import OtherWays
-from workbench.workers.gang import Gang
-from workbench.workers.trial_log import crash_in, log_name
-from workbench.workers.worker import Progress
 
 PATIENCE_S = 1.0
 MIN_GRACE_S = 1.0
@@ -199,9 +199,13 @@ class Coordinator:
     def _next_attempt(self, failed: TrialEnded, changes: PartialPlan | None = None) -> AttemptEnded:
         assert failed.reason is not None
         ended = AttemptEnded(
-            trial=failed.trial, attempt=self._attempt, reason=failed.reason, message=failed.message or "",
-            is_retry=failed.reason == "lost", next_plan={} if changes is None else changes.to_json(),
-        )  # fmt: skip
+            trial=failed.trial,
+            attempt=self._attempt,
+            reason=failed.reason,
+            message=failed.message or "",
+            is_retry=failed.reason == "lost",
+            next_plan={} if changes is None else changes.to_json(),
+        )
         self._attempt += 1
         self._spent_s += self._attempt_s()
         self._started_s = None

@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from workbench.data import notes_of
-from workbench.errors import WorkbenchError
-from workbench.events import Noted
 from workbench.experiment import Component
-from workbench.resources import cluster_inventory
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import Noted
+from workbench.hardware.resources import cluster_inventory
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.run_notes import notes_of_limits
 

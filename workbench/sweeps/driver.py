@@ -20,13 +20,23 @@ from typing import Any
 import ray
 from pydantic import JsonValue
 
-from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
-from workbench.events import AttemptEnded, Event, Noted, RunState, RunStateChanged, TrialEnded, steady_unix_s
+from workbench.cluster.workers.nodes import RETURN_S
+from workbench.cluster.workers.pool_client import cancel, prepare, withdraw
 from workbench.experiment.changing import values_of
-from workbench.resources import ClusterInventory
-from workbench.store import Store
-from workbench.study.optuna_logging import quiet_log
-from workbench.study.preparation import prepare_proposals
+from workbench.foundation.errors import ExperimentError, ResourcesError, WorkbenchError
+from workbench.foundation.events import (
+    AttemptEnded,
+    Event,
+    Noted,
+    RunState,
+    RunStateChanged,
+    TrialEnded,
+    steady_unix_s,
+)
+from workbench.hardware.resources import ClusterInventory
+from workbench.search.optuna_logging import quiet_log
+from workbench.search.preparation import prepare_proposals
+from workbench.store.database import Store
 from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
 from workbench.sweeps.cluster import driver_started
@@ -51,8 +61,6 @@ from workbench.sweeps.trial_plans import TrialPlans
 from workbench.sweeps.trial_reports import Referee, attempt_ended
 from workbench.sweeps.tuner import fit
 from workbench.sweeps.waiting import Waiting
-from workbench.workers.nodes import RETURN_S
-from workbench.workers.pool_client import cancel, prepare, withdraw
 
 logger = logging.getLogger(__name__)
 
@@ -198,9 +206,13 @@ class Driver:
         self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
         logger.info(
             "driving %s on %g CPUs and %g GPUs, %d trials at once; %d trials so far, %d of them unfinished",
-            self.run_id, cluster.num_cpus, cluster.num_gpus, self._share.at_once,
-            len(self.history.trials), len(unfinished),
-        )  # fmt: skip
+            self.run_id,
+            cluster.num_cpus,
+            cluster.num_gpus,
+            self._share.at_once,
+            len(self.history.trials),
+            len(unfinished),
+        )
 
     # Called by the adapters of Tune.
 

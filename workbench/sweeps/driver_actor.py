@@ -20,17 +20,17 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
-from workbench.alerts.settings import VARIABLE as SETTINGS_VARIABLE
-from workbench.errors import RunError, StoreUnavailableError, WorkbenchError
-from workbench.events import FINISHED_RUN_STATES
-from workbench.head import spare_processes
-from workbench.head.attachment import QUIET
-from workbench.remote.code_origin import Origin, use_kept_code
-from workbench.store import Store
-from workbench.store.urls import is_shared
+from workbench.cluster.head import spare_processes
+from workbench.cluster.head.attachment import QUIET
+from workbench.cluster.remote.code_origin import Origin, use_kept_code
+from workbench.cluster.workers import caller_environment
+from workbench.cluster.workers.placement import ON_HEAD, on_node
+from workbench.foundation.errors import RunError, StoreUnavailableError, WorkbenchError
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.store.alerts.settings import VARIABLE as SETTINGS_VARIABLE
+from workbench.store.database import Store
+from workbench.store.database.urls import is_shared
 from workbench.sweeps.origin_file import read_origin
-from workbench.workers import caller_environment
-from workbench.workers.placement import ON_HEAD, on_node
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +49,14 @@ class DriverActor:
     """Drives one run in a thread of its own."""
 
     def __init__(
-        self, store_url: str, artifacts: str, run_id: str, launch_id: str, settings: str | None = None,
+        self,
+        store_url: str,
+        artifacts: str,
+        run_id: str,
+        launch_id: str,
+        settings: str | None = None,
         environment: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start to drive the run.
 
         Args:
@@ -81,7 +86,7 @@ class DriverActor:
         return self._failure if launch_id == self._launch_id else None
 
     def _keep_head(self) -> None:
-        from workbench.head import local_head
+        from workbench.cluster.head import local_head
 
         replenish_at_s = time.monotonic() + REPLENISH_AFTER_S
         while True:
@@ -202,9 +207,13 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
     )
     settings = os.environ.get(SETTINGS_VARIABLE)
     return actor.remote(
-        store.url, store.artifacts.url, run_id, launch_id, settings and os.path.abspath(settings),
+        store.url,
+        store.artifacts.url,
+        run_id,
+        launch_id,
+        settings and os.path.abspath(settings),
         caller_environment.publish(),
-    )  # fmt: skip
+    )
 
 
 def _where_the_store_is(store: Store) -> dict[str, Any]:

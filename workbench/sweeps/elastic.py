@@ -12,18 +12,25 @@ import time
 from collections.abc import Sequence
 
 from workbench.advisor.speed_history import Speed, read_restarts, read_speeds, setting_of
-from workbench.events import AttemptEnded, CheckpointSaved, Event, Noted, ResizeMeasured, TrialResized
-from workbench.formatting import format_duration, format_rate
-from workbench.history import Trial
-from workbench.plan import PartialPlan
-from workbench.planning.batch_division import fixed_of, with_workers
-from workbench.resources import ClusterInventory, cluster_inventory
-from workbench.store import Store
+from workbench.cluster.workers.admission import Shape
+from workbench.cluster.workers.capacity import capacity_of
+from workbench.cluster.workers.pool_client import num_free
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import (
+    AttemptEnded,
+    CheckpointSaved,
+    Event,
+    Noted,
+    ResizeMeasured,
+    TrialResized,
+)
+from workbench.foundation.formatting import format_duration, format_rate
+from workbench.hardware.resources import ClusterInventory, cluster_inventory
+from workbench.store.database import Store
+from workbench.store.history import Trial
 from workbench.sweeps.elastic_gain import Gain, estimate_gain
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.admission import Shape
-from workbench.workers.capacity import capacity_of
-from workbench.workers.pool_client import num_free
+from workbench.training.planning.batch_division import fixed_of, with_workers
 
 DEFAULT_RESTART_S = 10.0
 """Assumed cost of a restart if none was measured: to stop, start processes and import torch."""
@@ -96,10 +103,15 @@ class ElasticTrials:
             saving_s = estimate_gain(left, decided.samples_per_s, speed, restart_s).saving_s
         self._ledger.record(
             ResizeMeasured(
-                trial=number, attempt=trial.attempts - 1, samples_per_s=speed, restart_s=restart_s,
-                from_workers=decided.from_workers, to_workers=decided.to_workers, saving_s=saving_s,
+                trial=number,
+                attempt=trial.attempts - 1,
+                samples_per_s=speed,
+                restart_s=restart_s,
+                from_workers=decided.from_workers,
+                to_workers=decided.to_workers,
+                saving_s=saving_s,
             )
-        )  # fmt: skip
+        )
 
     def decide(self, number: int, events: Sequence[Event], shape: Shape, num_wanted: int) -> bool:
         """Decide whether a trial that reported `events` grows now, and store the decision.
@@ -209,10 +221,16 @@ def _resized(
     assert after is not None
     attempt = trial.attempts - 1
     resized = TrialResized(
-        trial=trial.number, attempt=attempt, from_workers=before, to_workers=after, samples_per_s=speed,
-        expected_samples_per_s=faster, left_s=found.left_s, assumed_restart_s=restart_s,
+        trial=trial.number,
+        attempt=attempt,
+        from_workers=before,
+        to_workers=after,
+        samples_per_s=speed,
+        expected_samples_per_s=faster,
+        left_s=found.left_s,
+        assumed_restart_s=restart_s,
         expected_saving_s=found.saving_s,
-    )  # fmt: skip
+    )
     message = (
         f"grows from {before} to {after} workers: "
         f"{format_rate(speed)} -> about {format_rate(faster)} samples/s; the rest takes "

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.errors import ResourcesError
-from workbench.events import EnergyMetered, steady_unix_s
-from workbench.formatting import format_duration
+from workbench.foundation.errors import ResourcesError
+from workbench.foundation.events import EnergyMetered, steady_unix_s
+from workbench.foundation.formatting import format_duration
 from workbench.sweeps.ledger import Ledger
 
 STEP = 0.01

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from workbench.errors import LeaseError, StoreError
-from workbench.store import RunWriter, Store
-from workbench.store.blocks import Block, keep_block, last_block_seq
+from workbench.foundation.errors import LeaseError, StoreError
+from workbench.store.database import RunWriter, Store
+from workbench.store.database.blocks import Block, keep_block, last_block_seq
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class EventBlocks:
             self._covered_seq += BLOCK_EVENTS
 
     def _make(self, after: int) -> None:
-        from workbench.history.blocks import encode_block  # short runs need none, and no pyarrow
+        from workbench.store.history.blocks import encode_block  # short runs need none, and no pyarrow
 
         rows = next(
             self._store.event_rows(

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from workbench.artifacts import Artifacts
-from workbench.remote.kept_code import PACKAGES, Stamp, content_of, hash_of, stamp_of
+from workbench.cluster.remote.kept_code import PACKAGES, Stamp, content_of, hash_of, stamp_of
+from workbench.foundation.artifacts import Artifacts
 
 FILE_NAME = "fingerprints.json"
 """Where they are stored among the artifacts of a run."""

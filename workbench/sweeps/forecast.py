@@ -12,14 +12,14 @@ from workbench.advisor.choices import base_params, drawn_params
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.speed_history import hardware_of, read_measurements, setting_of
 from workbench.advisor.variants import variant_of
+from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
+from workbench.experiment.plan import Plan
 from workbench.experiment.populations import longest_part
-from workbench.formatting import format_bytes, format_duration, format_range
-from workbench.plan import Plan
-from workbench.planning.settings import resolve
-from workbench.resources import ClusterInventory
-from workbench.store import Store
-from workbench.workers.capacity import capacity_of
+from workbench.foundation.formatting import format_bytes, format_duration, format_range
+from workbench.hardware.resources import ClusterInventory
+from workbench.store.database import Store
+from workbench.training.planning.settings import resolve
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,16 @@ def num_epochs_of(experiment: Experiment) -> int:
 
 
 def forecast_of(
-    experiment: Experiment, plan: Plan, step_s: Estimate, *, num_epochs: int, num_train_samples: int,
-    num_places: int, on_gpu: bool, state_bytes: int | None,
-) -> Forecast:  # fmt: skip
+    experiment: Experiment,
+    plan: Plan,
+    step_s: Estimate,
+    *,
+    num_epochs: int,
+    num_train_samples: int,
+    num_places: int,
+    on_gpu: bool,
+    state_bytes: int | None,
+) -> Forecast:
     """Forecast a run whose trials all train by one plan.
 
     Args:
@@ -159,15 +166,21 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
         return None
     on_gpu = capacity.shape.gpus > 0
     plan = resolve(
-        experiment, drawn_params(experiment), num_train_samples=samples,
+        experiment,
+        drawn_params(experiment),
+        num_train_samples=samples,
         hardware=hardware_of(measured, has_gpu=on_gpu),
-    ).plan  # fmt: skip
+    ).plan
     knowledge = Knowledge(measured, capacity.workers_per_node, placement=capacity.placement, limit_bytes=None)
     if variant_of(plan) not in knowledge.variants:
         return None
     return forecast_of(
-        experiment, plan, knowledge.step_times([plan])[0], num_epochs=num_epochs_of(experiment),
+        experiment,
+        plan,
+        knowledge.step_times([plan])[0],
+        num_epochs=num_epochs_of(experiment),
         num_train_samples=samples,
-        num_places=capacity.num_workers, on_gpu=on_gpu,
+        num_places=capacity.num_workers,
+        on_gpu=on_gpu,
         state_bytes=next((each.state_bytes for each in measured if each.state_bytes), None),
-    )  # fmt: skip
+    )

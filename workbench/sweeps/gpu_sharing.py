@@ -15,20 +15,20 @@ from workbench.advisor.bench import Bench
 from workbench.advisor.choices import drawn_params
 from workbench.advisor.gpu_sharing import MAX_PER_GPU, Copies, Sharing, find_sharing
 from workbench.advisor.recommend import bench_for, measurement_context_of
-from workbench.errors import WorkbenchError
-from workbench.events import Noted, SharingMeasured
+from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
-from workbench.formatting import format_count
-from workbench.planning.settings import fitted_of
-from workbench.probes.measurements import NeighbourProbe
-from workbench.probes.sampled_extremes import configurations_to_try
-from workbench.resources import ClusterInventory, cluster_inventory
-from workbench.resources.gpu_memory import allowed_bytes
-from workbench.store import Store
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import Noted, SharingMeasured
+from workbench.foundation.formatting import format_count
+from workbench.hardware.resources import ClusterInventory, cluster_inventory
+from workbench.hardware.resources.gpu_memory import allowed_bytes
+from workbench.store.database import Store
 from workbench.sweeps.cluster import workers_wanted
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.trial_plans import TrialPlans
-from workbench.workers.capacity import capacity_of
+from workbench.training.planning.settings import fitted_of
+from workbench.training.probes.measurements import NeighbourProbe
+from workbench.training.probes.sampled_extremes import configurations_to_try
 
 _MEMORY_PROBE_S = 0.5
 _PART_OF_TIME = 0.2
@@ -126,10 +126,13 @@ def _measure(
     if around.on_gpu and total_bytes is not None:
         peak_bytes = _largest_peak_bytes(experiment, bench_of(1), plans, total_bytes)
     found = find_sharing(
-        measure, most=most, why_most=why_most, peak_bytes=peak_bytes,
+        measure,
+        most=most,
+        why_most=why_most,
+        peak_bytes=peak_bytes,
         allowed_bytes=lambda number: allowed_bytes(total_bytes or math.inf, 1.0 / number),
         has_time=has_time,
-    )  # fmt: skip
+    )
     return found, peak_bytes
 
 

@@ -15,8 +15,9 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from workbench.actions import suggest
-from workbench.errors import (
+from workbench.experiment.actions import suggest
+from workbench.experiment.stored import check_installed
+from workbench.foundation.errors import (
     ArtifactsError,
     LeaseError,
     ResourcesError,
@@ -25,14 +26,13 @@ from workbench.errors import (
     WorkbenchError,
     first_line_of,
 )
-from workbench.events import RunStateChanged
-from workbench.experiment.stored import check_installed
-from workbench.registry import Registry
+from workbench.foundation.events import RunStateChanged
+from workbench.foundation.registry import Registry
 from workbench.sweeps.origin_file import FILE_NAME, read_origin, write_origin
 
 if TYPE_CHECKING:  # importing this module needs no database
-    from workbench.artifacts import Artifacts
-    from workbench.store import Store
+    from workbench.foundation.artifacts import Artifacts
+    from workbench.store.database import Store
 
 START_TIMEOUT_S = 300.0
 """A driver loads for seconds; where a machine starts many at once, each of them for minutes."""
@@ -86,7 +86,7 @@ class InlineLauncher(_StoreCommands):
             ResourcesError: If the cluster can never provide what the run requests.
             KeyboardInterrupt: If this process was interrupted: the run has stopped.
         """
-        from workbench.head import attachment
+        from workbench.cluster.head import attachment
         from workbench.sweeps.driver import Driver
         from workbench.sweeps.interruption import Interruptions
 
@@ -110,7 +110,7 @@ class RayLauncher(_StoreCommands):
             ResourcesError: If the cluster can never provide what the run requests.
             RunError: If the actor does not take the run in time, or Ray is lost meanwhile.
         """
-        from workbench.head import attachment
+        from workbench.cluster.head import attachment
 
         again = suggest("resume", run_id, lead="When Ray is back")
         with attachment.attached(self._address, if_lost=again):
@@ -158,8 +158,8 @@ class RayLauncher(_StoreCommands):
 
     def _prepare_first_trial(self, run_id: str) -> None:
         """Let the workers of one trial start while the driver loads, which takes about as long."""
+        from workbench.cluster.workers.pool_client import prepare
         from workbench.sweeps.cluster import share_of
-        from workbench.workers.pool_client import prepare
 
         with contextlib.suppress(ResourcesError):  # the driver reports it
             prepare(share_of(run_id, self._store.experiment(run_id)).request)

@@ -10,15 +10,22 @@ import logging
 import time
 from collections.abc import Sequence
 
-from workbench.actions import suggest
 from workbench.advisor.trial_speeds import TrialSpeeds
-from workbench.alerts import Alerts
-from workbench.errors import StoreUnavailableError
-from workbench.events import FINISHED_RUN_STATES, CommandHandled, Event, Sink, continue_from, process_unix_s
-from workbench.history import History
-from workbench.history.run_clock import SIGN_S
-from workbench.store import Command, RunWriter, Store
-from workbench.study import Study
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import StoreUnavailableError
+from workbench.foundation.events import (
+    FINISHED_RUN_STATES,
+    CommandHandled,
+    Event,
+    Sink,
+    continue_from,
+    process_unix_s,
+)
+from workbench.search import Study
+from workbench.store.alerts import Alerts
+from workbench.store.database import Command, RunWriter, Store
+from workbench.store.history import History
+from workbench.store.history.run_clock import SIGN_S
 from workbench.sweeps.event_blocks import EventBlocks
 
 logger = logging.getLogger(__name__)

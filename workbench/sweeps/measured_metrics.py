@@ -6,17 +6,17 @@ Which names exist is left to `preflight`; a metric of a train function is known 
 from __future__ import annotations
 
 from workbench.data import task_of
-from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS, Constraint
 from workbench.experiment.metric_declarations import is_share
 from workbench.experiment.private import EPSILON_METRIC, is_private
 from workbench.experiment.schedules import followed_metric
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.registry import Registry
 from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
 from workbench.models.configurations import FittedConfiguration, configuration_type
 from workbench.models.estimators import is_from_library
-from workbench.registry import Registry
 from workbench.sweeps.unknown_names import unknown
 
 LOOP_METRICS = ("train_loss", "val_loss")
@@ -45,9 +45,10 @@ def _check_computes_loss(experiment: Experiment) -> None:
     assert experiment.model is not None
     if experiment.leaves_loss_to_model and not experiment.model.is_reference:
         raise ExperimentError(
-            f"{experiment.model.name} computes no loss", field="loss",
+            f"{experiment.model.name} computes no loss",
+            field="loss",
             allowed=[name for name in LOSSES.names() if name != "model"],
-        )  # fmt: skip
+        )
 
 
 def _check_fits_task(component: Component, registry: Registry, task: Task | None, field: str) -> None:
@@ -76,9 +77,10 @@ def check_what_is_reported(experiment: Experiment) -> None:
     )
     if is_fitted and is_federated:
         raise ExperimentError(
-            "a model that is fitted to all samples at once makes no steps on clients", field="federated",
+            "a model that is fitted to all samples at once makes no steps on clients",
+            field="federated",
             next_step="Remove it, or name a model that is trained by steps.",
-        )  # fmt: skip
+        )
     if is_private(experiment):
         reported.append(EPSILON_METRIC)
     if is_fitted:
@@ -101,8 +103,10 @@ def check_what_is_reported(experiment: Experiment) -> None:
 def _check_targets(experiment: Experiment) -> None:
     """Refuse values of a share that no training can reach: 95 where 0.95 is meant."""
     own = {f"val_{metric.short_name}" for metric in experiment.own_metrics if metric.is_reference}
-    wanted = [(f"objectives.{index}.target", each.metric, each.target)
-              for index, each in enumerate(experiment.objectives)]  # fmt: skip
+    wanted = [
+        (f"objectives.{index}.target", each.metric, each.target)
+        for index, each in enumerate(experiment.objectives)
+    ]
     for index, limit in enumerate(experiment.constraints):
         wanted += _bounds_of(f"constraints.{index}", limit)
     if experiment.federated is not None and experiment.federated.target is not None:
@@ -111,9 +115,11 @@ def _check_targets(experiment: Experiment) -> None:
         of_all = metric.partition("_client_")[0]
         if value is not None and value > 1 and is_share(of_all) and of_all not in own:
             raise ExperimentError(
-                f"{metric} is a share and never above 1, got {value:g}", field=field, allowed="from 0 to 1",
+                f"{metric} is a share and never above 1, got {value:g}",
+                field=field,
+                allowed="from 0 to 1",
                 next_step=f"Write {value / 100:g}." if value <= 100 else None,
-            )  # fmt: skip
+            )
 
 
 def _bounds_of(field: str, limit: Constraint) -> list[tuple[str, str, float | None]]:

@@ -9,21 +9,21 @@ from __future__ import annotations
 import random
 
 from workbench.advisor.memory import memory_limit_bytes
-from workbench.errors import WorkbenchError
-from workbench.events import MemoryPredicted, Noted
+from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
 from workbench.experiment.private import is_private
 from workbench.experiment.searched_fields import is_setting
-from workbench.formatting import format_bytes
-from workbench.performance.memory import MARGIN
-from workbench.planning.settings import fitted_of
-from workbench.probes.memory_peaks import estimate_peaks
-from workbench.probes.sampled_extremes import configurations_to_try
-from workbench.resources import cluster_inventory
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import MemoryPredicted, Noted
+from workbench.foundation.formatting import format_bytes
+from workbench.hardware.performance.memory import MARGIN
+from workbench.hardware.resources import cluster_inventory
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.sweep_advisor import is_long
 from workbench.sweeps.trial_plans import TrialPlans
-from workbench.workers.capacity import capacity_of
+from workbench.training.planning.settings import fitted_of
+from workbench.training.probes.memory_peaks import estimate_peaks
+from workbench.training.probes.sampled_extremes import configurations_to_try
 
 _NUM_DRAWN = 24
 _DECIDING = frozenset({"global_batch", "micro_batch", "accumulation", "optimizer", "precision", "recompute"})
@@ -64,12 +64,15 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
         return
     least = min(peak for _, peak in found)
     ledger.study.apply(predicted := MemoryPredicted(limit_bytes=int(limit_bytes), peaks=found))
-    ledger.record(predicted, Noted(
-        level="info",
-        message=f"configurations hold between {format_bytes(least)} and "
-        f"{format_bytes(max(peak for _, peak in found))} by a prediction: those that will not fit into "
-        f"{format_bytes(int(limit_bytes))} are avoided",
-    ))  # fmt: skip
+    ledger.record(
+        predicted,
+        Noted(
+            level="info",
+            message=f"configurations hold between {format_bytes(least)} and "
+            f"{format_bytes(max(peak for _, peak in found))} by a prediction: those that will not fit into "
+            f"{format_bytes(int(limit_bytes))} are avoided",
+        ),
+    )
 
 
 def _is_wanted(experiment: Experiment, *, on_gpu: bool) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.events import Event
-from workbench.plan import PartialPlan
-from workbench.remote.code_origin import Origin
-from workbench.training import TrialTask
-from workbench.workers.admission import Request
+from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.workers.admission import Request
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import Event
+from workbench.training.task import TrialTask
 
 ORDER_KEY = "order"
 EVENTS_KEY = "events"

@@ -14,13 +14,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from workbench.errors import LeaseError, WorkbenchError
-from workbench.events import AttemptEnded, Event, TrialEnded, TrialStarted, steady_unix_s
-from workbench.resources import Assignment, NodeSample, Rollup, TrialEnergy, WatchedWorker
-from workbench.resources.attribution import attribute
-from workbench.resources.thinning import LEVELS, Level, Moment, aggregate, next_span_s, outdated_before
-from workbench.store import RunWriter, Store
-from workbench.store.samples import (
+from workbench.cluster.workers.node_monitors import NodeMonitors
+from workbench.foundation.errors import LeaseError, WorkbenchError
+from workbench.foundation.events import AttemptEnded, Event, TrialEnded, TrialStarted, steady_unix_s
+from workbench.hardware.resources import Assignment, NodeSample, Rollup, TrialEnergy, WatchedWorker
+from workbench.hardware.resources.attribution import attribute
+from workbench.hardware.resources.thinning import (
+    LEVELS,
+    Level,
+    Moment,
+    aggregate,
+    next_span_s,
+    outdated_before,
+)
+from workbench.store.database import RunWriter, Store
+from workbench.store.database.samples import (
     EnergyRow,
     SampleRow,
     keep_samples,
@@ -29,7 +37,6 @@ from workbench.store.samples import (
     replace_samples,
 )
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.node_monitors import NodeMonitors
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from workbench.errors import ResourcesError
-from workbench.events import Noted
-from workbench.resources import ClusterInventory, NodeInventory, cluster_inventory
+from workbench.cluster.workers.waiting_note import write_waiting_note
+from workbench.foundation.errors import ResourcesError
+from workbench.foundation.events import Noted
+from workbench.hardware.resources import ClusterInventory, NodeInventory, cluster_inventory
 from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.waiting_note import write_waiting_note
 
 CHECK_EVERY_S = 2.0
 

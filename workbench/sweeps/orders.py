@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.artifacts import Artifacts
-from workbench.history import Trial
-from workbench.planning.less_memory import changeable_ways
-from workbench.store.trial_files import trial_folder
+from workbench.cluster.workers.admission import Request
+from workbench.foundation.artifacts import Artifacts
+from workbench.store.database.trial_files import trial_folder
+from workbench.store.history import Trial
 from workbench.sweeps.cluster import known_plan
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.messages import Order
 from workbench.sweeps.program import Program
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
-from workbench.training import TrialTask
-from workbench.workers.admission import Request
+from workbench.training.planning.less_memory import changeable_ways
+from workbench.training.task import TrialTask
 
 
 class Orders:
@@ -26,7 +26,7 @@ class Orders:
 
     def __init__(
         self, ledger: Ledger, artifacts: Artifacts, plans: TrialPlans, alerting: Alerting, program: Program
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare to write orders.
 
         Args:

@@ -10,20 +10,20 @@ import hashlib
 import json
 import os
 
-from workbench.artifacts import Artifacts, open_artifacts
+from workbench.cluster.head import ray_environment
+from workbench.cluster.remote.code_archive import pack
+from workbench.cluster.remote.code_origin import ARCHIVE_NAME, Origin, kept_name
+from workbench.cluster.remote.kept_code import changed_files, keep
 from workbench.experiment import Experiment
-from workbench.head import ray_environment
-from workbench.programs.kept_imports import MANIFEST
-from workbench.remote.code_archive import pack
-from workbench.remote.code_origin import ARCHIVE_NAME, Origin, kept_name
-from workbench.remote.kept_code import changed_files, keep
+from workbench.foundation.artifacts import Artifacts, open_artifacts
+from workbench.training.programs.kept_imports import MANIFEST
 
 FILE_NAME = "origin.json"
 
 
 def write_origin(
     artifacts: Artifacts, origin: Origin | None = None, *, experiment: Experiment | None = None
-) -> None:  # fmt: skip
+) -> None:
     """Store where a run was started among its artifacts, and the code that it runs, unless that is stored.
 
     Args:
@@ -74,9 +74,13 @@ def read_origin(artifacts: Artifacts) -> Origin:
         return Origin.here()
     kept = json.loads(artifacts.read(FILE_NAME))
     return Origin(
-        kept["directory"], tuple(kept["search_path"]), kept.get("archived"), kept.get("archive_sha256", ""),
-        artifacts.url, kept.get("kept_sha256", ""),
-    )  # fmt: skip
+        kept["directory"],
+        tuple(kept["search_path"]),
+        kept.get("archived"),
+        kept.get("archive_sha256", ""),
+        artifacts.url,
+        kept.get("kept_sha256", ""),
+    )
 
 
 def has_changed(artifacts: Artifacts) -> bool:
@@ -103,6 +107,8 @@ def _keep_submitted_code(artifacts: Artifacts) -> Origin | None:
     content = pack(folder, whole=True).content
     artifacts.write(ARCHIVE_NAME, content)
     return dataclasses.replace(
-        Origin.here(), archived=str(folder), archive_sha256=hashlib.sha256(content).hexdigest(),
+        Origin.here(),
+        archived=str(folder),
+        archive_sha256=hashlib.sha256(content).hexdigest(),
         archive_place=artifacts.url,
-    )  # fmt: skip
+    )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from workbench.events import TrialEnded, TrialPlanned
-from workbench.plan import PartialPlan
-from workbench.planning.less_memory import WAYS, next_way
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import TrialEnded, TrialPlanned
+from workbench.training.planning.less_memory import WAYS, next_way
 
 _MAX_REFUSAL = 200
 _KEPT_WHOLE = "; the micro batch stays, as the loss of a batch is not the mean of the losses of its parts"
@@ -66,9 +66,9 @@ class OtherWays:
         assert out is not None
         message = f"{str(out.message).rstrip('.')}{refusal}"
         if found is None:
-            return out.model_copy(update={
-                "attempt": ended.attempt, "message": message + self._describe_unchanged()
-            }), None  # fmt: skip
+            return out.model_copy(
+                update={"attempt": ended.attempt, "message": message + self._describe_unchanged()}
+            ), None
         self._words = _words(found, self.plan)
         changes = self._undone | found if refusal else found
         self._undone = self.plan.only([name for name, _ in found.values])
@@ -80,10 +80,7 @@ class OtherWays:
     def _describe_unchanged(self) -> str:
         """State what could have been tried, had the experiment left it open."""
         kept = [name for name in WAYS if name not in self._changeable and name in self.plan]
-        possible = [
-            name for name in kept
-            if self._next_way([name])
-        ]  # fmt: skip
+        possible = [name for name in kept if self._next_way([name])]
         words = "" if self._divides_batch else _KEPT_WHOLE
         return words + "".join(
             f"; plan.{name} stays {self.plan.get(name)}, as it is not auto" for name in possible
@@ -91,9 +88,12 @@ class OtherWays:
 
     def _next_way(self, changeable: Collection[str]) -> PartialPlan | None:
         return next_way(
-            self.plan, changeable=changeable, has_blocks=self._has_blocks, tried=self._tried,
+            self.plan,
+            changeable=changeable,
+            has_blocks=self._has_blocks,
+            tried=self._tried,
             divides_batch=self._divides_batch,
-        )  # fmt: skip
+        )
 
 
 def _words(way: PartialPlan, before: PartialPlan) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 
-from workbench.errors import ExperimentError
-from workbench.exchanges.capabilities import USUAL
 from workbench.experiment import Experiment
 from workbench.experiment.module_inspection import parameters_of
-from workbench.plan import Plan
-from workbench.planning.batch_division import fixed_of, with_workers
-from workbench.planning.plan_resolution import field_of
-from workbench.planning.settings import fitted_of, resolve
-from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of
+from workbench.experiment.plan import Plan
+from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.cluster import workers_wanted
+from workbench.training.exchanges.capabilities import USUAL
+from workbench.training.planning.batch_division import fixed_of, with_workers
+from workbench.training.planning.plan_resolution import field_of
+from workbench.training.planning.settings import fitted_of, resolve
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import capabilities_of
 
 _NUM_SAMPLED = 64
 _MAX_WORKERS = 1024
@@ -134,8 +134,9 @@ def check_continuable(experiment: Experiment) -> None:
         if parameters is not None and "folder" not in parameters:
             raise ExperimentError(
                 f"{name} continues trainings, but the function has no parameter `folder` for its checkpoints",
-                field="train", allowed="a function with a parameter named folder",
-            )  # fmt: skip
+                field="train",
+                allowed="a function with a parameter named folder",
+            )
         return
     rng = random.Random(experiment.seed)
     for _ in range(_NUM_SAMPLED if experiment.search.root else 1):
@@ -143,5 +144,6 @@ def check_continuable(experiment: Experiment) -> None:
             raise ExperimentError(
                 f"{name} continues trainings, but a model that is fitted to all samples at once has no state "
                 "to continue from",
-                field="model", next_step="Name a model that is trained by steps.",
-            )  # fmt: skip
+                field="model",
+                next_step="Name a model that is trained by steps.",
+            )

@@ -14,33 +14,33 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from workbench.alerts.settings import check_sinks, read_settings
 from workbench.data import DATASETS, check_options, check_path
-from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.aliases import as_written
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
+from workbench.experiment.plan import Hardware
 from workbench.experiment.private import is_private
 from workbench.experiment.schedule_names import is_own_schedule
 from workbench.experiment.searched_fields import is_setting
+from workbench.experiment.space import Domain
 from workbench.experiment.train_function import check_train_function
-from workbench.formatting import counted_noun
-from workbench.loggers.logger import check_logger
+from workbench.foundation.errors import ExperimentError, ResourcesError, WorkbenchError
+from workbench.foundation.formatting import counted_noun
+from workbench.foundation.registry import Registry
+from workbench.hardware.resources import Inventory, gpu_counter, inventory, processor_counters
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
-from workbench.plan import Hardware
-from workbench.planning.plan_resolution import field_of
-from workbench.planning.settings import resolve
-from workbench.registry import Registry
-from workbench.resources import Inventory, gpu_counter, inventory, processor_counters
-from workbench.space import Domain
-from workbench.strategies import STRATEGIES
+from workbench.store.alerts.settings import check_sinks, read_settings
+from workbench.store.loggers.logger import check_logger
 from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
 from workbench.sweeps.plan_checks import check_continuable, check_elastic, check_exchange, check_sharing
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
+from workbench.training.planning.plan_resolution import field_of
+from workbench.training.planning.settings import resolve
+from workbench.training.strategies import STRATEGIES
 from workbench.training.unusable_optimizers import why_unusable
 
 NUM_SAMPLED_CONFIGURATIONS = 64
@@ -170,9 +170,10 @@ def _check_model(experiment: Experiment) -> None:
         _check_reference(experiment.train, "train")
         if "report" in (parameters_of(experiment.train) or ()):
             raise ExperimentError(
-                "a train function reads its data itself", field="data",
+                "a train function reads its data itself",
+                field="data",
                 next_step="Remove data; or name a class with steps of its own.",
-            )  # fmt: skip
+            )
         return
     assert experiment.model is not None
     _check_component(experiment.model, MODELS, "model")
@@ -279,8 +280,10 @@ def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
     reason = why_unusable(optimizer, has_own_model=experiment.model.is_reference)
     if reason is not None:
         raise ExperimentError(
-            f"{optimizer} cannot be used: {reason}", field=field, allowed=optimizers(),
-        )  # fmt: skip
+            f"{optimizer} cannot be used: {reason}",
+            field=field,
+            allowed=optimizers(),
+        )
 
 
 def optimizers() -> list[str]:

@@ -17,18 +17,8 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-from workbench.actions import suggest
-from workbench.artifacts import Artifacts
-from workbench.errors import ArtifactsError, RunError, WorkbenchError
-from workbench.events import Event, Noted, ProgramKept, TrialEnded
-from workbench.experiment.command import arguments_of
-from workbench.formatting import format_count
-from workbench.history import Trial
-from workbench.history.programs import format_trials
-from workbench.programs import kept_imports
-from workbench.programs.kept_scripts import served_by_name
-from workbench.remote.code_origin import Origin, kept_name
-from workbench.remote.kept_code import (
+from workbench.cluster.remote.code_origin import Origin, kept_name
+from workbench.cluster.remote.kept_code import (
     MAX_HASHED_BYTES,
     PACKAGES,
     Stamp,
@@ -39,6 +29,14 @@ from workbench.remote.kept_code import (
     others_of,
     stamp_of,
 )
+from workbench.experiment.actions import suggest
+from workbench.experiment.command import arguments_of
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import ArtifactsError, RunError, WorkbenchError
+from workbench.foundation.events import Event, Noted, ProgramKept, TrialEnded
+from workbench.foundation.formatting import format_count
+from workbench.store.history import Trial
+from workbench.store.history.programs import format_trials
 from workbench.sweeps.fingerprints import (
     MAX_STORED_FILES,
     Fingerprints,
@@ -47,6 +45,8 @@ from workbench.sweeps.fingerprints import (
 )
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.origin_file import read_origin, write_latest_origin
+from workbench.training.programs import kept_imports
+from workbench.training.programs.kept_scripts import served_by_name
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
+from workbench.foundation.errors import ExperimentError
 
 INTERPRETERS = ("python", "python3")
 _OWN_NAMES = ("{folder}", "{trial}")
@@ -35,10 +35,12 @@ def check_program(experiment: Experiment) -> None:
             problem, step = f"{program} is not a program", f"Write python {program}."
         raise ExperimentError(problem, field="command", next_step=step)
     raise ExperimentError(
-        f"there is no program {program!r}", field="command",
-        next_step=f"Make it executable: chmod +x {program}." if path.is_file()
+        f"there is no program {program!r}",
+        field="command",
+        next_step=f"Make it executable: chmod +x {program}."
+        if path.is_file()
         else "Install it, or write its path.",
-    )  # fmt: skip
+    )
 
 
 def check_paths(experiment: Experiment) -> None:
@@ -52,11 +54,12 @@ def check_paths(experiment: Experiment) -> None:
         return
     if not any(name in source.path for name in _OWN_NAMES):
         raise ExperimentError(
-            f"trials that run at once would all write to {source.path}", field=f"metrics.{source.kind}",
+            f"trials that run at once would all write to {source.path}",
+            field=f"metrics.{source.kind}",
             allowed="a path with {folder} or {trial}",
             next_step="Pass {folder} to the program and name the file there, or set resources.concurrency "
             "to 1.",
-        )  # fmt: skip
+        )
 
 
 def _check_script(arguments: list[str]) -> None:
@@ -65,6 +68,7 @@ def _check_script(arguments: list[str]) -> None:
         return
     if not Path(arguments[0]).exists():
         raise ExperimentError(
-            f"there is no file {arguments[0]}", field="command",
+            f"there is no file {arguments[0]}",
+            field="command",
             next_step="Start from the folder that holds it, or write its path.",
-        )  # fmt: skip
+        )

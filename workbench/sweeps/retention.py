@@ -14,12 +14,12 @@ import logging
 from collections.abc import Iterable
 from typing import Literal
 
-from workbench.artifacts import Artifacts
-from workbench.errors import ArtifactsError
-from workbench.events import CheckpointSaved, CheckpointsDeleted, Event, Noted
-from workbench.formatting import format_bytes
-from workbench.history import Trial
-from workbench.store.trial_files import TRIALS, trial_folder
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import ArtifactsError
+from workbench.foundation.events import CheckpointSaved, CheckpointsDeleted, Event, Noted
+from workbench.foundation.formatting import format_bytes
+from workbench.store.database.trial_files import TRIALS, trial_folder
+from workbench.store.history import Trial
 from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -91,17 +91,19 @@ class Retention:
     def _note_lost(self) -> None:
         """Record which unfinished trials have lost what they had trained."""
         lost = [
-            trial.number for trial in self._ledger.history.trials.values()
-            if trial.last_checkpoint is not None and not self._is_finished(trial)
+            trial.number
+            for trial in self._ledger.history.trials.values()
+            if trial.last_checkpoint is not None
+            and not self._is_finished(trial)
             and trial.number not in self._sizes_bytes
-        ]  # fmt: skip
+        ]
         if not lost:
             return
         which, verb, whose = (
             (f"trial {lost[0]}", "starts", "its checkpoints are")
-            if len(lost) == 1 else
-            (f"trials {', '.join(map(str, lost))}", "start", "their checkpoints are")
-        )  # fmt: skip
+            if len(lost) == 1
+            else (f"trials {', '.join(map(str, lost))}", "start", "their checkpoints are")
+        )
         message = f"{which} {verb} from the beginning: {whose} no longer in {self._artifacts.below(TRIALS)}"
         logger.warning(message)
         self._ledger.record(Noted(level="warning", message=message))

@@ -20,15 +20,15 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from workbench.alerts import Delivery, GpuReading, NodeReading, Settings, payload_of, read_settings
-from workbench.artifacts import Artifacts
-from workbench.errors import ExperimentError, LeaseError, ResourcesError, StoreError
-from workbench.events import AlertRaised, AlertsArmed, Event, Noted, steady_unix_s
+from workbench.cluster.workers.admission import Node, Request, check_feasible
 from workbench.experiment.alert_rules import DiskFull
-from workbench.resources import NodeSample, cluster_inventory
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import ExperimentError, LeaseError, ResourcesError, StoreError
+from workbench.foundation.events import AlertRaised, AlertsArmed, Event, Noted, steady_unix_s
+from workbench.hardware.resources import NodeSample, cluster_inventory
+from workbench.store.alerts import Delivery, GpuReading, NodeReading, Settings, payload_of, read_settings
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.monitor import Round
-from workbench.workers.admission import Node, Request, check_feasible
 
 logger = logging.getLogger(__name__)
 

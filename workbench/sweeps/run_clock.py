@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from workbench.events import Event, Noted, TrialReported, steady_unix_s
-from workbench.formatting import format_duration
+from workbench.foundation.events import Event, Noted, TrialReported, steady_unix_s
+from workbench.foundation.formatting import format_duration
 from workbench.sweeps.ledger import Ledger
 
 TOLERATED_S = 60.0

@@ -11,12 +11,12 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from workbench.artifacts import Artifacts
-from workbench.attachments import Attachment
-from workbench.errors import LeaseError, StoreError
-from workbench.events import AttachmentSaved, Event, Noted, TrialEnded, TrialReported, TrialStarted
-from workbench.loggers import Forwarding, LoggedRun
-from workbench.store.trial_files import trial_folder
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.attachments import Attachment
+from workbench.foundation.errors import LeaseError, StoreError
+from workbench.foundation.events import AttachmentSaved, Event, Noted, TrialEnded, TrialReported, TrialStarted
+from workbench.store.database.trial_files import trial_folder
+from workbench.store.loggers import Forwarding, LoggedRun
 from workbench.sweeps.ledger import Ledger
 
 CLOSE_PATIENCE_S = 20.0

@@ -11,9 +11,9 @@ from workbench.experiment import Experiment
 from workbench.experiment.metric_declarations import computed_goal
 from workbench.experiment.populations import describe_short_budget
 from workbench.experiment.same_trials import describe_same_trials
+from workbench.experiment.space import Domain, Int
 from workbench.experiment.what_is_trained import longest_training
-from workbench.formatting import format_count
-from workbench.space import Domain, Int
+from workbench.foundation.formatting import format_count
 
 
 def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]:

@@ -22,18 +22,18 @@ from workbench.advisor.plans import Knowledge, enumerate_plans
 from workbench.advisor.recommend import bench_for, measurement_context_of
 from workbench.advisor.speed_history import hardware_of
 from workbench.advisor.verdict import Findings, conclude
-from workbench.errors import WorkbenchError
-from workbench.events import AdviceGiven, Noted, PlanMeasured
+from workbench.cluster.workers.admission import Placement
 from workbench.experiment import Experiment
+from workbench.experiment.plan import NAMES as PLAN_DIMENSIONS
+from workbench.experiment.plan import PartialPlan, Plan
 from workbench.experiment.private import is_private
-from workbench.formatting import format_count
-from workbench.plan import NAMES as PLAN_DIMENSIONS
-from workbench.plan import PartialPlan, Plan
-from workbench.planning.settings import fitted_of, resolve
-from workbench.store import Store
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import AdviceGiven, Noted, PlanMeasured
+from workbench.foundation.formatting import format_count
+from workbench.store.database import Store
 from workbench.sweeps.forecast import forecast_of, num_epochs_of
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.admission import Placement
+from workbench.training.planning.settings import fitted_of, resolve
 
 LONG_RUN_S = 600.0
 """`resources.advice: auto` measures from this time budget on; below, measuring costs more than it saves."""
@@ -48,9 +48,13 @@ class AdvisedPlans:
     """The plans of a sweep's trials, from what was measured before the first of them."""
 
     def __init__(
-        self, experiment: Experiment, choices: Choices, knowledge: Knowledge,
-        num_train_samples: int, workers: int,
-    ) -> None:  # fmt: skip
+        self,
+        experiment: Experiment,
+        choices: Choices,
+        knowledge: Knowledge,
+        num_train_samples: int,
+        workers: int,
+    ) -> None:
         """Decide from measurements.
 
         Args:
@@ -195,19 +199,23 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
         return None
     samples = next((each.num_train_samples for each in measured if each.num_train_samples), 0)
     choices = choices_of(
-        question, num_train_samples=samples, max_workers=around.capacity.num_workers,
+        question,
+        num_train_samples=samples,
+        max_workers=around.capacity.num_workers,
         hardware=dataclasses.replace(
             hardware_of(measured, has_gpu=around.on_gpu), has_full_nodes=around.capacity.has_full_nodes
         ),
-    )  # fmt: skip
+    )
     settings: Any = advice["settings"]
     if settings.get("plan.loaders"):
         options = {**choices.options, "loaders": (0, settings["plan.loaders"])}
         choices = dataclasses.replace(choices, options=options)
     knowledge = Knowledge(
-        measured, around.capacity.workers_per_node,
-        placement=settings.get("resources.placement", "pack"), limit_bytes=around.limit_bytes,
-    )  # fmt: skip
+        measured,
+        around.capacity.workers_per_node,
+        placement=settings.get("resources.placement", "pack"),
+        limit_bytes=around.limit_bytes,
+    )
     workers = settings.get("plan.workers", 1)
     return AdvisedPlans(ledger.experiment, choices, knowledge, samples, workers)
 
@@ -306,16 +314,25 @@ def fills(experiment: Experiment, workers: int, num_places: int) -> bool:
 
 
 def _describe_forecast(
-    experiment: Experiment, plans: AdvisedPlans, num_train_samples: int, around: MeasurementContext,
+    experiment: Experiment,
+    plans: AdvisedPlans,
+    num_train_samples: int,
+    around: MeasurementContext,
     state_bytes: int | None,
-) -> str:  # fmt: skip
+) -> str:
     """Describe how long the run should take, what it uses, and which limit ends it."""
     fastest = plans.fastest(drawn_params(experiment))
     if fastest is None:
         return "no plan for the usual global batch fits: trials use defaults"
     plan, step_s = fastest
     forecast = forecast_of(
-        experiment, plan, step_s, num_epochs=num_epochs_of(experiment), num_train_samples=num_train_samples,
-        num_places=around.capacity.num_workers, on_gpu=around.on_gpu, state_bytes=state_bytes,
-    )  # fmt: skip
+        experiment,
+        plan,
+        step_s,
+        num_epochs=num_epochs_of(experiment),
+        num_train_samples=num_train_samples,
+        num_places=around.capacity.num_workers,
+        on_gpu=around.on_gpu,
+        state_bytes=state_bytes,
+    )
     return str(forecast)

@@ -14,16 +14,16 @@ from pydantic import JsonValue
 
 from workbench.advisor.speed_history import setting_of
 from workbench.advisor.trial_speeds import AttemptSpeed
-from workbench.events import Noted, PlanMeasured
+from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
-from workbench.resources import ClusterInventory, cluster_inventory
-from workbench.store import Store
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import Noted, PlanMeasured
+from workbench.hardware.resources import ClusterInventory, cluster_inventory
+from workbench.store.database import Store
 from workbench.sweeps.advised_start import begin_with_advice
 from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.sweep_advisor import AdvisedPlans, measure_before_trials
-from workbench.workers.capacity import capacity_of
 
 
 class TrialPlans:

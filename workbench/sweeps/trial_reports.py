@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
-from workbench.events import (
+from workbench.experiment.goals import describe_other_metric
+from workbench.experiment.trial_value import find_divergence
+from workbench.foundation.events import (
     AttemptEnded,
     Event,
     LogMatched,
@@ -20,10 +22,8 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.experiment.goals import describe_other_metric
-from workbench.experiment.trial_value import find_divergence
-from workbench.history import Trial
-from workbench.history.lineage import describe_fidelity
+from workbench.store.history import Trial
+from workbench.store.history.lineage import describe_fidelity
 from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from workbench.events import Event
+from workbench.foundation.events import Event
 from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
 from workbench.sweeps.tune_names import FIFOScheduler, Searcher, TrialProgressCallback, TrialScheduler
 

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from workbench.head.ray_startup.sitecustomize import without_ray_data
+from workbench.cluster.head.ray_startup.sitecustomize import without_ray_data
 
 with without_ray_data():
     from ray import tune

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.errors import ExperimentError
-from workbench.refusals import closest
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.refusals import closest
 
 
 def unknown(field: str, problem: str, known: list[str]) -> ExperimentError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from workbench.events import Noted
+from workbench.cluster.workers.pool_client import Obstacle, obstacle
+from workbench.cluster.workers.waiting_note import write_waiting_note
+from workbench.foundation.events import Noted
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.pool_client import Obstacle, obstacle
-from workbench.workers.waiting_note import write_waiting_note
 
 REPORT_AFTER_S = 10.0
 """How long a run waits before that is reported: as long as workers may take to start."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from workbench.errors import ExperimentError, RunError, StoreError
-from workbench.events import PriorTrialAdded, ReplayPlanned, TrialProposed, TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import Mode, TrialValue, mode_of
-from workbench.history import History
-from workbench.store import Store
+from workbench.foundation.errors import ExperimentError, RunError, StoreError
+from workbench.foundation.events import PriorTrialAdded, ReplayPlanned, TrialProposed, TrialReported
+from workbench.store.database import Store
+from workbench.store.history import History
 
 # Complete trials from which something can be learned, and how many earlier runs are looked at and taken.
 _MIN_TRIALS = 4

@@ -4,10 +4,3 @@
 user code ends the trial, not the worker. It knows no Ray, no store and no study: leasing workers,
 deciding when to stop and what to try next are left to those who call it. Importing this loads no torch.
 """
-
-from __future__ import annotations
-
-from workbench.training.task import TrialTask
-from workbench.training.trial import run_trial
-
-__all__ = ["TrialTask", "run_trial"]

@@ -22,12 +22,16 @@ from workbench.data.augmentation import augmented
 from workbench.data.batches import num_batches
 from workbench.data.known_targets import known_targets
 from workbench.data.ordered import OrderedSplit
-from workbench.errors import ExperimentError
-from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Component, Experiment, Objective, Training
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in, is_rate_in
+from workbench.experiment.plan import Hardware
+from workbench.experiment.plan.dimension import size_bytes
 from workbench.experiment.schedules import averaged_from
+from workbench.foundation.errors import ExperimentError
+from workbench.hardware.performance.flops import count_flops
+from workbench.hardware.performance.profiler import StepProfiler
+from workbench.hardware.resources.compiler import check_compiler
 from workbench.models.adapters import build_model, declared_goals, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.construction import construct
@@ -42,26 +46,22 @@ from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_nam
 from workbench.models.pairing import IGNORED, Kind, Pairing, SingleScores, declared_class_dim
 from workbench.models.parts import DividedLoss, Division
 from workbench.models.pretrained import load_pretrained
-from workbench.performance.flops import count_flops
-from workbench.performance.profiler import StepProfiler
-from workbench.plan import Hardware
-from workbench.plan.dimension import size_bytes
-from workbench.planning.plan_resolution import field_of
-from workbench.planning.settings import TrialSettings, reference_lr, resolve
-from workbench.resources.compiler import check_compiler
-from workbench.strategies.recompute import has_blocks
-from workbench.strategies.single import normalisations
-from workbench.strategies.strategy import StepSettings, Strategy, Worker
-from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
+from workbench.training.exchanges.exchange import exchange_of
 from workbench.training.gradient_hook import gradient_hook_of
 from workbench.training.loaders import Loaders
 from workbench.training.loading import load_trial_data
 from workbench.training.objectives import check_objectives
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.parameter_groups import freeze, grouped
+from workbench.training.planning.plan_resolution import field_of
+from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.training.privacy import PrivacyBudget, privacy_budget
 from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
 from workbench.training.source import Source, sources_of
+from workbench.training.strategies.recompute import has_blocks
+from workbench.training.strategies.single import normalisations
+from workbench.training.strategies.strategy import StepSettings, Strategy, Worker
+from workbench.training.strategies.weight_mean import EqualMean, MovingMean, WeightMean
 from workbench.training.strategy_choice import strategy_of
 from workbench.training.task import TrialTask
 
@@ -139,9 +139,14 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         _refuse_own_order(datasets)
     pairing = pairing_of(experiment, datasets)
     steps = step_settings(
-        experiment, settings, datasets, pairing, mark=profiler.mark, exchange=exchange,
+        experiment,
+        settings,
+        datasets,
+        pairing,
+        mark=profiler.mark,
+        exchange=exchange,
         hiding=None if privacy is None else privacy.hiding,
-    )  # fmt: skip
+    )
     strategy = strategy_of(experiment, settings.plan.strategy)(steps)
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets, pairing=pairing)
@@ -384,9 +389,10 @@ def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings
     model = OwnSteps(owner, settings.lr)
     if "lr" in experiment.training.model_fields_set and not model.takes_lr:
         raise ExperimentError(
-            "does not reach the optimizers", field="training.lr",
+            "does not reach the optimizers",
+            field="training.lr",
             next_step="Give configure a parameter lr, or remove it.",
-        )  # fmt: skip
+        )
     return model
 
 

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.artifacts import Artifacts, disk_fault, open_artifacts
-from workbench.errors import ArtifactsError, RunError
-from workbench.strategies.group import Group
-from workbench.strategies.state_parts import StateParts, state_of
+from workbench.foundation.artifacts import Artifacts, disk_fault, open_artifacts
+from workbench.foundation.errors import ArtifactsError, RunError
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.state_parts import StateParts, state_of
 from workbench.training.task import BEST, LAST
 
 FORMAT = 1
@@ -38,9 +38,19 @@ IN_PARTS_FROM_BYTES = 1 << 30
 _PART = ".part.pt"
 
 UNREADABLE = (
-    ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError,
-    pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 """What readers of a damaged file raise: zipfile decodes names and numbers before it checks any sum."""
 
 
@@ -88,9 +98,14 @@ def _write(place: Artifacts, content: dict[str, Any], names: Sequence[str]) -> N
 
 
 def save_in_parts(
-    folder: Artifacts | Path, content: dict[str, Any], parts: StateParts, group: Group,
-    *, last: bool, best: bool,
-) -> str:  # fmt: skip
+    folder: Artifacts | Path,
+    content: dict[str, Any],
+    parts: StateParts,
+    group: Group,
+    *,
+    last: bool,
+    best: bool,
+) -> str:
     """Write a checkpoint whose state each worker writes in part; every worker must call it.
 
     Args:

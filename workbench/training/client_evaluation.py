@@ -13,19 +13,24 @@ import numpy as np
 import torch
 
 from workbench.experiment.federated import SPREADS
-from workbench.federated.partitions import Shards
 from workbench.models.metrics import AnyMetric, Metric
-from workbench.strategies.strategy import Worker
 from workbench.training.evaluation import Predictor, in_parts_and_whole, measure_own, measure_whole
+from workbench.training.federated.partitions import Shards
 from workbench.training.source import Source
+from workbench.training.strategies.strategy import Worker
 
 _ALONE = Worker()
 
 
 def evaluate_clients(
-    strategy: Predictor, source: Source, metrics: Mapping[str, AnyMetric], shards: Shards, *,
-    batch: int, worker: Worker,
-) -> dict[str, float]:  # fmt: skip
+    strategy: Predictor,
+    source: Source,
+    metrics: Mapping[str, AnyMetric],
+    shards: Shards,
+    *,
+    batch: int,
+    worker: Worker,
+) -> dict[str, float]:
     """Measure metrics on the validation samples of all clients.
 
     Args:
@@ -81,9 +86,13 @@ def evaluate_clients(
 
 
 def _measure(
-    strategy: Predictor, source: Source, metrics: Mapping[str, Metric], indices: np.ndarray,
-    *, keeps: bool,
-) -> tuple[list[tuple[float, float]], list[tuple[Any, Any]]]:  # fmt: skip
+    strategy: Predictor,
+    source: Source,
+    metrics: Mapping[str, Metric],
+    indices: np.ndarray,
+    *,
+    keeps: bool,
+) -> tuple[list[tuple[float, float]], list[tuple[Any, Any]]]:
     """Return total and count of each metric over one batch, and its outputs where these are needed."""
     kept: list[tuple[Any, Any]] | None = [] if keeps else None
     totals, counts = measure_own(

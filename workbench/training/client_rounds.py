@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 from workbench.data.draws import seed_generators, seed_of
-from workbench.errors import ExperimentError
 from workbench.experiment.federated import Federated, default_server_lr
-from workbench.federated import masks
-from workbench.federated.aggregation import krum, trimmed_mean, weighted_mean
-from workbench.federated.participation import Participation, draw_round
-from workbench.federated.server_rules import Server
-from workbench.strategies.client_steps import ClientSteps
+from workbench.foundation.errors import ExperimentError
 from workbench.training.assembly import Parts
 from workbench.training.clients import Clients
+from workbench.training.federated import masks
+from workbench.training.federated.aggregation import krum, trimmed_mean, weighted_mean
+from workbench.training.federated.participation import Participation, draw_round
+from workbench.training.federated.server_rules import Server
 from workbench.training.source import WorkerBatch
+from workbench.training.strategies.client_steps import ClientSteps
 
 _FLOAT_BYTES, _FIXED_BYTES = 4, 8
 
@@ -80,9 +80,10 @@ class Rounds:
         self.load_weights(self._strategy.weights())
         trained = self._strategy.trained_names()
         self._sent = [
-            name for name, value in self._weights.items()
+            name
+            for name, value in self._weights.items()
             if value.is_floating_point() and name not in self._strategy.frozen_names()
-        ]  # fmt: skip
+        ]
         self._is_trained = np.concatenate(
             [np.full(self._weights[name].numel(), name in trained) for name in self._sent]
         )
@@ -100,9 +101,13 @@ class Rounds:
         """
         federated, worker = self._federated, self._parts.worker
         drawn = draw_round(
-            self._seed, number, num_clients=federated.clients, fraction=federated.fraction,
-            failures=federated.failures, stragglers=federated.stragglers,
-        )  # fmt: skip
+            self._seed,
+            number,
+            num_clients=federated.clients,
+            fraction=federated.fraction,
+            failures=federated.failures,
+            stragglers=federated.stragglers,
+        )
         finishing = [each for each in drawn if not each.fails]
         own = [self._train(each, number, lr) for each in finishing[worker.rank :: worker.num_workers]]
         result = _Sums()

@@ -10,9 +10,16 @@ from workbench.data import Datasets, Split
 from workbench.data.class_targets import class_of_each
 from workbench.data.draws import seed_of
 from workbench.data.ordered import OrderedSplit
-from workbench.errors import ExperimentError
 from workbench.experiment.federated import Federated
-from workbench.federated.partitions import Shards, by_owner, by_shares, dirichlet_shares, iid, label_shares
+from workbench.foundation.errors import ExperimentError
+from workbench.training.federated.partitions import (
+    Shards,
+    by_owner,
+    by_shares,
+    dirichlet_shares,
+    iid,
+    label_shares,
+)
 
 _READ_AT_ONCE = 1024
 _TRAIN, _VALIDATION = 1, 2
@@ -44,9 +51,10 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
     """
     if isinstance(datasets.train, OrderedSplit):
         raise ExperimentError(
-            "samples that come in an order of their own cannot be divided among clients", field="data",
+            "samples that come in an order of their own cannot be divided among clients",
+            field="data",
             next_step="Give a data set that is indexed by sample number, or remove the section federated.",
-        )  # fmt: skip
+        )
     if datasets.order.drops_last:
         raise ExperimentError(
             "the DataLoader of train has drop_last=True, but clients use all their samples: a last batch of "
@@ -64,9 +72,10 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
         return Clients(*found)
     if datasets.task != "classification":
         raise ExperimentError(
-            f"the samples of {datasets.name} have no classes to divide them by", field="federated.partition",
+            f"the samples of {datasets.name} have no classes to divide them by",
+            field="federated.partition",
             allowed="iid or owners",
-        )  # fmt: skip
+        )
     shares = _shares(federated, datasets.num_outputs, seed)
     parts = [
         by_shares(_classes(split, datasets.num_outputs), shares, seed=seed_of(seed, part))
@@ -78,10 +87,11 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
 def _owned(datasets: Datasets, num_clients: int) -> Clients:
     if datasets.owners is None:
         raise ExperimentError(
-            f"{datasets.name} does not name the client that holds a sample", field="federated.partition",
+            f"{datasets.name} does not name the client that holds a sample",
+            field="federated.partition",
             next_step="Set data.client to a column of a table or data.client_folders of images, or give your "
             "own Datasets owners.",
-        )  # fmt: skip
+        )
     train, validation = datasets.owners
     num_named = 1 + int(max(train.max(initial=-1), validation.max(initial=-1)))
     if num_named != num_clients:
@@ -103,8 +113,9 @@ def _shares(federated: Federated, num_classes: int, seed: int) -> np.ndarray:
     if not least <= partition.labels <= num_classes:
         raise ExperimentError(
             f"{num_clients} clients with {partition.labels} classes each cannot hold {num_classes} classes",
-            field="federated.partition.labels", allowed=f"from {least} to {num_classes}",
-        )  # fmt: skip
+            field="federated.partition.labels",
+            allowed=f"from {least} to {num_classes}",
+        )
     return label_shares(num_classes, num_clients, num_labels=partition.labels, seed=seed)
 
 

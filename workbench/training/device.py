@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from workbench.experiment import Experiment
-from workbench.resources import EnergyCounter, gpu_counter, processor_counters
-from workbench.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
-from workbench.strategies.group import Group
-from workbench.strategies.strategy import Worker
+from workbench.hardware.resources import EnergyCounter, gpu_counter, processor_counters
+from workbench.hardware.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
 FOREIGN_PART = 0.02

@@ -24,17 +24,17 @@ from workbench.data.collating import TARGET_NAMES
 from workbench.data.draws import RandomStates
 from workbench.data.known_targets import known_targets
 from workbench.data.ordered import OrderedSplit
-from workbench.errors import ExperimentError
+from workbench.experiment.plan import Plan
+from workbench.foundation.errors import ExperimentError
 from workbench.models import parts as rules
 from workbench.models.calls import loss_in, map_tensors, num_samples, output_in
 from workbench.models.metrics import Metric
 from workbench.models.pairing import IGNORED
-from workbench.plan import Plan
-from workbench.strategies.phases import Phased
 from workbench.training.assembly import Parts, leaves_out_targets
 from workbench.training.evaluation import in_single_precision
 from workbench.training.own_division import judge_own_steps
 from workbench.training.source import WorkerBatch
+from workbench.training.strategies.phases import Phased
 
 NUM_SAMPLES = 16
 """Samples that are computed, where the loss is the user's own."""

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from workbench.data import Datasets, Split, check_options
 from workbench.data.splits import split_indices
-from workbench.errors import ArgumentError, RunError
 from workbench.experiment import Experiment, Objective
+from workbench.foundation.errors import ArgumentError, RunError
 from workbench.models.calls import call_model, output_in
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.models.metrics import AnyMetric, WholeMetric
@@ -79,9 +79,10 @@ class _Score:
         if not objective.metric.startswith(_PREFIX) or name not in metrics:
             raise ArgumentError(
                 f"{objective.metric} does not follow from predictions for the validation samples",
-                field="metric", allowed=[f"{_PREFIX}{each}" for each in metrics],
+                field="metric",
+                allowed=[f"{_PREFIX}{each}" for each in metrics],
                 next_step="Name an objective of the run that does.",
-            )  # fmt: skip
+            )
         self._metric: AnyMetric = metrics[name]
         self._is_classes = datasets.task == "classification"
         self.sign = 1.0 if objective.goal == "maximize" else -1.0
@@ -162,9 +163,14 @@ def check_task(experiment: Experiment, datasets: Datasets) -> None:
 
 
 def select_models(
-    experiment: Experiment, datasets: Datasets, models: Iterable[nn.Module], objective: Objective, *,
-    num_models: int, size: int | None,
-) -> Selection:  # fmt: skip
+    experiment: Experiment,
+    datasets: Datasets,
+    models: Iterable[nn.Module],
+    objective: Objective,
+    *,
+    num_models: int,
+    size: int | None,
+) -> Selection:
     """Select models for a mean, and compare it with the first of them.
 
     Args:
@@ -195,9 +201,11 @@ def select_models(
     )
     wanted = targets[0][torch.from_numpy(chosen_by)]
     weights = select(
-        [each[chosen_by] for each in found[0]], lambda mean: -score.sign * score(mean, wanted),
-        max_members=size, min_gain=0.0,
-    )  # fmt: skip
+        [each[chosen_by] for each in found[0]],
+        lambda mean: -score.sign * score(mean, wanted),
+        max_members=size,
+        min_gain=0.0,
+    )
     used = [int(place) for place in np.flatnonzero(weights)]
 
     def judge(predicted: Sequence[np.ndarray], targets: Tensor, places: np.ndarray) -> Judgement:
@@ -214,9 +222,14 @@ def select_models(
 
 
 def compare(
-    score: Callable[[np.ndarray, Tensor], float], sign: float, mean: np.ndarray, single: np.ndarray,
-    targets: Tensor, *, seed: int,
-) -> Judgement:  # fmt: skip
+    score: Callable[[np.ndarray, Tensor], float],
+    sign: float,
+    mean: np.ndarray,
+    single: np.ndarray,
+    targets: Tensor,
+    *,
+    seed: int,
+) -> Judgement:
     """Compare two predictions of the same samples; the interval comes from a paired bootstrap.
 
     Args:

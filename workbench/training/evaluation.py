@@ -11,14 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models import parts
 from workbench.models.calls import map_outputs, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, Metric, WholeMetric, predicted_classes
 from workbench.models.pairing import Pairing
-from workbench.strategies.group import Group
-from workbench.strategies.strategy import StatisticsRenewing, Strategy, Worker
 from workbench.training.source import Source, WorkerBatch
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.strategy import StatisticsRenewing, Strategy, Worker
 
 MAX_AT_ONCE_BYTES = 256 << 20
 """Inputs of a validation split up to this size are evaluated at once, where a metric asks for it."""
@@ -61,9 +61,16 @@ def evaluate(
     keeps_classes = whole_classes(whole)
     strategy.train(False)
     totals, counts = measure_own(
-        strategy, source, means, source.all_indices, batch=batch, worker=worker, kept=kept,
-        keeps_classes=keeps_classes, keeps_all=any(isinstance(item, Metric) for item in whole.values()),
-    )  # fmt: skip
+        strategy,
+        source,
+        means,
+        source.all_indices,
+        batch=batch,
+        worker=worker,
+        kept=kept,
+        keeps_classes=keeps_classes,
+        keeps_all=any(isinstance(item, Metric) for item in whole.values()),
+    )
     strategy.train(True)
     values = _finish(means, totals, counts, worker)
     if kept is not None:
@@ -175,16 +182,19 @@ def _measured(metric: Metric, outputs: Any, targets: Any, device: torch.device) 
 def _check_joinable(name: str, batches: list[tuple[Any, Any]]) -> None:
     """Refuse to put outputs of different shapes together."""
     shapes = {
-        tuple(found.shape[1:]) for each in batches for found in (output_in(each[0]), each[1])[:1]
+        tuple(found.shape[1:])
+        for each in batches
+        for found in (output_in(each[0]), each[1])[:1]
         if isinstance(found, torch.Tensor)
-    }  # fmt: skip
+    }
     if len(shapes) > 1:
         raise ExperimentError(
             f"{name} is no mean over samples, and batches of outputs have the shapes "
             f"{' and '.join(map(str, sorted(shapes)))}, which cannot be put together",
-            field="metrics", allowed="(total, count), or a class with update and compute",
+            field="metrics",
+            allowed="(total, count), or a class with update and compute",
             next_step=f"Let {name} return a total and a count, or write a class with update and compute.",
-        )  # fmt: skip
+        )
 
 
 def in_single_precision(outputs: Any) -> Any:
@@ -216,11 +226,14 @@ def renew_statistics(
     if isinstance(strategy, StatisticsRenewing) and strategy.needs_statistics:
         parts = (
             WorkerBatch(
-                source, indices, micro_batch=micro_batch, replica=worker.replica,
+                source,
+                indices,
+                micro_batch=micro_batch,
+                replica=worker.replica,
                 num_replicas=worker.num_replicas,
             )
             for indices in batches
-        )  # fmt: skip
+        )
         strategy.renew_statistics(inputs for part in source.ahead(parts) for inputs, _, _ in part)
 
 

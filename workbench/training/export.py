@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from workbench.errors import RunError, first_line_of
 from workbench.experiment import Experiment
+from workbench.foundation.errors import RunError, first_line_of
 from workbench.training.checkpoint import read
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def read_model(
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from workbench.planning.settings import resolve
     from workbench.training.assembly import build_trial_model
     from workbench.training.loading import load_trial_data
+    from workbench.training.planning.settings import resolve
 
     datasets = datasets or load_trial_data(str(weights), experiment)
     settings = resolve(experiment, params, num_train_samples=len(datasets.train))

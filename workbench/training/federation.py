@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.federated import (
     ANSWERED_METRIC,
     BYTES_METRIC,
@@ -22,7 +21,8 @@ from workbench.experiment.federated import (
     ROUNDS_METRIC,
 )
 from workbench.experiment.trial_value import TrialValue, find_divergence
-from workbench.formatting import format_count
+from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.foundation.formatting import format_count
 from workbench.models.adapters import declared_goals
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble, known_samples
@@ -166,9 +166,13 @@ class _Federation:
     def _evaluate(self) -> dict[str, float]:
         parts = self._parts
         measured = evaluate_clients(
-            parts.strategy, parts.validation, parts.metrics, self._clients.validation,
-            batch=parts.settings.plan.micro_batch, worker=parts.worker,
-        )  # fmt: skip
+            parts.strategy,
+            parts.validation,
+            parts.metrics,
+            self._clients.validation,
+            batch=parts.settings.plan.micro_batch,
+            worker=parts.worker,
+        )
         return {f"val_{name}": value for name, value in measured.items()}
 
     def _report_event(self, values: dict[str, float], samples_per_s: float) -> TrialReported:

@@ -24,12 +24,12 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from workbench.data import Split
 from workbench.data.batches import worker_part
 from workbench.data.known_targets import known_targets
-from workbench.errors import ExperimentError, WorkbenchError, first_line_of
+from workbench.experiment.plan import Plan
+from workbench.foundation.errors import ExperimentError, WorkbenchError, first_line_of
 from workbench.models.calls import describe_inputs, loss_in, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, WholeMetric, kind_read_by
 from workbench.models.own_functions import check_function, check_pairs
 from workbench.models.pairing import Kind
-from workbench.plan import Plan
 from workbench.training.assembly import Parts
 from workbench.training.division import find_division, refuse_division
 from workbench.training.evaluation import in_single_precision

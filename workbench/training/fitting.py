@@ -18,22 +18,22 @@ from torch import Tensor, nn
 
 from workbench.data import Datasets, Split
 from workbench.data.class_targets import are_shares, class_of_each
-from workbench.errors import ExperimentError
-from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue, find_divergence
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.models.adapters import declared_goals
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
-from workbench.planning.settings import TrialSettings, fitted_of
-from workbench.strategies.group import Group
-from workbench.strategies.strategy import Worker
 from workbench.training import checkpoint
 from workbench.training.assembly import known_samples, metrics_of, pairing_of, trial_settings
 from workbench.training.evaluation import Predictor, evaluate
 from workbench.training.held_out import failed_test, tested
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged
+from workbench.training.planning.settings import TrialSettings, fitted_of
 from workbench.training.source import Source
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
@@ -62,9 +62,10 @@ def fit(task: TrialTask, report: Report) -> Outcome:
         )
     if task.experiment.federated is not None:
         raise ExperimentError(
-            "a model that is fitted to all samples at once makes no steps on clients", field="federated",
+            "a model that is fitted to all samples at once makes no steps on clients",
+            field="federated",
             next_step="Remove it, or name a model that is trained by steps.",
-        )  # fmt: skip
+        )
     configuration = fitted_of(task.experiment, task.params, loads_code=True)
     assert configuration is not None
     datasets = load_trial_data(task.run_id, task.experiment, task.seed, task.params)
@@ -100,9 +101,13 @@ class _Fitting:
     """One attempt: rounds, and a report of each."""
 
     def __init__(
-        self, task: TrialTask, configuration: FittedConfiguration, datasets: Datasets,
-        settings: TrialSettings, report: Report,
-    ) -> None:  # fmt: skip
+        self,
+        task: TrialTask,
+        configuration: FittedConfiguration,
+        datasets: Datasets,
+        settings: TrialSettings,
+        report: Report,
+    ) -> None:
         self._task, self._configuration, self._datasets = task, configuration, datasets
         self._report, self._settings = report, settings
         self._epochs = settings.training.epochs

@@ -18,23 +18,30 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ExperimentError
-from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.goals import describe_other_metric
 from workbench.experiment.train_function import check_kind, kind_of, plan_call, signature_of
 from workbench.experiment.trial_value import find_divergence
-from workbench.programs.script_report import reports_go_to
-from workbench.reported_values import NotANumber, ReportedValues, judge, result_of, sort_values, why_no_result
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import Event, Noted, TrialReported
+from workbench.foundation.reported_values import (
+    NotANumber,
+    ReportedValues,
+    judge,
+    result_of,
+    sort_values,
+    why_no_result,
+)
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror, take_over
 from workbench.training.outcome import Outcome, diverged, is_failed_exchange
+from workbench.training.programs.script_report import reports_go_to
 from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks
 from workbench.training.seeding import seeded
 from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
-    from workbench.strategies.strategy import Worker
+    from workbench.training.strategies.strategy import Worker
 
 _COUNTS_AGAIN = (
     "attempt {} counts its reports from 1, and an earlier one reached step {}: a function that continues "
@@ -170,7 +177,7 @@ class _Reporter:
 
     def _take(
         self, step: Any, reported: ReportedValues, *, is_empty: bool = False, returned: bool = False
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         self._step = self._check_step(step, is_first=not self._values)
         self._keep_others(reported)
         values = reported.side_values
@@ -214,10 +221,11 @@ class _Reporter:
         for name, what in reported.what.items():
             if name in self._decisive:
                 raise ExperimentError(
-                    f"{what} is not a number", field=f"report.{name}",
+                    f"{what} is not a number",
+                    field=f"report.{name}",
                     allowed="one real number: Python, numpy and torch scalars",
                     next_step="Return or report a number, or nothing where there is none.",
-                )  # fmt: skip
+                )
         for attachment in reported.attachments.values():
             self._attachments.take(self._step, attachment)
         for name, problem in reported.problems.items():

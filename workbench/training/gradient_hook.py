@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Training
-from workbench.registry import load_object
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.registry import load_object
 
 _FIELD = "training.gradient_hook"
 
@@ -37,17 +37,19 @@ def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] 
     options, hook = training.gradient_hook_options, load_object(training.gradient_hook, field=_FIELD)
     if not callable(hook) or inspect.isclass(hook):
         raise ExperimentError(
-            f"{training.gradient_hook} is not a function", field=_FIELD,
+            f"{training.gradient_hook} is not a function",
+            field=_FIELD,
             allowed="a function (gradients, **options) that changes them in place",
-        )  # fmt: skip
+        )
     _check_arguments(hook, options)
 
     def change(gradients: dict[str, Tensor]) -> None:
         if hook(gradients, **options) is not None:
             raise ExperimentError(
-                f"{training.gradient_hook} returns a value, which has no effect", field=_FIELD,
+                f"{training.gradient_hook} returns a value, which has no effect",
+                field=_FIELD,
                 next_step="Let it change the gradients in place, as in gradients[name].mul_(0.5).",
-            )  # fmt: skip
+            )
 
     return change
 
@@ -57,8 +59,9 @@ def _check_arguments(hook: Callable[..., Any], options: dict[str, Any]) -> None:
         inspect.signature(hook).bind({}, **options)
     except TypeError as error:
         raise ExperimentError(
-            f"cannot be passed to the gradient hook: {error}", field="training.gradient_hook_options",
+            f"cannot be passed to the gradient hook: {error}",
+            field="training.gradient_hook_options",
             next_step="Name the arguments of the function after its first, the gradients.",
-        ) from error  # fmt: skip
+        ) from error
     except ValueError:  # a builtin without a signature
         return

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.artifacts import Artifacts
-from workbench.errors import RunError, first_line_of
-from workbench.events import Event, Noted, TrialTested
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import RunError, first_line_of
+from workbench.foundation.events import Event, Noted, TrialTested
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts
 from workbench.training.evaluation import evaluate, evaluate_at_once

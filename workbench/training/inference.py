@@ -12,16 +12,20 @@ from torch import nn
 
 from workbench.experiment import Experiment
 from workbench.models.adapters import build_model
-from workbench.planning.settings import model_values
 from workbench.training.checkpoint import read
+from workbench.training.planning.settings import model_values
 
 _AT_ONCE = 512
 
 
 def load_model(
-    experiment: Experiment, params: Mapping[str, JsonValue], checkpoint: Path, *,
-    input_shape: tuple[int, ...], num_outputs: int,
-) -> nn.Module:  # fmt: skip
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    checkpoint: Path,
+    *,
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+) -> nn.Module:
     """Build the model of a trial with the weights of a checkpoint, on the CPU.
 
     Args:
@@ -36,9 +40,11 @@ def load_model(
     """
     assert experiment.model is not None
     model = build_model(
-        experiment.model.name, model_values(experiment, params),
-        input_shape=input_shape, num_outputs=num_outputs,
-    )  # fmt: skip
+        experiment.model.name,
+        model_values(experiment, params),
+        input_shape=input_shape,
+        num_outputs=num_outputs,
+    )
     model.load_state_dict(read(checkpoint)["strategy"]["model"])
     return model.eval()
 

@@ -12,8 +12,8 @@ import contextlib
 import os
 from collections.abc import Callable
 
-from workbench.errors import StoreError
-from workbench.events import Event, TrialReported, from_json, to_json
+from workbench.foundation.errors import StoreError
+from workbench.foundation.events import Event, TrialReported, from_json, to_json
 from workbench.training.task import TrialTask
 
 MAX_BYTES = 2**20

@@ -2,7 +2,7 @@
 
 Of each name the newest is kept, and of the others some that are spread evenly over the training. What is too
 large, or too much, is left out with a note; it never fails a trial. What an attachment is, is left to
-`workbench.attachments`.
+`workbench.foundation.attachments`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from workbench.attachments import Attachment
-from workbench.events import AttachmentSaved, Event, Noted
-from workbench.formatting import format_bytes
+from workbench.foundation.attachments import Attachment
+from workbench.foundation.events import AttachmentSaved, Event, Noted
+from workbench.foundation.formatting import format_bytes
 from workbench.training.task import TrialTask
 
 FOLDER = "attachments"
@@ -125,10 +125,16 @@ class KeptAttachments:
         series.files[place] = (file, size)
         self._report(
             AttachmentSaved(
-                trial=self._task.trial, attempt=self._task.attempt, step=step, name=attachment.name,
-                kind=attachment.kind, file=file, size_bytes=size, replaces=gone,
+                trial=self._task.trial,
+                attempt=self._task.attempt,
+                step=step,
+                name=attachment.name,
+                kind=attachment.kind,
+                file=file,
+                size_bytes=size,
+                replaces=gone,
             )
-        )  # fmt: skip
+        )
         for name in gone:
             folder.delete(name)
 

@@ -25,7 +25,7 @@ from workbench.data import Split
 from workbench.data.draws import Draws
 from workbench.data.loader_arguments import LoaderArguments
 from workbench.data.ordered import OrderedSplit, StreamSplit
-from workbench.errors import DataError, WorkbenchError, first_line_of
+from workbench.foundation.errors import DataError, WorkbenchError, first_line_of
 from workbench.models.calls import map_tensors
 
 _GRACE_S = 5.0
@@ -169,9 +169,10 @@ def named_losses() -> Iterator[None]:
 
 def _lost(error: Exception) -> DataError:
     return DataError(
-        f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
+        f"a process that loads data was ended: {str(error).strip()}",
+        field="plan.loaders",
         next_step="Check whether memory or /dev/shm was full; fewer loaders need less of both.",
-    )  # fmt: skip
+    )
 
 
 class _Sampler:
@@ -233,11 +234,12 @@ class _Failure:
         name = _unreadable_sample(split, wanted)
         return cls(
             DataError(
-                f"{name} cannot be loaded: {type(error).__name__}: {first_line_of(error)}", field="data",
+                f"{name} cannot be loaded: {type(error).__name__}: {first_line_of(error)}",
+                field="data",
                 next_step="See the traceback for where; plan.loaders 0 loads in the training process.",
             ),
             text,
-        )  # fmt: skip
+        )
 
 
 class _InLoader(Exception):

@@ -14,20 +14,18 @@ from typing import Any
 
 import torch
 
-from workbench.artifacts import Artifacts
 from workbench.data.loader_arguments import notes_on
-from workbench.errors import ExperimentError
-from workbench.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported
-from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.experiment.private import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue, find_divergence
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported
 from workbench.models.adapters import declared_goals
-from workbench.strategies.compiling import num_compiled
-from workbench.strategies.strategy import NoiseMeasuring, RateSetting, StepCounting, WritableInParts
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble, known_samples
 from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import renew_statistics
+from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
 from workbench.training.held_out import measure_kept, measure_split
 from workbench.training.loaders import named_losses
@@ -38,6 +36,8 @@ from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.rank_times import RankTimes
 from workbench.training.source import WorkerBatch
+from workbench.training.strategies.compiling import num_compiled
+from workbench.training.strategies.strategy import NoiseMeasuring, RateSetting, StepCounting, WritableInParts
 from workbench.training.task import TrialTask
 from workbench.training.window import Window
 

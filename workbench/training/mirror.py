@@ -10,8 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
-from workbench.artifacts import Artifacts, open_artifacts
-from workbench.errors import ArtifactsError
+from workbench.foundation.artifacts import Artifacts, open_artifacts
+from workbench.foundation.errors import ArtifactsError
 from workbench.training.task import TrialTask
 
 _TAKEN_OVER = "taken_over"

@@ -9,8 +9,8 @@ import torch
 
 from workbench.experiment import Experiment
 from workbench.experiment.goals import LATENCY, SIZE
-from workbench.strategies.strategy import Strategy, Worker
 from workbench.training.source import Source
+from workbench.training.strategies.strategy import Strategy, Worker
 
 _NUM_LATENCIES = 11
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from workbench.performance.noise import GradientMoments, NoiseSmoother
-from workbench.plan import Plan
-from workbench.strategies.strategy import MeasuredStep, Worker
+from workbench.experiment.plan import Plan
+from workbench.hardware.performance.noise import GradientMoments, NoiseSmoother
+from workbench.training.strategies.strategy import MeasuredStep, Worker
 
 INTERVAL = 31
 """The smallest measured step takes up to 0.6 times longer than others, so that one in 31 costs about 2 %; up

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS
 from workbench.experiment.private import EPSILON_METRIC, is_private
+from workbench.foundation.errors import ExperimentError
 from workbench.models.metrics import AnyMetric, Metric
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from workbench.errors import ExperimentError, UnknownNameError
 from workbench.experiment import Training
-from workbench.registry import load_object
-from workbench.strategies.shards import is_cut
+from workbench.foundation.errors import ExperimentError, UnknownNameError
+from workbench.foundation.registry import load_object
 from workbench.training.compiler_import import defer_compiler
+from workbench.training.strategies.shards import is_cut
 from workbench.training.unusable_optimizers import NEVER
 
 _OWN = ("weight_decay", "momentum", "betas", "fused")  # torch cannot fuse every optimizer on shards
@@ -25,9 +25,11 @@ def optimizer_names() -> list[str]:
     return sorted(
         name
         for name, found in vars(torch.optim).items()
-        if inspect.isclass(found) and issubclass(found, Optimizer) and found is not Optimizer
+        if inspect.isclass(found)
+        and issubclass(found, Optimizer)
+        and found is not Optimizer
         and name.lower() not in NEVER
-    )  # fmt: skip
+    )
 
 
 def _find(name: str, field: str) -> Any:

@@ -6,17 +6,25 @@ import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workbench.events import Reason
-from workbench.history.failure_text import failure_message
+from workbench.foundation.events import Reason
+from workbench.store.history.failure_text import failure_message
 
 FAILED_EXCHANGE = (
-    "gloo", "Gloo", "NCCL", "DistBackendError", "DistStoreError", "DistNetworkError", "ServerLeft",
-)  # fmt: skip
+    "gloo",
+    "Gloo",
+    "NCCL",
+    "DistBackendError",
+    "DistStoreError",
+    "DistNetworkError",
+    "ServerLeft",
+)
 """What the error of a rank mentions when another rank has gone."""
 ALLOCATION_FAILURES = (
-    "DefaultCPUAllocator: can't allocate memory", "CUDA out of memory", "CUDA error: out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
-)  # fmt: skip
+)
 """What torch writes when host or device had no memory left, for tensors or for what libraries need."""
 _DETAILS_OF_MEMORY = " Including non-PyTorch memory"
 """How the second half begins of what it writes about a device: parts, settings and a link."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from workbench.errors import ExperimentError
 from workbench.experiment.parameter_groups import ParameterGroup
+from workbench.foundation.errors import ExperimentError
 
 _SHOWN = 6
 

@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.errors import ExperimentError, MissingDependencyError, install_command
 from workbench.experiment.refusals import refusal
+from workbench.foundation.errors import ExperimentError, MissingDependencyError, install_command
+from workbench.foundation.registry import load_object
 from workbench.models.configurations import Activation, MLPConfiguration
 from workbench.models.mlp import MLP
-from workbench.registry import load_object
 
 POLICY = "policy.pt"
 """The file in the folder of a trial, and in `files/` of its bundle."""
@@ -177,14 +177,16 @@ def make_environment(name: str) -> Environment:
     for method in ("reset", "step"):
         if not callable(getattr(made, method, None)):
             raise ExperimentError(
-                f"{name} has no method {method}", field="train.environment",
+                f"{name} has no method {method}",
+                field="train.environment",
                 allowed="a class with reset and step, as Gymnasium defines them",
-            )  # fmt: skip
+            )
     if not isinstance(getattr(getattr(made, "action_space", None), "n", None), int | np.integer):
         raise ExperimentError(
-            f"{name} has no number of actions", field="train.environment",
+            f"{name} has no number of actions",
+            field="train.environment",
             allowed="an environment whose action_space has n, the number of actions",
-        )  # fmt: skip
+        )
     return made
 
 
@@ -228,13 +230,19 @@ class _Play:
         with torch.no_grad():
             last = policy(torch.from_numpy(self.observations))[1]
         advantages = generalised_advantages(
-            torch.from_numpy(rewards), torch.cat([values, last[None]]), torch.from_numpy(goes_on),
-            discount=settings.discount, trace=settings.trace,
-        )  # fmt: skip
+            torch.from_numpy(rewards),
+            torch.cat([values, last[None]]),
+            torch.from_numpy(goes_on),
+            discount=settings.discount,
+            trace=settings.trace,
+        )
         return _Steps(
-            torch.from_numpy(observations).flatten(0, 1), actions.flatten().long(), chances.flatten(),
-            advantages.flatten(), (advantages + values).flatten(),
-        )  # fmt: skip
+            torch.from_numpy(observations).flatten(0, 1),
+            actions.flatten().long(),
+            chances.flatten(),
+            advantages.flatten(),
+            (advantages + values).flatten(),
+        )
 
     def _step(self, policy: Policy, number: int, action: int) -> tuple[float, float]:
         """Play one step of a copy; return its reward, and 0 where the next step is of another episode."""

@@ -12,9 +12,9 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import ExperimentError, install_command
 from workbench.experiment import Training
-from workbench.strategies.strategy import Hiding
+from workbench.foundation.errors import ExperimentError, install_command
+from workbench.training.strategies.strategy import Hiding
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,13 @@ def _noise_multiplier(epsilon: float, delta: float, rate: float, num_steps: int)
     try:
         return float(
             utils.get_noise_multiplier(
-                target_epsilon=epsilon, target_delta=delta, sample_rate=rate,
-                steps=num_steps, accountant="rdp",
+                target_epsilon=epsilon,
+                target_delta=delta,
+                sample_rate=rate,
+                steps=num_steps,
+                accountant="rdp",
             )
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise ExperimentError(
             f"no amount of noise keeps epsilon at {epsilon} over {num_steps} steps",
@@ -93,6 +96,7 @@ def _accountants() -> Any:
     except ImportError as error:
         raise ExperimentError(
             f"training with differential privacy needs the package opacus: {error}",
-            field="training.private", next_step=f"Install it: {install_command('private')}",
-        ) from error  # fmt: skip
+            field="training.private",
+            next_step=f"Install it: {install_command('private')}",
+        ) from error
     return opacus.accountants

@@ -17,21 +17,21 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from workbench.events import Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand, expand_path, nested
-from workbench.programs.attached import Attached, read_attached
-from workbench.programs.following import FollowedProgram, MetricReaders
-from workbench.programs.kept_imports import SEEN_VARIABLE, VARIABLE
-from workbench.programs.kept_output import KeptOutput
-from workbench.programs.kept_scripts import kept_scripts
-from workbench.programs.wandb_configuration import wandb_configuration
+from workbench.foundation.events import Event, Noted
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror
 from workbench.training.outcome import Outcome
 from workbench.training.program_end import outcome_of, unstarted
 from workbench.training.program_ranks import ProgramRanks, join_ranks
 from workbench.training.program_reports import ProgramReports
+from workbench.training.programs.attached import Attached, read_attached
+from workbench.training.programs.following import FollowedProgram, MetricReaders
+from workbench.training.programs.kept_imports import SEEN_VARIABLE, VARIABLE
+from workbench.training.programs.kept_output import KeptOutput
+from workbench.training.programs.kept_scripts import kept_scripts
+from workbench.training.programs.wandb_configuration import wandb_configuration
 from workbench.training.task import TrialTask
 
 KEEP_EVERY_S = 10.0
@@ -73,9 +73,14 @@ class _Attempt:
     """One start of a program."""
 
     def __init__(
-        self, task: TrialTask, experiment: Experiment, report: Callable[[Event], bool], ranks: ProgramRanks,
-        scratch: Path, folder: Mirror,
-    ) -> None:  # fmt: skip
+        self,
+        task: TrialTask,
+        experiment: Experiment,
+        report: Callable[[Event], bool],
+        ranks: ProgramRanks,
+        scratch: Path,
+        folder: Mirror,
+    ) -> None:
         self._task, self._experiment, self._report, self._ranks = task, experiment, report, ranks
         self._folder, self._path = folder, folder.open()
         self._kept_s = time.monotonic()
@@ -106,9 +111,12 @@ class _Attempt:
         assert experiment.command is not None
         arguments = expand(experiment.command, task.params, self._built_in)
         program = FollowedProgram(
-            self._readers(), KeptOutput(experiment.resources.max_log_size), take=self._reports.take,
-            tick=self._tick, should_end=lambda: self._should_end(should_stop),
-        )  # fmt: skip
+            self._readers(),
+            KeptOutput(experiment.resources.max_log_size),
+            take=self._reports.take,
+            tick=self._tick,
+            should_end=lambda: self._should_end(should_stop),
+        )
         with kept_scripts(arguments) as started:
             end = program.run(started, self._environment(), experiment.resources.stop_grace)
         self._reports.end()

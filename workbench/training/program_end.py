@@ -7,11 +7,11 @@ import signal
 
 from workbench.experiment import Experiment
 from workbench.experiment.goals import describe_other_metric
-from workbench.programs.kept_output import KeptOutput
-from workbench.programs.last_error import last_error, last_traceback
-from workbench.programs.process import ProgramEnd
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome
 from workbench.training.program_reports import ProgramReports
+from workbench.training.programs.kept_output import KeptOutput
+from workbench.training.programs.last_error import last_error, last_traceback
+from workbench.training.programs.process import ProgramEnd
 from workbench.training.task import TrialTask
 
 NUM_LAST_LINES = 10
@@ -28,9 +28,14 @@ def unstarted(program: str, error: str) -> Outcome:
 
 
 def outcome_of(
-    end: ProgramEnd, reports: ProgramReports, experiment: Experiment, task: TrialTask, output: KeptOutput, *,
+    end: ProgramEnd,
+    reports: ProgramReports,
+    experiment: Experiment,
+    task: TrialTask,
+    output: KeptOutput,
+    *,
     is_stopped: bool,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Return how a trial ended.
 
     Args:
@@ -52,18 +57,24 @@ def outcome_of(
         last = f": {error}" if error else ""
         is_memory = any(sign in tail[-4000:] for sign in _MEMORY)
         return Outcome(
-            "failed", reports.step, reports.values, "oom" if is_memory else "error",
+            "failed",
+            reports.step,
+            reports.values,
+            "oom" if is_memory else "error",
             f"the program {_describe_code(end.code)}{last}",
             traceback=last_traceback(printed) or last_traceback(tail),
-        )  # fmt: skip
+        )
     missing = _missing(reports, experiment, task) if task.rank == 0 else None
     if missing is None and (unmeasured := reports.unmeasured) is not None:
         name, word = unmeasured
         return Outcome(
-            "failed", reports.step, reports.values, "error",
+            "failed",
+            reports.step,
+            reports.values,
+            "error",
             f"the last {name} that the program wrote is {word}, which is not a number; "
             "where nothing is measured, write nothing",
-        )  # fmt: skip
+        )
     if missing is None:
         return Outcome("complete", reports.step, reports.values)
     last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
@@ -74,9 +85,13 @@ def outcome_of(
         seen = f"it wrote {word} in its place, which is not a number" + f"; {wrote}" * bool(reports.names)
     printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
     return Outcome(
-        "failed", reports.step, reports.values, "error",
-        f"the program ended without writing {missing!r}; {seen}{printed}", is_unreported=True,
-    )  # fmt: skip
+        "failed",
+        reports.step,
+        reports.values,
+        "error",
+        f"the program ended without writing {missing!r}; {seen}{printed}",
+        is_unreported=True,
+    )
 
 
 def _describe_silence(missing: str, last_lines: str) -> str:

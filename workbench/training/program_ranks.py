@@ -39,7 +39,7 @@ class ProgramRanks:
 
 class _SeveralRanks(ProgramRanks):
     def __init__(self, task: TrialTask) -> None:
-        from workbench.strategies.group import connect
+        from workbench.training.strategies.group import connect
         from workbench.training.torchrun import variables_of
 
         assert task.meeting is not None

@@ -10,12 +10,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import find_divergence
-from workbench.outside_text import storable_name
-from workbench.programs.printed_metrics import Values
+from workbench.foundation.events import Event, TrialReported
+from workbench.foundation.outside_text import storable_name
 from workbench.training.outcome import Outcome, diverged
+from workbench.training.programs.printed_metrics import Values
 from workbench.training.task import TrialTask
 
 OTHERS_EVERY_S = 0.5
@@ -65,7 +65,7 @@ class ProgramReports:
         """
         return next(
             ((name, word) for name, word in self.words.items() if name not in self._often_unmeasured), None
-        )  # fmt: skip
+        )
 
     def describe_unmeasured(self) -> str | None:
         """Describe words in the place of last numbers that do not fail the trial; None without any."""
@@ -137,9 +137,13 @@ class ProgramReports:
         self._flushed_s = time.monotonic()
         self.values |= values
         event = TrialReported(
-            trial=self._task.trial, attempt=self._task.attempt, step=self.step, epoch=None,
-            elapsed_s=self._flushed_s - self._started_s, values=values,
-        )  # fmt: skip
+            trial=self._task.trial,
+            attempt=self._task.attempt,
+            step=self.step,
+            epoch=None,
+            elapsed_s=self._flushed_s - self._started_s,
+            values=values,
+        )
         self.stop = bool(self._report(event))
         name = find_divergence(self._experiment, values)
         if name is not None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from workbench.strategies.strategy import Worker
+from workbench.training.strategies.strategy import Worker
 
 _ALONE = ("data", "forward")
 

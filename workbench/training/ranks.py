@@ -12,10 +12,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from workbench.formatting import format_count
+from workbench.foundation.formatting import format_count
 
 if TYPE_CHECKING:
-    from workbench.strategies.group import Group
+    from workbench.training.strategies.group import Group
 
 WAIT_S = 5.0
 """How long a report of another rank waits for rank 0's, which may be slow or may never come."""
@@ -92,7 +92,9 @@ class Ranks:
             time.sleep(_POLL_S[0])
         self._group.close()
         if is_early:
-            from workbench.strategies.group import let_go  # loads torch, which one worker may do without
+            from workbench.training.strategies.group import (
+                let_go,  # loads torch, which one worker may do without
+            )
 
             let_go()
 

@@ -17,7 +17,6 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from workbench.errors import ExperimentError
 from workbench.experiment import Objective, Training
 from workbench.experiment.goals import Goal
 from workbench.experiment.schedules import (
@@ -28,10 +27,11 @@ from workbench.experiment.schedules import (
     own_options,
     plateau_options,
 )
-from workbench.planning import learning_rate
-from workbench.registry import load_object
-from workbench.strategies.group import Group
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.registry import load_object
 from workbench.training.checkpoint import UNREADABLE
+from workbench.training.planning import learning_rate
+from workbench.training.strategies.group import Group
 
 _FIELD, _OPTIONS = "training.schedule", "training.schedule_options"
 _LENGTHS = ("total_steps", "num_training_steps", "T_max")
@@ -126,8 +126,9 @@ def schedule_of(
     if followed is not None and followed not in measured:
         raise ExperimentError(
             f"{followed!r} is not measured, so the schedule cannot follow it",
-            field=f"{_OPTIONS}.metric", allowed=sorted(measured),
-        )  # fmt: skip
+            field=f"{_OPTIONS}.metric",
+            allowed=sorted(measured),
+        )
     return _Driven(scheduler, holder, length, followed, by_step, group)
 
 
@@ -196,9 +197,14 @@ class _Driven:
     """A scheduler of torch; a warm-up rises to the rate that it has at that time."""
 
     def __init__(
-        self, scheduler: Any, holder: _RateHolder, length: Length, metric: str | None, by_step: bool,
+        self,
+        scheduler: Any,
+        holder: _RateHolder,
+        length: Length,
+        metric: str | None,
+        by_step: bool,
         group: Group,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._scheduler, self._holder, self._peak_lr = scheduler, holder, holder.defaults["lr"]
         self._warmup_steps, self._metric, self._by_step = length.warmup_steps, metric, by_step
         self._group = group
@@ -227,9 +233,10 @@ class _Driven:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if not state:
             raise ExperimentError(
-                "the checkpoint was made with another schedule", field=_FIELD,
+                "the checkpoint was made with another schedule",
+                field=_FIELD,
                 next_step="Continue with the schedule that the training began with.",
-            )  # fmt: skip
+            )
         self._holder.param_groups[0]["lr"] = state["rate"]
         self._scheduler.load_state_dict(state["scheduler"])
 
@@ -286,8 +293,9 @@ def _mode(metric: str, measured: Mapping[str, Goal | None]) -> Any:
     if goal is None and metric in measured:
         raise ExperimentError(
             f"it is not known whether {metric} has to fall or to rise",
-            field=f"{_OPTIONS}.mode", allowed="min, max",
-        )  # fmt: skip
+            field=f"{_OPTIONS}.mode",
+            allowed="min, max",
+        )
     return "min" if goal == "minimize" else "max"
 
 
@@ -311,9 +319,10 @@ def _own(
         raise ExperimentError(f"{training.schedule} refuses its options: {error}", field=_OPTIONS) from error
     if not isinstance(made, LRScheduler):
         raise ExperimentError(
-            f"{training.schedule} made an object of type {type(made).__name__}", field=_FIELD,
+            f"{training.schedule} made an object of type {type(made).__name__}",
+            field=_FIELD,
             allowed="a subclass of torch.optim.lr_scheduler.LRScheduler, or a function that returns one",
-        )  # fmt: skip
+        )
     if not math.isfinite(holder.rate):
         raise ExperimentError(f"{training.schedule} begins with the rate {holder.rate}", field=_OPTIONS)
     return made, by_step

@@ -22,9 +22,9 @@ from workbench.data.draws import Draws
 from workbench.data.loader_arguments import PLAIN, LoaderArguments
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit
-from workbench.strategies.strategy import MicroBatch
 from workbench.training.loaders import Loaders, Loading, Wanted, as_tensors
 from workbench.training.resident import Picking, Resident
+from workbench.training.strategies.strategy import MicroBatch
 
 RESIDENT_BYTES = 1 << 30
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from workbench.experiment import Experiment
 from workbench.experiment.private import is_private
-from workbench.strategies import STRATEGIES
-from workbench.strategies.strategy import Strategy
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.strategy import Strategy
 
 
 def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
@@ -19,15 +19,15 @@ def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
         UnknownNameError: If no package registers the name.
     """
     if is_private(experiment):
-        from workbench.strategies.private import PrivateSteps
+        from workbench.training.strategies.private import PrivateSteps
 
         return PrivateSteps
     if experiment.federated is not None:
-        from workbench.strategies.client_steps import ClientSteps
+        from workbench.training.strategies.client_steps import ClientSteps
 
         return ClientSteps
     if experiment.makes_own_steps:
-        from workbench.strategies.phases import Phased
+        from workbench.training.strategies.phases import Phased
 
         return Phased
     return STRATEGIES.load(name, field="plan.strategy")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
 
-from workbench.artifacts import Artifacts, open_artifacts
-from workbench.errors import RunError
-from workbench.events import Segment
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.artifacts import Artifacts, open_artifacts
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import Segment
 
 if TYPE_CHECKING:
-    from workbench.events import Event
+    from workbench.foundation.events import Event
     from workbench.training.outcome import Outcome
 
 LAST = "last.pt"

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType
 
-from workbench.artifacts import disk_fault
-from workbench.errors import WorkbenchError
-from workbench.events import Event, Reason, TrialEnded
-from workbench.history.failure_place import failure_place
-from workbench.planning.settings import fitted_of
+from workbench.foundation.artifacts import disk_fault
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import Event, Reason, TrialEnded
+from workbench.store.history.failure_place import failure_place
 from workbench.training.journal import Journal
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
+from workbench.training.planning.settings import fitted_of
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
@@ -69,7 +69,7 @@ def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] =
 
 def _disconnect() -> None:
     """Let the other workers of the trial notice that this one has ended."""
-    group = sys.modules.get("workbench.strategies.group")
+    group = sys.modules.get("workbench.training.strategies.group")
     if group is not None:
         group.let_go()
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workbench.strategies.strategy import Worker
+from workbench.training.strategies.strategy import Worker
 
 REPORT_INTERVAL_S = 0.5
 

@@ -39,9 +39,10 @@ def test_no_compression_and_both_quantisers_come_before_fewer_channels(num_sampl
 def test_ten_times_the_samples_are_seen_less_often_but_for_what_is_pruned_most() -> None:
     few, many = configurations(1_000), configurations(10_000)
     fewer = [
-        after["pruning"] for before, after in zip(few, many, strict=True)
+        after["pruning"]
+        for before, after in zip(few, many, strict=True)
         if after["epochs"] <= before["epochs"] / 4 and before["epochs"]
-    ]  # fmt: skip
+    ]
     assert fewer == [0.5, 0.5, 0.625, 0.625, 0.375]
     [most] = [each for each in many if each["pruning"] == 0.75]
     assert most["epochs"] == 10
@@ -50,11 +51,12 @@ def test_ten_times_the_samples_are_seen_less_often_but_for_what_is_pruned_most()
 def test_quantisers_of_the_same_channels_share_their_fine_tuning() -> None:
     floats, integers = (
         next(
-            each for each in configurations(10_000)
+            each
+            for each in configurations(10_000)
             if each["pruning"] == 0.625 and each["quantiser"] == quantiser
         )
         for quantiser in ("none", "qat")
-    )  # fmt: skip
+    )
     assert {name: integers[name] for name in floats if name != "quantiser"} == {
         name: value for name, value in floats.items() if name != "quantiser"
     }

@@ -20,7 +20,7 @@ from workbench.deploy.compression.quantisers import CALIBRATIONS, quantise
 from workbench.deploy.compression.trained_base import Base
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
-from workbench.errors import RunError
+from workbench.foundation.errors import RunError
 from workbench.training.source import Source
 
 
@@ -43,9 +43,10 @@ def test_two_models_are_called_in_turn_and_equally_often() -> None:
     called: list[str] = []
     pause = threading.Event()
     found = compare(
-        lambda: (called.append("a"), pause.wait(0.002)), lambda: (called.append("b"), pause.wait(0.001)),
+        lambda: (called.append("a"), pause.wait(0.002)),
+        lambda: (called.append("b"), pause.wait(0.001)),
         measured_s=0.1,
-    )  # fmt: skip
+    )
     measured = called[-2 * found.num_pairs :]
     pairs = {"".join(measured[at : at + 2]) for at in range(0, len(measured), 2)}
     assert pairs == {"ab", "ba"}
@@ -70,9 +71,15 @@ def test_a_drop_is_in_points_of_a_share_and_relative_otherwise(
 def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 4),
-    ).eval()  # fmt: skip
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(256, 64),
+        nn.ReLU(),
+        nn.Linear(64, 4),
+    ).eval()
     path, inputs = tmp_path_factory.mktemp("model") / "model.onnx", torch.randn(70, 1, 8, 8)
     write_onnx(model, inputs[:2], path)
     return path, inputs.numpy()
@@ -122,10 +129,18 @@ def test_fine_tuning_regains_what_was_lost(distillation: float) -> None:
 
     split = ArraySplit(inputs, targets)
     stopped = fine_tune(
-        student, Teacher(teacher, split), Source(split, torch.device("cpu")),
-        nn.functional.cross_entropy, epochs=12, lr=0.05, distillation=distillation, batch=32, seed=0,
-        classes=True, report=report,
-    )  # fmt: skip
+        student,
+        Teacher(teacher, split),
+        Source(split, torch.device("cpu")),
+        nn.functional.cross_entropy,
+        epochs=12,
+        lr=0.05,
+        distillation=distillation,
+        batch=32,
+        seed=0,
+        classes=True,
+        report=report,
+    )
     assert not stopped
     assert losses[-1] < 0.5 * losses[0]
     with torch.no_grad():
@@ -137,10 +152,18 @@ def test_fine_tuning_ends_when_it_is_stopped() -> None:
     split = ArraySplit(np.zeros((8, 2), np.float32), np.zeros(8, np.int64))
     model, source = nn.Linear(2, 2), Source(split, torch.device("cpu"))
     assert fine_tune(
-        model, Teacher(model, split), source, nn.functional.cross_entropy, epochs=5, lr=0.1, distillation=0.0,
-        batch=4, seed=0, classes=True,
+        model,
+        Teacher(model, split),
+        source,
+        nn.functional.cross_entropy,
+        epochs=5,
+        lr=0.1,
+        distillation=0.0,
+        batch=4,
+        seed=0,
+        classes=True,
         report=lambda epoch, _loss: bool(epochs.append(epoch)) or epoch == 2,
-    )  # fmt: skip
+    )
     assert epochs == [1, 2]
 
 
@@ -186,10 +209,19 @@ def test_the_best_of_the_later_epochs_is_kept() -> None:
         return next(qualities)
 
     fine_tune(
-        model, Teacher(model, split), Source(split, torch.device("cpu")), nn.functional.cross_entropy,
-        epochs=8, lr=0.1, distillation=0.0, batch=4, seed=0, classes=True, quality=quality,
+        model,
+        Teacher(model, split),
+        Source(split, torch.device("cpu")),
+        nn.functional.cross_entropy,
+        epochs=8,
+        lr=0.1,
+        distillation=0.0,
+        batch=4,
+        seed=0,
+        classes=True,
+        quality=quality,
         report=lambda _epoch, _loss: False,
-    )  # fmt: skip
+    )
     assert len(weights) == 4  # of eight epochs
     assert torch.equal(model.weight, weights[2])
     assert not torch.equal(model.weight, weights[3])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from workbench.deploy.compression.pruning import choose_kept, find_channels, num_kept, prune, silence
-from workbench.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError
 from workbench.models.adapters import build_model
 
 IMAGES, TOKENS = torch.randn(3, 1, 8, 8), torch.randint(0, 20, (3, 6))
@@ -29,9 +29,14 @@ class Own(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.SiLU()), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(256, 32), nn.BatchNorm1d(32), nn.Sigmoid(), nn.Linear(32, 4),
-        )  # fmt: skip
+            nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.SiLU()),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(256, 32),
+            nn.BatchNorm1d(32),
+            nn.Sigmoid(),
+            nn.Linear(32, 4),
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.body(inputs)
@@ -133,7 +138,7 @@ def test_the_channels_with_the_smallest_weights_go_first() -> None:
         (nn.LSTM(4, 64), torch.randn(3, 2, 4), "LSTM has no channels"),
         (LooksInside(), IMAGES, "another layer reads the channels"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_pruned_is_refused(model: nn.Module, inputs: Tensor, words: str) -> None:
     with pytest.raises(ExperimentError, match=words):
         prune(model, 0.5, inputs)

@@ -20,10 +20,20 @@ def train(model: nn.Module, split: ArraySplit, slimming: float) -> torch.Tensor:
     slimmed = copy.deepcopy(model)
     scales = scales_of(slimmed)
     fine_tune(
-        slimmed, Teacher(model, split), Source(split, torch.device("cpu")), nn.functional.cross_entropy,
-        epochs=8, lr=0.02, distillation=0.0, batch=32, seed=0, classes=True, report=lambda *_: False,
-        scales=scales, slimming=slimming,
-    )  # fmt: skip
+        slimmed,
+        Teacher(model, split),
+        Source(split, torch.device("cpu")),
+        nn.functional.cross_entropy,
+        epochs=8,
+        lr=0.02,
+        distillation=0.0,
+        batch=32,
+        seed=0,
+        classes=True,
+        report=lambda *_: False,
+        scales=scales,
+        slimming=slimming,
+    )
     return torch.cat([scale.detach().abs() for scale in scales]).sort().values
 
 

@@ -171,7 +171,7 @@ def test_a_quick_model_that_takes_single_rows_answers_without_a_turn_of_the_loop
     async def use() -> list[Answer]:
         queue = BatchQueue(
             Model(), BatchTimes(0.0, 1e-5), max_batch=1, latency_s=1.0, limit_rows=100
-        )  # nothing empties it  # fmt: skip
+        )  # nothing empties it
         with pytest.raises(ValueError, match="negative"):
             await asyncio.wait_for(queue.answer(rows_of(-1)), 30)
         return await asyncio.wait_for(queue.answer(rows_of(3)), 30)

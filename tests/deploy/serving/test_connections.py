@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from workbench.deploy.serving.connections import Connections, LimitedProtocol, read_networks
-from workbench.errors import ArgumentError
+from workbench.foundation.errors import ArgumentError
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -11,13 +11,16 @@ import pytest
 from tests.services.served import write_table_bundle
 from tests.services.waiting import wait_until
 from tests.services.web_and_mail import WebServer, web_server
-from workbench.alerts import Settings
 from workbench.deploy.serving import drift_alerts
 from workbench.deploy.serving.drift_alerts import DriftAlerts
 from workbench.deploy.serving.served_models import Limits, ServedModel, Version
+from workbench.store.alerts import Settings
 
-USUAL = [{"age": age, "animal": animal, "note": "x", "born": None}
-         for age in (1, 3, 5, 7) for animal in ("cat", "dog")]  # fmt: skip
+USUAL = [
+    {"age": age, "animal": animal, "note": "x", "born": None}
+    for age in (1, 3, 5, 7)
+    for animal in ("cat", "dog")
+]
 OTHER = [{"age": 3, "animal": "bird", "note": "x", "born": None}]
 ANSWERS = [{"values": {"years": value}} for value in (40.0, 60.0)]
 

@@ -30,10 +30,15 @@ from workbench.deploy.serving.rows import (
 
 ROW: dict[str, Any] = {"age": 3, "animal": "cat", "note": "x", "born": "2020-01-01"}
 PIXELS = Card(
-    name="digits", run_id="r", trained_on="digits", task="classification", model="convnet", opset=18,
+    name="digits",
+    run_id="r",
+    trained_on="digits",
+    task="classification",
+    model="convnet",
+    opset=18,
     inputs=(Input(name="pixels", kind="array", shape=(2, 3), dtype="float32"),),
     outputs=(Output(name="outputs", kind="classes", shape=(2,), classes=("a", "b")),),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +89,11 @@ def test_true_and_false_are_numbers_where_they_were_in_training() -> None:
 def test_rows_are_answered_as_offline(folder: Path) -> None:
     predictor = Predictor.open(folder)
     rows = [
-        ROW, ROW | {"age": 2.5, "animal": "bird"}, ROW | {"age": 1, "born": None},
+        ROW,
+        ROW | {"age": 2.5, "animal": "bird"},
+        ROW | {"age": 1, "born": None},
         ROW | {"note": None, "animal": None},
-    ]  # fmt: skip
+    ]
     read = RowReader(predictor.card).read(rows)
     online = answers_as_json(predictor.card, predictor.compute(feeds_of_rows(predictor.card, read)))
     offline = predictor.predict({name: [row[name] for row in rows] for name in ROW})
@@ -191,7 +198,7 @@ def test_an_image_in_base64_is_read_as_its_pixels(kind: str) -> None:
         (base64.b64encode(_file("PNG", (8000, 8000), "1")).decode(), "has 8000 x 8000 pixels", "50,000,000"),
         (None, "null is neither an image nor an array", "an image file in base64"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_image_or_too_large_is_named(photo: Any, problem: str, allowed: str) -> None:
     with pytest.raises(RowsError) as refused:
         RowReader(IMAGES).read([{"photo": photo}])
@@ -217,9 +224,19 @@ def test_a_broken_image_is_read_or_refused(kind: str, changes: list[tuple[float,
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b'{"rows": {}}', b'{"rows": []}', b'{"rows": [1], "more": 1}', b'{"rows": [NaN]}',
-             b"\xff", b"[" * 100_000, b'{"rows": [' + b"9" * 5000 + b"]}"],
-)  # fmt: skip
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"rows": {}}',
+        b'{"rows": []}',
+        b'{"rows": [1], "more": 1}',
+        b'{"rows": [NaN]}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"rows": [' + b"9" * 5000 + b"]}",
+    ],
+)
 def test_a_body_that_is_not_rows_is_refused(body: bytes) -> None:
     with pytest.raises(RequestError):
         parse_rows(body)

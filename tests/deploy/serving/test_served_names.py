@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.deploy.serving.served_models import name_bundles
-from workbench.errors import ArgumentError
+from workbench.foundation.errors import ArgumentError
 
 
 def test_the_next_step_can_be_copied_into_a_shell_where_a_folder_has_a_space() -> None:

@@ -32,7 +32,7 @@ from tests.services.waiting import wait_until
 from workbench.cli.entry import run_command
 from workbench.data.bundled import DigitsOptions
 from workbench.deploy.serving.app import MAX_REQUESTS
-from workbench.errors import install_command
+from workbench.foundation.errors import install_command
 
 ROW: dict[str, Any] = {"age": 3, "animal": "cat", "note": "x", "born": "2020-01-01"}
 HIGH = body_of({"inputs": [1, 2, 3, 4]})

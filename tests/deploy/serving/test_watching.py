@@ -13,7 +13,7 @@ from workbench.deploy.serving.drift import DriftMonitor
 from workbench.deploy.serving.kept_samples import KeptSamples, read_samples
 from workbench.deploy.serving.rows import RowReader
 from workbench.deploy.serving.watching import Watch, drift_of_kept
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 ANSWER = {"values": {"years": 3.0}}
 

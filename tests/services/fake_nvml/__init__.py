@@ -18,17 +18,39 @@ import pytest
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 GIB = 2**30
 H100: dict[str, Any] = {
-    "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * GIB, "memory_used_bytes": 60 * GIB,
-    "busy_percent": 97, "power_mw": 650_000, "energy_mj": 1_000_000, "temperature_c": 64, "clock_mhz": 1755,
-    "memory_clock_mhz": 2619, "slowed_bits": 0, "ecc_corrected": 3, "ecc_uncorrected": 0,
-    "pcie_sent_bytes": 0, "pcie_received_bytes": 0, "nvlink_sent_kib": 0, "nvlink_received_kib": 0,
-}  # fmt: skip
+    "name": "NVIDIA H100 80GB HBM3",
+    "memory_bytes": 80 * GIB,
+    "memory_used_bytes": 60 * GIB,
+    "busy_percent": 97,
+    "power_mw": 650_000,
+    "energy_mj": 1_000_000,
+    "temperature_c": 64,
+    "clock_mhz": 1755,
+    "memory_clock_mhz": 2619,
+    "slowed_bits": 0,
+    "ecc_corrected": 3,
+    "ecc_uncorrected": 0,
+    "pcie_sent_bytes": 0,
+    "pcie_received_bytes": 0,
+    "nvlink_sent_kib": 0,
+    "nvlink_received_kib": 0,
+}
 """A card that tells everything."""
 T4: dict[str, Any] = {
-    "name": "Tesla T4", "memory_bytes": 16 * GIB, "memory_used_bytes": GIB, "busy_percent": 40,
-    "power_mw": 60_000, "temperature_c": 71, "clock_mhz": 1590, "memory_clock_mhz": 5000, "slowed_bits": 0x24,
-    "ecc_corrected": 0, "ecc_uncorrected": 0, "pcie_sent_kib_per_s": 2048, "pcie_received_kib_per_s": 4096,
-}  # fmt: skip
+    "name": "Tesla T4",
+    "memory_bytes": 16 * GIB,
+    "memory_used_bytes": GIB,
+    "busy_percent": 40,
+    "power_mw": 60_000,
+    "temperature_c": 71,
+    "clock_mhz": 1590,
+    "memory_clock_mhz": 5000,
+    "slowed_bits": 0x24,
+    "ecc_corrected": 0,
+    "ecc_uncorrected": 0,
+    "pcie_sent_kib_per_s": 2048,
+    "pcie_received_kib_per_s": 4096,
+}
 """One without NVLinks that counts no energy and no bytes."""
 K20: dict[str, Any] = {"name": "Tesla K20m", "memory_bytes": 5 * GIB, "temperature_c": 38, "listens": 0}
 """An old one that tells next to nothing."""

@@ -32,7 +32,7 @@ from workbench.deploy.compression.trained_base import Base, example_of, measure,
 from workbench.deploy.device import HERE, time_model
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
-from workbench.history.compression import RATIO_HERE
+from workbench.store.history.compression import RATIO_HERE
 from workbench.training.assembly import loss_of, pairing_of
 from workbench.training.source import Source
 
@@ -102,10 +102,12 @@ class Compression:
                 return None
             exported.write_bytes(content)
             quantise(
-                exported, path, config.get("quantiser", "none"),
+                exported,
+                path,
+                config.get("quantiser", "none"),
                 calibration=config.get("calibration", "minmax"),
                 samples=_samples(datasets, config.get("calibration_samples", 0), seed),
-            )  # fmt: skip
+            )
             values = measure(path, base.experiment, datasets)
             here = self._compare(path, original, datasets)
             there = self._measure_there(path, original, datasets, values)
@@ -114,17 +116,24 @@ class Compression:
             # What counts is what users of the device get: processors may compute otherwise.
             values = {**values, **there.values, f"{base.metric}_here": values[base.metric]}
         measured = {
-            **values, "drop": base.drop(values[base.metric]), "latency_ratio": compared.ratio,
-            "latency_ratio_low": compared.low, "latency_ratio_high": compared.high,
-            "latency_s": compared.candidate_s, "base_latency_s": compared.base_s,
-            "size_bytes": float(path.stat().st_size), "size_ratio": path.stat().st_size / len(base.onnx),
-        }  # fmt: skip
+            **values,
+            "drop": base.drop(values[base.metric]),
+            "latency_ratio": compared.ratio,
+            "latency_ratio_low": compared.low,
+            "latency_ratio_high": compared.high,
+            "latency_s": compared.candidate_s,
+            "base_latency_s": compared.base_s,
+            "size_bytes": float(path.stat().st_size),
+            "size_ratio": path.stat().st_size / len(base.onnx),
+        }
         if there is not None:
             measured |= {
-                RATIO_HERE: here.ratio, "latency_here_s": here.candidate_s, "latency_p95_s": there.p95_s,
+                RATIO_HERE: here.ratio,
+                "latency_here_s": here.candidate_s,
+                "latency_p95_s": there.p95_s,
                 "memory_bytes": float(there.memory_bytes),
                 **({} if there.energy_j is None else {"energy_j": there.energy_j}),
-            }  # fmt: skip
+            }
         elif self.measures_memory:
             feeds = {open_session(path).get_inputs()[0].name: self._inputs(datasets)}
             alone = time_model(path, feeds, threads=self.threads, num_calls=1)
@@ -146,9 +155,13 @@ class Compression:
             self._measure_there(path, path, datasets, self.base.values)
 
     def _smaller(
-        self, model: nn.Module, datasets: Datasets, teacher: Teacher, config: Mapping[str, Any],
+        self,
+        model: nn.Module,
+        datasets: Datasets,
+        teacher: Teacher,
+        config: Mapping[str, Any],
         report: Callable[..., bool],
-    ) -> bytes | None:  # fmt: skip
+    ) -> bytes | None:
         """Return the model that torch makes smaller and trains, as ONNX; None if the trial was stopped."""
         way = {**_UNCHANGED, **{name: config[name] for name in _BY_TORCH if name in config}}
         is_aware = config.get("quantiser") == "qat"
@@ -179,22 +192,37 @@ class Compression:
         return None if is_stopped else _as_onnx(aware, datasets)
 
     def _fine_tune(
-        self, smaller: nn.Module, datasets: Datasets, teacher: Teacher, way: Mapping[str, Any],
-        report: Callable[..., bool], *, after: int = 0, slimming: float = 0.0,
-    ) -> bool:  # fmt: skip
+        self,
+        smaller: nn.Module,
+        datasets: Datasets,
+        teacher: Teacher,
+        way: Mapping[str, Any],
+        report: Callable[..., bool],
+        *,
+        after: int = 0,
+        slimming: float = 0.0,
+    ) -> bool:
         # By its own seed and not that of the trial: two quantisers are compared on the same weights.
         torch.manual_seed(self.seed)
         batch = _SMALL_BATCH if len(datasets.train) <= FEW_SAMPLES else _BATCH
         pairing = pairing_of(self.base.experiment, datasets)
         return fine_tune(
-            smaller, teacher, Source(datasets.train, torch.device("cpu"), order=datasets.order),
-            loss_of(self.base.experiment, datasets, pairing), epochs=way["epochs"], lr=way["lr"],
-            distillation=way["distillation"], batch=batch, seed=self.seed, scores=pairing.scores,
+            smaller,
+            teacher,
+            Source(datasets.train, torch.device("cpu"), order=datasets.order),
+            loss_of(self.base.experiment, datasets, pairing),
+            epochs=way["epochs"],
+            lr=way["lr"],
+            distillation=way["distillation"],
+            batch=batch,
+            seed=self.seed,
+            scores=pairing.scores,
             classes=datasets.task in ("classification", "language_model"),
             report=lambda epoch, loss: report(step=after + epoch, fine_tuning_loss=loss),
             quality=None if slimming else lambda: quality_of(smaller, self.base, datasets),
-            scales=scales_of(smaller) if slimming else (), slimming=slimming,
-        )  # fmt: skip
+            scales=scales_of(smaller) if slimming else (),
+            slimming=slimming,
+        )
 
     def _compare(self, path: Path, original: Path, datasets: Datasets) -> latency.Comparison:
         sessions = [open_session(each, threads=self.threads) for each in (path, original)]
@@ -246,18 +274,27 @@ class Compression:
         return example_of(datasets.validation, self.batch).numpy()
 
     def _keep(
-        self, folder: Path, config: Mapping[str, Any], values: Mapping[str, float],
-        compared: latency.Comparison, there: OnDevice | None,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        values: Mapping[str, float],
+        compared: latency.Comparison,
+        there: OnDevice | None,
+    ) -> None:
         document = {
             "base": {
-                "run_id": self.base.run_id, "trial": self.base.trial, "sha256": self.base.sha256,
+                "run_id": self.base.run_id,
+                "trial": self.base.trial,
+                "sha256": self.base.sha256,
                 "values": dict(self.base.values),
             },
-            "config": dict(config), "values": dict(values), "latency": dataclasses.asdict(compared),
-            "threads": self.threads, "batch": self.batch,
+            "config": dict(config),
+            "values": dict(values),
+            "latency": dataclasses.asdict(compared),
+            "threads": self.threads,
+            "batch": self.batch,
             "device": {"address": self.device, **({} if there is None else dataclasses.asdict(there))},
-        }  # fmt: skip
+        }
         (folder / MEASURED).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 

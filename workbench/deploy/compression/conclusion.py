@@ -8,12 +8,12 @@ from pathlib import Path
 from workbench.deploy.card import MODEL
 from workbench.deploy.compression.compression import Compression
 from workbench.deploy.compression.trained_base import measure
-from workbench.events import Noted, RunStateChanged
-from workbench.formatting import format_number
-from workbench.history import History, Trial
-from workbench.history.compression import compressed
-from workbench.store import Store
-from workbench.store.trial_files import trial_folder
+from workbench.foundation.events import Noted, RunStateChanged
+from workbench.foundation.formatting import format_number
+from workbench.store.database import Store
+from workbench.store.database.trial_files import trial_folder
+from workbench.store.history import History, Trial
+from workbench.store.history.compression import compressed
 
 
 def conclude(store: Store, run_id: str, ending: RunStateChanged) -> Noted:

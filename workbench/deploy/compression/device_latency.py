@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.artifacts.local import make_private
 from workbench.deploy.compression.latency import Comparison
 from workbench.deploy.device import time_model
-from workbench.files import write_atomically
-from workbench.store.urls import user_data_folder
+from workbench.foundation.artifacts.local import make_private
+from workbench.foundation.files import write_atomically
+from workbench.store.database.urls import user_data_folder
 
 _REUSED_FOR_S = 24 * 3600.0
 """Other programs and newer packages change a machine, so what was measured long ago may no longer hold."""
@@ -57,9 +57,16 @@ class OnDevice:
 
 
 def measure_there(
-    model: Path, base: Path, feeds: Mapping[str, np.ndarray], *, device: str, python: str, threads: int,
-    samples: np.ndarray | None = None, evaluate: Callable[[np.ndarray], Mapping[str, float]] | None = None,
-) -> OnDevice:  # fmt: skip
+    model: Path,
+    base: Path,
+    feeds: Mapping[str, np.ndarray],
+    *,
+    device: str,
+    python: str,
+    threads: int,
+    samples: np.ndarray | None = None,
+    evaluate: Callable[[np.ndarray], Mapping[str, float]] | None = None,
+) -> OnDevice:
     """Measure a model beside its base on a device, or return what was measured of both within a day.
 
     Args:
@@ -87,16 +94,26 @@ def measure_there(
     if known is not None and 0 <= time.time() - known["measured_unix_s"] < _REUSED_FOR_S:
         return OnDevice(**{**known, "compared": Comparison(**known["compared"])})
     found = time_model(
-        model, feeds, device, threads=threads, num_calls=_NUM_CALLS, python=python, base=base,
+        model,
+        feeds,
+        device,
+        threads=threads,
+        num_calls=_NUM_CALLS,
+        python=python,
+        base=base,
         samples=samples,
-    )  # fmt: skip
+    )
     values = {} if samples is None or evaluate is None else dict(evaluate(found["answers"]))
     kept[key] = {
-        "compared": found["in_turn"], "runtime": found["runtime"],
+        "compared": found["in_turn"],
+        "runtime": found["runtime"],
         "machine": f"{found['host']}, {found['processor']}, {found['num_cores']} cores",
-        "p95_s": found["p95_s"], "memory_bytes": found["memory_bytes"], "energy_j": found["energy_j"],
-        "measured_unix_s": time.time(), "values": values,
-    }  # fmt: skip
+        "p95_s": found["p95_s"],
+        "memory_bytes": found["memory_bytes"],
+        "energy_j": found["energy_j"],
+        "measured_unix_s": time.time(),
+        "values": values,
+    }
     _write(path, dict(list(kept.items())[-_MAX_KEPT:]))
     return OnDevice(**{**kept[key], "compared": Comparison(**kept[key]["compared"])})
 

@@ -58,11 +58,23 @@ class Teacher:
 
 
 def fine_tune(
-    model: nn.Module, teacher: Teacher, source: Source, loss: Callable[[Any, Any], Tensor], *, epochs: int,
-    lr: float, distillation: float, batch: int, classes: bool, seed: int,
-    report: Callable[[int, float], bool], quality: Callable[[], float] | None = None,
-    scales: Sequence[Tensor] = (), slimming: float = 0.0, scores: Callable[[Any], Tensor] | None = None,
-) -> bool:  # fmt: skip
+    model: nn.Module,
+    teacher: Teacher,
+    source: Source,
+    loss: Callable[[Any, Any], Tensor],
+    *,
+    epochs: int,
+    lr: float,
+    distillation: float,
+    batch: int,
+    classes: bool,
+    seed: int,
+    report: Callable[[int, float], bool],
+    quality: Callable[[], float] | None = None,
+    scales: Sequence[Tensor] = (),
+    slimming: float = 0.0,
+    scores: Callable[[Any], Tensor] | None = None,
+) -> bool:
     """Train a model with AdamW and a rate that falls to zero, and keep the best of the later epochs.
 
     Args:

@@ -17,16 +17,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from workbench.errors import ExperimentError, first_line_of
+from workbench.foundation.errors import ExperimentError, first_line_of
 from workbench.models.convnet import ConvNet
 from workbench.models.resnet import BasicBlock
 from workbench.models.transformer import Block
 
 FIELD = "search.pruning"
 _BY_CHANNEL = (
-    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Hardswish, nn.Identity,
-    nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d,
-)  # fmt: skip
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Hardswish,
+    nn.Identity,
+    nn.Dropout,
+    nn.Dropout2d,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveMaxPool2d,
+)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 _WIDE = 64
 _TOLERANCE = 1e-4

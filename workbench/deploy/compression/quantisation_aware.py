@@ -86,8 +86,9 @@ class _Range:
             low, high = (float(each) for each in torch.aminmax(values.detach()))
             known = self._range or (low, high)
             self._range = (
-                known[0] + _MOMENTUM * (low - known[0]), known[1] + _MOMENTUM * (high - known[1]),
-            )  # fmt: skip
+                known[0] + _MOMENTUM * (low - known[0]),
+                known[1] + _MOMENTUM * (high - known[1]),
+            )
         low, high = min(self._range[0], 0.0), max(self._range[1], 0.0)  # zero has to be exact
         scale = max((high - low) / 255, 1e-12)
         rounded = torch.fake_quantize_per_tensor_affine(values, scale, round(-low / scale), 0, 255)

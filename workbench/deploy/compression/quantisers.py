@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.deploy.packages import needs
-from workbench.errors import RunError, first_line_of
+from workbench.foundation.errors import RunError, first_line_of
 
 Quantiser = Literal["none", "dynamic", "static", "qat"]
 Calibration = Literal["minmax", "entropy", "percentile"]
@@ -34,9 +34,13 @@ _AT_ONCE = 32
 
 
 def quantise(
-    source: Path, target: Path, quantiser: Quantiser, *, calibration: Calibration = "minmax",
+    source: Path,
+    target: Path,
+    quantiser: Quantiser,
+    *,
+    calibration: Calibration = "minmax",
     samples: np.ndarray | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write a model with 8-bit integers.
 
     Args:
@@ -86,14 +90,21 @@ def _static(source: Path, target: Path, calibration: Calibration, samples: np.nd
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
     methods = {
-        "minmax": CalibrationMethod.MinMax, "entropy": CalibrationMethod.Entropy,
+        "minmax": CalibrationMethod.MinMax,
+        "entropy": CalibrationMethod.Entropy,
         "percentile": CalibrationMethod.Percentile,
-    }  # fmt: skip
+    }
     quantize_static(
-        source, target, _reader(source, samples), quant_format=QuantFormat.QDQ, per_channel=True,
-        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, reduce_range=True,
+        source,
+        target,
+        _reader(source, samples),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        reduce_range=True,
         calibrate_method=methods[calibration],
-    )  # fmt: skip
+    )
 
 
 def check_products(path: Path) -> None:

@@ -16,11 +16,11 @@ from workbench.deploy.compression.quantisation_aware import why_not_aware
 from workbench.deploy.compression.quantisers import CALIBRATIONS, QUANTISERS
 from workbench.deploy.compression.trained_base import Base
 from workbench.deploy.device import HERE
-from workbench.errors import ArgumentError, ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.components import embed
-from workbench.formatting import parse_bytes, parse_duration_s
-from workbench.history.compression import (
+from workbench.foundation.errors import ArgumentError, ExperimentError
+from workbench.foundation.formatting import parse_bytes, parse_duration_s
+from workbench.store.history.compression import (
     BASE_METRIC,
     BASE_RUN,
     BASE_TRIAL,
@@ -44,10 +44,17 @@ _MUCH_PRUNED = 0.75
 
 
 def experiment_for(
-    base: Base, *, name: str, limits: Mapping[str, Any] | None = None, trials: int | None = None,
-    time_s: float | None = None, threads: int = 1, seed: int = 0, device: str = HERE,
+    base: Base,
+    *,
+    name: str,
+    limits: Mapping[str, Any] | None = None,
+    trials: int | None = None,
+    time_s: float | None = None,
+    threads: int = 1,
+    seed: int = 0,
+    device: str = HERE,
     python: str = "python3",
-) -> tuple[Experiment, list[dict[str, Any]]]:  # fmt: skip
+) -> tuple[Experiment, list[dict[str, Any]]]:
     """Create the experiment that searches the best way to compress a model.
 
     The latency is the first objective, and all that is slower than the base, or worse than the limits allow,
@@ -110,25 +117,32 @@ def experiment_for(
         name=name,
         train=embed(
             Compression(
-                base, threads, seed=seed, measures_memory="memory" in (limits or {}), device=device,
+                base,
+                threads,
+                seed=seed,
+                measures_memory="memory" in (limits or {}),
+                device=device,
                 python=python,
             ),
             {
-                BASE_RUN: base.run_id, BASE_TRIAL: base.trial, BASE_METRIC: base.metric,
+                BASE_RUN: base.run_id,
+                BASE_TRIAL: base.trial,
+                BASE_METRIC: base.metric,
                 BASE_VALUE: base.values[base.metric],
                 **({NOT_SEARCHED: notes} if notes else {}),
                 **({} if device == HERE else {DEVICE: device}),
             },
         ),
         objectives=[
-            {"metric": "latency_ratio", "goal": "minimize"}, {"metric": base.metric, "goal": base.goal},
+            {"metric": "latency_ratio", "goal": "minimize"},
+            {"metric": base.metric, "goal": base.goal},
         ],
         constraints=constraints,
         search=search,
         budget={name: value for name, value in (("trials", trials), ("time", time_s)) if value is not None},
         resources={"concurrency": 1},  # trials beside each other would disturb what is timed
         seed=seed,
-    )  # fmt: skip
+    )
     has_convolutions = any(isinstance(module, nn.Conv1d | nn.Conv2d) for module in model.modules())
     return experiment, first_configurations(
         experiment, num_samples=len(datasets.train), has_convolutions=has_convolutions
@@ -159,14 +173,21 @@ def first_configurations(
         integers = qat if has_convolutions else dynamic
         found += [
             {
-                **each, "pruning": share, "rank": 1.0, **_TUNED,
+                **each,
+                "pruning": share,
+                "rank": 1.0,
+                **_TUNED,
                 "epochs": most_epochs if share == _MUCH_PRUNED else epochs,
             }
             for share, each in (
-                (0.5, none), (0.5, integers), (0.625, none), (0.625, integers), (0.75, none),
+                (0.5, none),
+                (0.5, integers),
+                (0.625, none),
+                (0.625, integers),
+                (0.75, none),
                 (0.375, integers),
             )
-        ]  # fmt: skip
+        ]
     elif "qat_lr" in experiment.search.root:
         found.append({**qat, "pruning": 0.0, "rank": 1.0, "epochs": 0})
     return [{key: value for key, value in each.items() if key in experiment.search.root} for each in found]

@@ -23,20 +23,20 @@ from workbench.data import Datasets, Split
 from workbench.data.splits import ArraySplit
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
-from workbench.errors import ArgumentError, RunError
 from workbench.experiment import Experiment
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
+from workbench.foundation.errors import ArgumentError, RunError
 from workbench.models.adapters import declared_goals
 from workbench.models.exits import EarlyExits
 from workbench.models.metrics import AnyMetric
 from workbench.models.own_steps import OwnSteps
-from workbench.strategies.group import Group
-from workbench.strategies.strategy import Worker
 from workbench.training.assembly import metrics_of
 from workbench.training.evaluation import Predictor, evaluate
 from workbench.training.export import read_model
 from workbench.training.source import Source
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.strategy import Worker
 
 AT_ONCE = 256
 _ACCURACY = "val_accuracy"
@@ -102,9 +102,14 @@ class Base:
 
 
 def make_base(
-    experiment: Experiment, params: Mapping[str, JsonValue], weights: Path, *, run_id: str, trial: int,
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    weights: Path,
+    *,
+    run_id: str,
+    trial: int,
     metric: str | None = None,
-) -> Base:  # fmt: skip
+) -> Base:
     """Prepare a trained model for compression.
 
     Args:
@@ -133,10 +138,17 @@ def make_base(
         content = path.read_bytes()
     chosen, goal = _metric_of(experiment, datasets, values, metric)
     return Base(
-        run_id=run_id, trial=trial, experiment_json=experiment.model_dump_json(),
-        payloads=experiment.payloads(), params=dict(params), weights=weights.read_bytes(), onnx=content,
-        metric=chosen, goal=goal, values=values,
-    )  # fmt: skip
+        run_id=run_id,
+        trial=trial,
+        experiment_json=experiment.model_dump_json(),
+        payloads=experiment.payloads(),
+        params=dict(params),
+        weights=weights.read_bytes(),
+        onnx=content,
+        metric=chosen,
+        goal=goal,
+        values=values,
+    )
 
 
 def example_of(split: Split, number: int = 2) -> Tensor:
@@ -271,7 +283,8 @@ def _metric_of(
     goal = goal_in(experiment, chosen, declared_goals(_metrics_of(experiment, datasets)))
     if goal is None:
         raise ArgumentError(
-            f"it is not known whether more or less of {chosen!r} is better", field="objective",
+            f"it is not known whether more or less of {chosen!r} is better",
+            field="objective",
             next_step='Decorate its function with @wb.metric(goal="maximize") or "minimize".',
-        )  # fmt: skip
+        )
     return chosen, goal

@@ -24,23 +24,23 @@ from torch import Tensor, nn
 from workbench.data import Datasets, Split, draws
 from workbench.deploy.flower import learning, scripts
 from workbench.deploy.flower.learning import EVALUATE, INITIAL, MODEL, SETTINGS, TRAIN, packed
-from workbench.errors import DataError, RunError, first_line_of
 from workbench.experiment import Experiment
 from workbench.experiment.federated import Federated, default_server_lr
 from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
-from workbench.federated import aggregation, server_rules
+from workbench.foundation.errors import DataError, RunError, first_line_of
 from workbench.models.calls import call_model
 from workbench.models.metrics import ACCURACY, Metric, with_pairing
 from workbench.models.pairing import Pairing
-from workbench.planning.settings import TrialSettings
-from workbench.strategies.client_steps import ClientSteps
-from workbench.strategies.strategy import Worker
 from workbench.training.assembly import assemble, build_trial_model, learned_pairing, loss_of, pairing_of
 from workbench.training.clients import clients_of
+from workbench.training.federated import aggregation, server_rules
 from workbench.training.loaders import as_tensors
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.parameter_groups import grouped
+from workbench.training.planning.settings import TrialSettings
+from workbench.training.strategies.client_steps import ClientSteps
+from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
 FOLDER, CLIENTS = "flower", "clients"
@@ -131,9 +131,13 @@ def _check(experiment: Experiment) -> None:
 
 
 def _settings(
-    experiment: Experiment, settings: TrialSettings, datasets: Datasets, model: nn.Module,
-    rates: list[float], seed: int,
-) -> dict[str, Any]:  # fmt: skip
+    experiment: Experiment,
+    settings: TrialSettings,
+    datasets: Datasets,
+    model: nn.Module,
+    rates: list[float],
+    seed: int,
+) -> dict[str, Any]:
     federated, training = settings.federated, settings.training
     assert federated is not None
     frozen = {name for name, item in model.named_parameters() if not item.requires_grad}
@@ -167,7 +171,7 @@ def _settings(
         "sent": sent,
         "trained": list(trained),
         "has_classes": _has_classes(experiment, datasets, model),
-    }  # fmt: skip
+    }
 
 
 def _has_classes(experiment: Experiment, datasets: Datasets, model: nn.Module) -> bool:
@@ -201,16 +205,18 @@ def _optimizer(settings: TrialSettings, trained: Mapping[str, nn.Parameter]) -> 
 
 def _programs(
     experiment: Experiment, datasets: Datasets, model: nn.Module, sent: list[str]
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Return the model as programs that train and evaluate, and the weights with which it begins."""
     examples = [as_tensors(part) for part in datasets.train.batch(np.arange(min(4, len(datasets.train))))]
     if not all(isinstance(part, Tensor) for part in examples):
         raise RunError("only a model of one input and one target is written", next_step=_AS_IT_IS)
     pairing = pairing_of(experiment, datasets)
     with_loss = _WithLoss(
-        model, loss_of(experiment, datasets, pairing), pairing,
+        model,
+        loss_of(experiment, datasets, pairing),
+        pairing,
         has_classes=_has_classes(experiment, datasets, model),
-    )  # fmt: skip
+    )
     initial = {name: value.numpy() for name, value in model.state_dict().items() if name in sent}
     written = io.BytesIO()
     np.savez(written, **initial)
@@ -267,10 +273,12 @@ def _words(name: str, written: dict[str, Any], settings: TrialSettings) -> dict[
     federated = settings.federated
     assert isinstance(federated, Federated)
     return {
-        "name": name, "rounds": written["rounds"], "num_clients": written["clients"],
+        "name": name,
+        "rounds": written["rounds"],
+        "num_clients": written["clients"],
         "torch": importlib.metadata.version("torch").partition("+")[0],
         "draws": federated.failures > 0 or federated.stragglers > 0 or federated.timeout is not None,
-    }  # fmt: skip
+    }
 
 
 def _write_clients(folder: Path, datasets: Datasets, experiment: Experiment, settings: TrialSettings) -> None:
@@ -283,8 +291,11 @@ def _write_clients(folder: Path, datasets: Datasets, experiment: Experiment, set
         val_inputs, val_targets = _samples(datasets.validation, held)
         np.savez(
             folder / scripts.CLIENT_FILE.format(number),
-            inputs=inputs, targets=targets, val_inputs=val_inputs, val_targets=val_targets,
-        )  # fmt: skip
+            inputs=inputs,
+            targets=targets,
+            val_inputs=val_inputs,
+            val_targets=val_targets,
+        )
 
 
 def _samples(split: Split, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from workbench.data.draws import seed_generators, seed_of
-from workbench.federated.aggregation import krum, trimmed_mean, weighted_mean
-from workbench.federated.server_rules import Server
+from workbench.training.federated.aggregation import krum, trimmed_mean, weighted_mean
+from workbench.training.federated.server_rules import Server
 
 SETTINGS, MODEL = "settings.json", "model.json"
 TRAIN, EVALUATE, INITIAL = "train", "evaluate", "initial"

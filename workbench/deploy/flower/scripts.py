@@ -225,7 +225,7 @@ does not answer is left out.
 
 def files(
     package: str, *, name: str, rounds: int, num_clients: int, torch: str, draws: bool
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Return the files by their paths.
 
     Args:
@@ -237,9 +237,14 @@ def files(
         draws: Whether the trial drew failures or stragglers, or had a timeout.
     """
     words = {
-        "PACKAGE": package, "CLIENT_FILE": CLIENT_FILE, "NOTE": _DRAWS if draws else "",
-        "NUM": str(num_clients), "ROUNDS": str(rounds), "TORCH": torch, "NAME": name.replace('"', "'"),
-    }  # fmt: skip
+        "PACKAGE": package,
+        "CLIENT_FILE": CLIENT_FILE,
+        "NOTE": _DRAWS if draws else "",
+        "NUM": str(num_clients),
+        "ROUNDS": str(rounds),
+        "TORCH": torch,
+        "NAME": name.replace('"', "'"),
+    }
     texts = {
         f"{package}/__init__.py": "",
         f"{package}/client_app.py": _CLIENT,

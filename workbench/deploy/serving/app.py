@@ -22,7 +22,7 @@ from workbench.deploy.serving.openapi import describe_server
 from workbench.deploy.serving.rows import RequestError, RowsError
 from workbench.deploy.serving.served_models import Limits, ServedModel
 from workbench.deploy.serving.tokens import Token
-from workbench.errors import WorkbenchError, first_line_of
+from workbench.foundation.errors import WorkbenchError, first_line_of
 
 with needs("starlette"):
     from starlette.applications import Starlette
@@ -46,7 +46,7 @@ class Service:
 
     def __init__(
         self, models: Iterable[ServedModel], limits: Limits, token: Token | None, *, is_copy: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make a service; it answers while its application runs.
 
         Args:
@@ -84,21 +84,25 @@ class Service:
             lambda: self._read(lambda model: model.queue.num_waiting),
         )
         self.metrics.gauge(
-            "workbench_queue_limit_rows", "Rows that may wait.",
+            "workbench_queue_limit_rows",
+            "Rows that may wait.",
             lambda: self._read(lambda model: model.queue.limit_rows),
-        )  # fmt: skip
+        )
         self.metrics.gauge(
-            "workbench_batch_limit_rows", "Rows that a batch may have at the moment.",
+            "workbench_batch_limit_rows",
+            "Rows that a batch may have at the moment.",
             lambda: self._read(lambda model: model.queue.batch_limit),
-        )  # fmt: skip
+        )
         self.metrics.gauge(
-            "workbench_swaps", "Number of times that a newer bundle took over.",
+            "workbench_swaps",
+            "Number of times that a newer bundle took over.",
             lambda: self._read(lambda model: model.num_swaps),
-        )  # fmt: skip
+        )
         self.metrics.gauge(
-            "workbench_latency_drift", "How much longer batches take than when the model was opened.",
+            "workbench_latency_drift",
+            "How much longer batches take than when the model was opened.",
             lambda: self._read(lambda model: model.queue.slower),
-        )  # fmt: skip
+        )
         self._add_drift_metrics()
         self.metrics.gauge("workbench_model_info", "Which model is served.", self._read_versions)
 
@@ -110,35 +114,42 @@ class Service:
 
     def _add_drift_metrics(self) -> None:
         self.metrics.gauge(
-            "workbench_drift", "Population stability index of a column; 0.2 and more is notable.",
+            "workbench_drift",
+            "Population stability index of a column; 0.2 and more is notable.",
             lambda: {
                 labelled(model=name, column=each.name): each.index
-                for name, model in self.models.items() if model.watch
+                for name, model in self.models.items()
+                if model.watch
                 for each in model.watch.monitor.columns()
             },
-        )  # fmt: skip
+        )
         self.metrics.gauge(
-            "workbench_answer_drift", "Population stability index of the answers.",
+            "workbench_answer_drift",
+            "Population stability index of the answers.",
             lambda: {
                 labelled(model=name): found.index
                 for name, model in self.models.items()
                 if model.watch and (found := model.watch.monitor.answers())
             },
-        )  # fmt: skip
+        )
         self.metrics.gauge(
-            "workbench_drifted", "Whether a column or the answers have drifted more than chance explains.",
+            "workbench_drifted",
+            "Whether a column or the answers have drifted more than chance explains.",
             lambda: {
                 labelled(model=name): float(model.watch.monitor.describe()["drifted"])
-                for name, model in self.models.items() if model.watch
+                for name, model in self.models.items()
+                if model.watch
             },
-        )  # fmt: skip
+        )
         self.metrics.gauge(
-            "workbench_kept_dropped", "Samples that could not be kept.",
+            "workbench_kept_dropped",
+            "Samples that could not be kept.",
             lambda: {
                 labelled(model=name): model.watch.kept.num_dropped
-                for name, model in self.models.items() if model.watch
+                for name, model in self.models.items()
+                if model.watch
             },
-        )  # fmt: skip
+        )
 
     def count_batch(self, name: str, num_rows: int, seconds: float) -> None:
         """Count a batch that was computed."""
@@ -165,10 +176,11 @@ class Service:
         started_s = time.perf_counter()
         if self.is_stopping:
             raise Refusal(
-                503, "stopping",
+                503,
+                "stopping",
                 describe_problem("the server is stopping", next_step="Send the request to another server."),
                 retry_after_s=1,
-            )  # fmt: skip
+            )
         if self.num_accepted >= MAX_REQUESTS:
             next_step = "Try again in 1 s, or send fewer requests."
             problem = f"{self.num_accepted} requests are being answered"
@@ -180,10 +192,14 @@ class Service:
             rows = await receive_rows(request, model.version.reader, self._limits.body_bytes)
             if len(rows) > model.queue.limit_rows:
                 raise Refusal(
-                    413, "too_many_rows",
-                    describe_problem(f"there are {len(rows)} rows", field="rows",
-                             allowed=f"at most {model.queue.limit_rows} rows in a request"),
-                )  # fmt: skip
+                    413,
+                    "too_many_rows",
+                    describe_problem(
+                        f"there are {len(rows)} rows",
+                        field="rows",
+                        allowed=f"at most {model.queue.limit_rows} rows in a request",
+                    ),
+                )
             version = model.version
             reader = version.reader
             if reader.has_images(rows):
@@ -344,9 +360,10 @@ async def _fail(request: Request, error: Exception) -> Response:
 def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         return FileResponse(
-            STATIC / name, media_type=kind,
+            STATIC / name,
+            media_type=kind,
             headers={"Content-Security-Policy": _PAGE_POLICY, "Referrer-Policy": "no-referrer"},
-        )  # fmt: skip
+        )
 
     return answer
 

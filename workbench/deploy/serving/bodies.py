@@ -56,9 +56,10 @@ async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) ->
     allowed = (_JSON,) if reader.image is None else (_JSON, *MEDIA_TYPES)
     if kind not in allowed:
         problem = describe_problem(
-            f"the content type is {kind or 'missing'}", allowed=", ".join(allowed),
+            f"the content type is {kind or 'missing'}",
+            allowed=", ".join(allowed),
             next_step=f"Name it in a header: curl -H 'Content-Type: {_JSON}' sends JSON.",
-        )  # fmt: skip
+        )
         raise Refusal(415, "malformed", problem)
     body = await _read_body(request, limit_bytes)
     if kind == _JSON:
@@ -68,10 +69,14 @@ async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) ->
 
 async def _read_body(request: Request, limit_bytes: int) -> bytes:
     too_large = Refusal(
-        413, "too_large",
-        describe_problem("the body is too large", allowed=f"{limit_bytes} bytes",
-                         next_step="Send less at once, or start the server with a larger --max-body."),
-    )  # fmt: skip
+        413,
+        "too_large",
+        describe_problem(
+            "the body is too large",
+            allowed=f"{limit_bytes} bytes",
+            next_step="Send less at once, or start the server with a larger --max-body.",
+        ),
+    )
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > limit_bytes:
         raise too_large

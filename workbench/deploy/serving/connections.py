@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.deploy.packages import needs
 from workbench.deploy.serving.guard import describe_problem
-from workbench.errors import ArgumentError
+from workbench.foundation.errors import ArgumentError
 
 if TYPE_CHECKING:  # uvicorn takes another one where httptools is installed
     from uvicorn.protocols.http.h11_impl import H11Protocol as AutoHTTPProtocol

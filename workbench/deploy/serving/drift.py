@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from workbench.actions import suggest
 from workbench.deploy.card import Card, Statistics
 from workbench.deploy.distributions import Drift, bin_of, drift_of, num_bins
 from workbench.deploy.predictor import classes_in
 from workbench.deploy.serving.batching import Answer, Row
-from workbench.errors import Suggestion
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import Suggestion
 
 WINDOW_ROWS = 5000
 """Drift is that of the last one to two windows."""

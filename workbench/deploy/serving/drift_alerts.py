@@ -1,6 +1,6 @@
 """The alerts of a server: its models are checked for drift, and sinks are notified of it.
 
-When a rule fires is left to `workbench.alerts`, what counts as drift to `drift`.
+When a rule fires is left to `workbench.store.alerts`, what counts as drift to `drift`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import asyncio
 import shlex
 from collections.abc import Callable, Iterable
 
-from workbench.alerts import Alerts, Delivery, ServedReading, Settings, payload_of
 from workbench.deploy.serving.served_models import ServedModel
-from workbench.events import AlertDelivered, AlertRaised, AlertsArmed
+from workbench.foundation.events import AlertDelivered, AlertRaised, AlertsArmed
+from workbench.store.alerts import Alerts, Delivery, ServedReading, Settings, payload_of
 
 CHECK_S = 10.0
 """Seconds between two checks."""
@@ -53,8 +53,9 @@ class DriftAlerts:
             card = model.version.card
             reading = ServedReading(
                 model=f"{model.name} {model.version.sha256}",
-                drifted=tuple(each["name"] for each in judged if each["drifted"]), num_rows=found["rows"],
-            )  # fmt: skip
+                drifted=tuple(each["name"] for each in judged if each["drifted"]),
+                num_rows=found["rows"],
+            )
             for alert in self._alerts.read(reading):
                 if isinstance(alert, AlertRaised):
                     self._notify(f"alert: {model.name}: {alert.message}")

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ArgumentError, DataError
+from workbench.foundation.errors import ArgumentError, DataError
 
 FOLDER = "kept"
 _NUM_FILES = 10
@@ -51,8 +51,9 @@ class KeptSamples:
         except OSError as error:
             raise ArgumentError(
                 f"cannot write {self.folder}: {error.strerror}",
-                field="--keep", next_step="Serve a copy of the bundle in a folder that you can write to.",
-            ) from error  # fmt: skip
+                field="--keep",
+                next_step="Serve a copy of the bundle in a folder that you can write to.",
+            ) from error
 
     def keep(self, row: Any, answer: Any, seconds: float) -> None:
         """Keep a row and its answer, soon.

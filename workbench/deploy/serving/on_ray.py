@@ -1,7 +1,7 @@
 """Bundles served by Ray Serve, for clusters that have it: the routes and answers of the plain server.
 
 Every copy of the server holds all bundles, which travel to it as files. What runs copies and divides requests
-among them is left to `workbench.head.served_application`.
+among them is left to `workbench.cluster.head.served_application`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.cluster.head.served_application import ServedApplication
 from workbench.deploy.card import CARD, MODEL
 from workbench.deploy.serving.served_models import Limits, Version, check_same_interface
 from workbench.deploy.serving.tokens import Token
-from workbench.errors import WorkbenchError
-from workbench.head.served_application import ServedApplication
+from workbench.foundation.errors import WorkbenchError
 
 APPLICATION = "workbench"
 _FILES = (CARD, MODEL)
@@ -67,10 +67,15 @@ class Copy:
 
 
 def serve(
-    bundles: Mapping[str, Path], versions: Mapping[str, Version], limits: Limits, *,
-    application: ServedApplication, token: Token | None, notify: Callable[[str], None],
+    bundles: Mapping[str, Path],
+    versions: Mapping[str, Version],
+    limits: Limits,
+    *,
+    application: ServedApplication,
+    token: Token | None,
+    notify: Callable[[str], None],
     started: Callable[[], None],
-) -> None:  # fmt: skip
+) -> None:
     """Serve bundles until a signal ends it; SIGHUP replaces them by what their folders hold then.
 
     Args:
@@ -114,9 +119,13 @@ def serve(
 
 
 def _replace(
-    bundles: Mapping[str, Path], served: dict[str, Version], limits: Limits, application: ServedApplication,
-    token: Token | None, notify: Callable[[str], None],
-) -> dict[str, Version]:  # fmt: skip
+    bundles: Mapping[str, Path],
+    served: dict[str, Version],
+    limits: Limits,
+    application: ServedApplication,
+    token: Token | None,
+    notify: Callable[[str], None],
+) -> dict[str, Version]:
     """Serve what the folders hold now; what cannot take the place of a served model changes nothing."""
     try:
         newer = {name: Version.open(folder, limits) for name, folder in bundles.items()}

@@ -142,10 +142,12 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
     example = {one.name: one.example for one in card.inputs}
     body: dict[str, Any] = {
         "schema": {
-            "type": "object", "properties": {"rows": many("Row") | {"minItems": 1}}, "required": ["rows"],
+            "type": "object",
+            "properties": {"rows": many("Row") | {"minItems": 1}},
+            "required": ["rows"],
             "additionalProperties": False,
         }
-    }  # fmt: skip
+    }
     if None not in example.values():
         body["example"] = {"rows": [example]}
     images: dict[str, Any] = {kind: {} for kind in MEDIA_TYPES} if takes_images(card) else {}
@@ -202,17 +204,22 @@ _TEXT = {"type": ["string", "null"]}
 _PROBLEM = {
     "type": "object",
     "properties": {
-        "problem": {"type": "string"}, "field": _TEXT, "allowed": _TEXT, "next_step": _TEXT,
+        "problem": {"type": "string"},
+        "field": _TEXT,
+        "allowed": _TEXT,
+        "next_step": _TEXT,
         "problems": {
             "type": "array",
             "items": {
                 "type": "object",
                 "properties": {
-                    "row": {"type": "integer"}, "column": _TEXT, "problem": {"type": "string"},
+                    "row": {"type": "integer"},
+                    "column": _TEXT,
+                    "problem": {"type": "string"},
                     "allowed": _TEXT,
                 },
             },
         },
     },
     "required": ["problem"],
-}  # fmt: skip
+}

@@ -23,8 +23,8 @@ from workbench.deploy.packages import needs
 from workbench.deploy.serving.drift_alerts import DriftAlerts
 from workbench.deploy.serving.served_models import Limits, ServedModel, Version
 from workbench.deploy.serving.tokens import Token
-from workbench.errors import ArgumentError, WorkbenchError
-from workbench.formatting import format_count
+from workbench.foundation.errors import ArgumentError, WorkbenchError
+from workbench.foundation.formatting import format_count
 
 if TYPE_CHECKING:
     from workbench.deploy.serving.connections import Network
@@ -65,8 +65,9 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise ArgumentError(
             f"cannot listen on {host}:{port}: {error.strerror}",
-            field="--port", next_step="Name another port; --port 0 takes any that is free.",
-        ) from error  # fmt: skip
+            field="--port",
+            next_step="Name another port; --port 0 takes any that is free.",
+        ) from error
     listener.setblocking(False)
     return listener
 
@@ -92,10 +93,16 @@ def open_versions(bundles: Mapping[str, Path], limits: Limits) -> dict[str, Vers
 
 
 def serve(
-    bundles: Mapping[str, Path], versions: Mapping[str, Version], limits: Limits, *, listener: socket.socket,
-    token: Token | None, notify: Callable[[str], None], alerts: DriftAlerts,
+    bundles: Mapping[str, Path],
+    versions: Mapping[str, Version],
+    limits: Limits,
+    *,
+    listener: socket.socket,
+    token: Token | None,
+    notify: Callable[[str], None],
+    alerts: DriftAlerts,
     trusted_proxies: tuple[Network, ...] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Serve bundles until a signal ends it.
 
     Args:
@@ -116,18 +123,28 @@ def serve(
     async def main() -> None:
         models = [
             ServedModel(
-                name, folder, versions[name], limits,
+                name,
+                folder,
+                versions[name],
+                limits,
                 lambda *batch: service.count_batch(*batch),
             )
             for name, folder in bundles.items()
-        ]  # fmt: skip
+        ]
         service = Service(models, limits, token)
         connections = Connections(_allow_connections(), trusted_proxies)
         config = uvicorn.Config(
-            make_app(service), log_level="error", access_log=False, server_header=False, lifespan="on",
-            http=LimitedProtocol.of(connections), backlog=_BACKLOG, timeout_graceful_shutdown=_GRACE_S,
-            timeout_keep_alive=_IDLE_S, proxy_headers=False,
-        )  # fmt: skip
+            make_app(service),
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            http=LimitedProtocol.of(connections),
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=_GRACE_S,
+            timeout_keep_alive=_IDLE_S,
+            proxy_headers=False,
+        )
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
 

@@ -21,7 +21,7 @@ from workbench.deploy.feeds import category_in, ids_of, is_missing, missing_text
 from workbench.deploy.image_files import sent_pixels, takes_images
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
-from workbench.errors import DataError
+from workbench.foundation.errors import DataError
 
 _MAX_PROBLEMS = 20
 _SHOWN_CHARS = 60
@@ -100,9 +100,7 @@ class RowReader:
         self._names = [one.name for one in card.inputs]
         self._readers = [(one.name, _reader(one)) for one in card.inputs]
         self._arrays = {one.name: _array_in_words(one) for one in card.inputs if one.kind == "array"}
-        self._known = {
-            one.name: frozenset(one.categories) for one in card.inputs if one.kind == "category"
-        }  # fmt: skip
+        self._known = {one.name: frozenset(one.categories) for one in card.inputs if one.kind == "category"}
         self._missing = {one.name: missing_text_of(one) for one in card.inputs if one.kind == "category"}
 
     def read(self, rows: Sequence[Any]) -> list[Row]:

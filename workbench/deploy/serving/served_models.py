@@ -17,7 +17,7 @@ from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
 from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
 from workbench.deploy.serving.watching import Watch
-from workbench.errors import ArgumentError, RunError, first_line_of
+from workbench.foundation.errors import ArgumentError, RunError, first_line_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -66,14 +66,16 @@ def name_bundles(given: Iterable[str]) -> dict[str, Path]:
         if not _NAME.fullmatch(name):
             raise ArgumentError(
                 f"{name!r} cannot be the name of a served model",
-                field="BUNDLE", allowed="letters, digits, _, . and -",
+                field="BUNDLE",
+                allowed="letters, digits, _, . and -",
                 next_step=f"Name it: NAME={shlex.quote(folder)}",
-            )  # fmt: skip
+            )
         if name in found:
             raise ArgumentError(
                 f"{found[name]} and {folder} would both be served as {name!r}",
-                field="BUNDLE", next_step=f"Name one of them: NAME={shlex.quote(folder)}",
-            )  # fmt: skip
+                field="BUNDLE",
+                next_step=f"Name one of them: NAME={shlex.quote(folder)}",
+            )
         found[name] = Path(folder)
     return found
 
@@ -134,9 +136,13 @@ class ServedModel:
     """A model under its name, with the queue of what waits for it; belongs to one event loop."""
 
     def __init__(
-        self, name: str, folder: Path, version: Version, limits: Limits,
+        self,
+        name: str,
+        folder: Path,
+        version: Version,
+        limits: Limits,
         on_batch: Callable[[str, int, float], None] = lambda name, num_rows, seconds: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make a model that is served; `queue.run` makes it answer.
 
         Args:
@@ -152,10 +158,13 @@ class ServedModel:
         self.num_swaps = 0
         self.watch = self._start_watch(version)
         self.queue = BatchQueue(
-            version.predict, version.times, max_batch=limits.max_batch, latency_s=limits.latency_s,
+            version.predict,
+            version.times,
+            max_batch=limits.max_batch,
+            latency_s=limits.latency_s,
             limit_rows=limits.queue_rows,
             on_batch=lambda num_rows, seconds: on_batch(name, num_rows, seconds),
-        )  # fmt: skip
+        )
 
     async def swap(self) -> bool:
         """Open the bundle again, and answer with it from the next batch on if it has another model.
@@ -190,9 +199,11 @@ class ServedModel:
         if not self._limits.keep_share:
             return None
         return Watch(
-            self.folder.resolve(), version.card,
-            share=self._limits.keep_share, limit_bytes=self._limits.keep_bytes,
-        )  # fmt: skip
+            self.folder.resolve(),
+            version.card,
+            share=self._limits.keep_share,
+            limit_bytes=self._limits.keep_bytes,
+        )
 
 
 def check_same_interface(served: Card, newer: Card) -> None:

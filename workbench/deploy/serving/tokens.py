@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.errors import ArgumentError
+from workbench.foundation.errors import ArgumentError
 
 _FIELD = "--token-file"
 _MIN_CHARS, _MAX_CHARS = 16, 4096
@@ -70,14 +70,17 @@ def read_token(path: Path) -> Token:
     if mode & 0o077:
         raise ArgumentError(
             f"others can read or write {path} (mode {mode:04o})",
-            field=_FIELD, allowed="a file that only its owner can read", next_step=f"Run: chmod 600 {path}",
-        )  # fmt: skip
+            field=_FIELD,
+            allowed="a file that only its owner can read",
+            next_step=f"Run: chmod 600 {path}",
+        )
     if not (_MIN_CHARS <= len(secret) <= _MAX_CHARS and secret.isascii() and secret.isprintable()):
         raise ArgumentError(
             f"{path} holds no token",
-            field=_FIELD, allowed=f"one line of {_MIN_CHARS} to {_MAX_CHARS} ASCII characters",
+            field=_FIELD,
+            allowed=f"one line of {_MIN_CHARS} to {_MAX_CHARS} ASCII characters",
             next_step="Delete the file, and the next server makes a token.",
-        )  # fmt: skip
+        )
     return Token(secret, path, is_new=False)
 
 

@@ -1,0 +1,74 @@
+"""A head runs and imports only what is used of Ray, unless its dashboard is requested."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from workbench.cluster.head import local_head
+
+
+@pytest.mark.ray
+def test_a_head_runs_nothing_for_a_dashboard_and_no_proxy_for_ray_client(ray_head: Path) -> None:
+    head = local_head.status()
+    assert head is not None
+    processes = psutil.Process(head.pid).children(recursive=True)
+    commands = [" ".join(process.cmdline()) for process in processes]
+    assert any("gcs_server" in command for command in commands)
+    assert [command for command in commands if "client.server" in command or "dashboard.py" in command] == []
+    raylet = next(command for command in commands if "raylet_socket_name" in command)
+    assert "--minimal" in raylet, "the agent loads what only a dashboard shows"
+
+
+def leave_out_unused(services: SimpleNamespace, utils: SimpleNamespace) -> None:
+    from workbench.cluster.head import head_start  # not where tests are collected: it is for another process
+
+    head_start.leave_out_unused(SimpleNamespace(), services, utils)
+
+
+def make_utils() -> SimpleNamespace:
+    return SimpleNamespace(get_dashboard_dependency_error=lambda: None)
+
+
+@pytest.mark.parametrize("requested", [True, None])
+def test_a_dashboard_that_is_requested_is_started(requested: bool | None) -> None:
+    services = SimpleNamespace(start_api_server=lambda include_dashboard, *_, **__: ("address", "process"))
+    utils = make_utils()
+    leave_out_unused(services, utils)
+    assert services.start_api_server(requested, False, "127.0.0.1", port=1) == ("address", "process")
+    assert utils.get_dashboard_dependency_error() is None
+
+
+def test_without_a_dashboard_the_agent_needs_no_packages_of_it() -> None:
+    services, utils = SimpleNamespace(start_api_server=pytest.fail), make_utils()
+    leave_out_unused(services, utils)
+    assert services.start_api_server(False, False, "127.0.0.1") == (None, None)
+    assert isinstance(utils.get_dashboard_dependency_error(), ImportError)
+
+
+def test_ray_starts_as_usual_where_it_names_things_otherwise() -> None:
+    services, utils = SimpleNamespace(), SimpleNamespace()
+    leave_out_unused(services, utils)
+    assert (vars(services), vars(utils)) == ({}, {})
+
+
+@pytest.mark.parametrize(("is_needed", "imported"), [(False, False), (True, True)])
+def test_commands_for_other_purposes_are_imported_only_where_ray_does_not_start_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_needed: bool, imported: bool
+) -> None:
+    from workbench.cluster.head import head_start
+
+    (tmp_path / "serving_of_test.py").touch()
+    guard = "raise" if is_needed else "pass"
+    code = f"try:\n    import serving_of_test\nexcept ImportError:\n    {guard}\n"
+    (tmp_path / "commands_of_test.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(head_start, "COMMANDS", "commands_of_test")
+    monkeypatch.setattr(head_start, "UNUSED_COMMANDS", ("serving_of_test",))
+    head_start.import_commands()
+    assert sys.modules.pop("commands_of_test")
+    assert (sys.modules.pop("serving_of_test", None) is not None) == imported

@@ -1,0 +1,80 @@
+"""Files that code names as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.cluster.remote import named_files
+from workbench.cluster.remote.named_files import find_named_files
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in {
+        "loop.py": (
+            '"""Reads notes.txt, or so it claims."""\nimport subprocess\n'
+            'subprocess.run("python scripts/fit.py --rows ./rows.csv", shell=True)\n'
+        ),
+        "scripts/fit.py": 'import helper\nopen("tables")',
+        "scripts/helper.py": "import json",
+        "rows.csv": "a,b",
+        "tables/first.csv": "1",
+        "tables/deep/second.csv": "2",
+        "tables/__pycache__/third.pyc": "3",
+        "notes.txt": "unread",
+        "start.sh": "exec python scripts/fit.py",
+        "big.bin": "x" * 1000,
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def names(project: Path, *values: object, max_bytes: int = 500) -> tuple[list[str], list[str]]:
+    found = find_named_files(values, {"loop.py": project / "loop.py"}, project, max_bytes=max_bytes)
+    return sorted(found.files), found.too_large
+
+
+def test_scripts_are_found_with_what_they_import_and_read(project: Path) -> None:
+    assert names(project) == (
+        [
+            "rows.csv",
+            "scripts/fit.py",
+            "scripts/helper.py",
+            "tables/deep/second.csv",
+            "tables/first.csv",
+        ],
+        [],
+    )
+
+
+def test_options_name_files_too(project: Path) -> None:
+    (project / "loop.py").write_text("")
+    assert names(project, 1, None, {"files": ["start.sh", "absent.txt"]})[0] == [
+        "scripts/fit.py",
+        "scripts/helper.py",
+        "start.sh",
+        "tables/deep/second.csv",
+        "tables/first.csv",
+    ]
+
+
+def test_what_is_too_large_is_named_instead(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "loop.py").write_text("")
+    assert names(project, "big.bin", "rows.csv") == (["rows.csv"], ["big.bin"])
+    monkeypatch.setattr(named_files, "_MAX_FILES", 1)
+    assert names(project, "tables") == ([], ["tables"])
+
+
+@pytest.mark.parametrize(
+    "text", ["/etc/passwd", "../outside.txt", "~/.bashrc", ".git", "", ".", "\0", "x" * 300]
+)
+def test_nothing_outside_the_folder_is_found(project: Path, text: str) -> None:
+    (project / "loop.py").write_text("")
+    (project.parent / "outside.txt").write_text("")
+    (project / ".git").mkdir()
+    (project / ".git" / "config").write_text("")
+    assert names(project, text) == ([], [])

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from workbench.foundation.refusals import closest
+
+
+def test_of_many_names_only_the_closest_to_a_typo_are_listed() -> None:
+    known = [*(f"setting_{number}" for number in range(50)), "epochs", "epoch_size"]
+    allowed, meant = closest("epoch", known)
+    assert allowed == "epochs, epoch_size and 50 others"
+    assert meant == "Did you mean epochs?"
+
+
+def test_few_names_are_listed_whole_and_so_are_many_where_none_is_close() -> None:
+    assert closest("epoch", ["epochs", "lr"]) == ("epochs, lr", "Did you mean epochs?")
+    known = [f"setting_{number}" for number in range(50)]
+    assert closest("lgo", ["low", "high", "log", "choices", "step"])[1] == "Did you mean log?"
+    assert closest("xyz", known) == (", ".join(known), None)

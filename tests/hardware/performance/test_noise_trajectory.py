@@ -1,0 +1,63 @@
+"""Noise over a whole training, from the part of it that was seen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.hardware.performance.noise import gain
+from workbench.hardware.performance.noise_trajectory import NoiseCourse
+
+PROGRESS = [100.0 * step for step in range(1, 21)]
+
+
+def test_one_look_is_taken_to_grow_in_proportion_to_progress() -> None:
+    course = NoiseCourse.seen([500.0], [1000.0])
+    assert course.growth == 1.0
+    assert course.end == pytest.approx(1000.0)
+    assert course.at(1000.0) == pytest.approx(2000.0)
+
+
+@given(growth=st.floats(0.0, 2.0), level=st.floats(10, 1e6))
+def test_a_long_look_is_believed(growth: float, level: float) -> None:
+    course = NoiseCourse.seen(PROGRESS, [level * (when / 100) ** growth for when in PROGRESS])
+    assert course.growth == pytest.approx(growth, abs=0.05)
+    assert course.at(2000.0) == pytest.approx(level * 20**growth, rel=0.05)
+
+
+def test_a_short_look_hardly_moves_what_is_believed_of_growth() -> None:
+    course = NoiseCourse.seen([1000.0, 1050.0, 1100.0], [1000.0, 1500.0, 500.0])
+    assert 0.5 < course.growth < 1.0
+
+
+def test_one_wild_look_among_many_does_not_set_the_level() -> None:
+    scales = [10.0 * when for when in PROGRESS]
+    scales[-2] *= 1000
+    assert NoiseCourse.seen(PROGRESS, scales).at(2000.0) == pytest.approx(20000.0, rel=0.35)
+
+
+def test_the_order_of_the_looks_does_not_matter() -> None:
+    scales = [7.0 * when for when in PROGRESS]
+    there, back = NoiseCourse.seen(PROGRESS, scales), NoiseCourse.seen(PROGRESS[::-1], scales[::-1])
+    assert there == back
+
+
+def test_noise_that_stays_gives_the_steps_of_the_closed_form() -> None:
+    course = NoiseCourse(progress=100.0, scale=900.0, growth=0.0, end=5000.0)
+    worth = gain(1000, reference_batch=100, noise_scale=900.0)
+    assert course.steps(1000, reference_batch=100) == pytest.approx(5000.0 / worth)
+    assert course.steps(100, reference_batch=100) == pytest.approx(5000.0)
+
+
+@given(growth=st.floats(0, 2), batch=st.floats(101, 1e5), times=st.floats(1.1, 10))
+def test_a_larger_batch_takes_fewer_steps_and_more_samples(growth: float, batch: float, times: float) -> None:
+    course = NoiseCourse(progress=1000.0, scale=1000.0, growth=growth, end=2000.0)
+    few, many = course.steps(batch * times, reference_batch=100), course.steps(batch, reference_batch=100)
+    assert few < many
+    assert few * times > many
+
+
+def test_nothing_seen_is_refused() -> None:
+    with pytest.raises(ValueError, match="one measured scale"):
+        NoiseCourse.seen([], [])

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.hardware.performance.step_law import LAWS, PARAMETERS, Plans, StepLaw, believe
+from workbench.hardware.performance.topology import Topology
+
+PLANS = Plans.of(
+    [
+        Topology.of(nodes, nodes * per_node)
+        for nodes in (1, 2, 3, 4, 9)
+        for per_node in (1, 2, 3, 8)
+        for _ in range(3)
+    ],
+    [8.0, 32.0, 128.0] * 20,
+)
+laws = st.builds(StepLaw, st.sampled_from(list(LAWS)), st.just(32.0))
+# Three standard deviations to either side of what is believed.
+parameters = st.lists(st.floats(-3.0, 3.0), min_size=len(PARAMETERS), max_size=len(PARAMETERS)).map(
+    lambda shifts: believe(PLANS, 0.2)[0] + np.array(shifts) * believe(PLANS, 0.2)[1]
+)
+
+
+@given(laws, parameters)
+def test_a_step_takes_as_long_as_its_longer_part_and_no_longer_than_both(
+    law: StepLaw, at: np.ndarray
+) -> None:
+    step_s = np.exp(law.log_step(at, PLANS))
+    compute_s, communication_s = law.compute_s(at, PLANS), law.communication_s(at, PLANS)
+    assert np.all(step_s >= np.maximum(compute_s, communication_s) * (1 - 1e-9))
+    assert np.all(step_s <= (compute_s + communication_s) * (1 + 1e-9))
+
+
+@given(laws, parameters)
+def test_steps_grow_with_the_batch_and_one_gpu_talks_to_nobody(law: StepLaw, at: np.ndarray) -> None:
+    step_s = np.exp(law.log_step(at, PLANS)).reshape(-1, 3)
+    assert np.all(np.diff(step_s, axis=1) >= 0)
+    communication_s = law.communication_s(at, PLANS)
+    assert np.all((communication_s > 0) == (PLANS.num_gpus > 1))
+
+
+@given(laws, parameters)
+def test_computing_is_affine_in_the_batch(law: StepLaw, at: np.ndarray) -> None:
+    one = law.compute_s(at, Plans.of([Topology.of(2, 6)] * 3, [10.0, 20.0, 30.0]))
+    assert one[1] - one[0] == pytest.approx(one[2] - one[1], rel=1e-6)
+
+
+def test_the_laws_of_communication_differ_where_they_should() -> None:
+    means, _ = believe(PLANS, 0.2)
+    of_four = Plans.of([Topology.of(nodes, nodes * 4) for nodes in (2, 4, 8)], [32.0] * 3)
+    found = {name: StepLaw(name, 32.0).communication_s(means, of_four) for name in LAWS}
+    assert found["GPUs per node"][2] == pytest.approx(found["GPUs per node"][1])
+    assert found["log2 of the group"][1] < found["log2 of the group"][2]
+    assert found["log2 of the group"][2] < found["linear in the group"][2]
+    assert len({tuple(values) for values in found.values()}) == len(LAWS)

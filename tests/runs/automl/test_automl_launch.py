@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from tests.builders.recorded_runs import append, begin, finish
+from workbench.foundation.errors import ArgumentError, DataError, RunError
+from workbench.foundation.events import TrialEnded, TrialProposed
+from workbench.runs.automl import launch
+
+
+@pytest.mark.parametrize(
+    ("time_s", "part"),
+    [("2s", "too short"), (5, "too short"), ("soon", "not a duration"), (True, "not a duration")],
+)
+def test_a_time_in_which_nothing_can_be_tried_is_refused(time_s, part) -> None:
+    with pytest.raises(ArgumentError, match=part):
+        wb.automl(pd.DataFrame({"x": range(40), "y": [0, 1] * 20}), "y", time=time_s)
+
+
+def table() -> pd.DataFrame:
+    return pd.DataFrame({"x": range(40), "y": ["no", "yes", "no", "no"] * 10})
+
+
+def test_the_time_counts_from_the_call_but_some_is_left_to_try_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.runs.launch.start", lambda run, **_: None)
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="1m", store=store)
+        for waited_s, counted_s in ((20, 20), (59, 60 - 6 - launch.MIN_TRIAL_TIME_S)):
+            launch.start(found, began_s=monotonic() - waited_s)
+            last = store.commands(found.run.run_id)[-1]
+            assert last.kind == "count_wait"
+            assert last.arguments["seconds"] == pytest.approx(counted_s, abs=2)
+
+
+def test_the_time_of_a_run_in_this_process_counts_from_the_call_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        monkeypatch.setattr("workbench.cluster.head.attachment.attached", lambda _: contextlib.nullcontext())
+        monkeypatch.setattr(
+            "workbench.runs.launch.start", lambda run, **_: counted.extend(store.commands(run.run_id))
+        )
+        found = launch.create(table(), "y", time="1m", store=store)
+        num_before = len(store.commands(found.run.run_id))
+        launch.start(found, began_s=monotonic() - 20, launcher="inline")
+    [waited] = counted[num_before:]
+    assert (waited.kind, waited.arguments["seconds"]) == ("count_wait", pytest.approx(20, abs=2))
+
+
+def test_a_run_that_was_too_short_for_any_model_answers_with_the_simplest_guess(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="10s", store=store)
+        append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
+
+        assert found.has_result
+        assert found.score() == found.baseline
+        assert list(found.predict(table().drop(columns="y")[:3])) == ["no", "no", "no"]
+        assert found.predict_proba(table()[:2]).tolist() == [pytest.approx([0.75, 0.25])] * 2
+        assert found.predict([]).dtype.kind == "U"
+        assert found.leaderboard()["model"].tolist() == ["most frequent class"]
+        assert found.to_json()["used"] == []
+        told = "\n".join(found.summary())
+        assert "no model was ready in time" in told
+        assert f'wb.attach("{found.run.run_id}").extend(time="1m")' in told
+
+
+def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="10s", store=store)
+        proposed = TrialProposed(trial=0, params={"family": "mlp"}, configuration=0, seed=1)
+        failed = TrialEnded(trial=0, attempt=0, state="failed", reason="error", message="ValueError: wide")
+        append(store, found.run.run_id, [*begin(), proposed, failed, *finish(10, "complete", "time")])
+
+        assert not found.has_result
+        with pytest.raises(RunError, match=r"no model .* was trained; the last failed: ValueError: wide"):
+            found.predict(table())
+
+
+@pytest.mark.parametrize(
+    ("y", "metric", "objective", "reported"),
+    [
+        (["no", "yes"] * 20, None, ("val_loss", "minimize"), None),
+        (["no", "yes"] * 20, "accuracy", ("val_accuracy", "maximize"), None),
+        (["no", "yes"] * 20, "roc_auc", ("val_roc_auc", "maximize"), ["accuracy", "roc_auc"]),
+        (np.linspace(0, 1, 40) ** 2, "mae", ("val_mean_absolute_error", "minimize"), None),
+        (np.linspace(0, 1, 40) ** 2, "r2", ("val_loss", "minimize"), None),
+    ],
+)
+def test_trials_report_and_are_compared_by_what_is_optimised(
+    tmp_path: Path, y: Any, metric: str | None, objective: tuple[str, str], reported: list[str] | None
+) -> None:
+    data = pd.DataFrame({"x": [3, 1, 4, 1, 5] * 8, "paid": y, "y": y})
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(data, "y", time="10s", metric=metric, drop=["paid"], store=store)
+        experiment = found.run.experiment
+        assert [(each.metric, each.goal) for each in experiment.objectives] == [objective]
+        assert [each.name for each in experiment.own_metrics] == (reported or [])
+        append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
+        document = found.to_json()
+        assert document["metric"] == metric
+        assert next(iter(document["test"])) == (metric or "accuracy")
+        assert found.notes == (), "the column that holds the answer is left out"
+        assert (f"optimised for {metric}" in "\n".join(document["summary"])) == (metric is not None)
+
+
+def test_what_cannot_be_optimised_or_left_out_is_refused(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        with pytest.raises(ArgumentError, match="metric: 'rmse' cannot be optimised in a classification"):
+            launch.create(table(), "y", metric="rmse", store=store)
+        with pytest.raises(DataError, match="drop: there is no column 'z'"):
+            launch.create(table().assign(w=1), "y", drop="z", store=store)
+        assert store.runs() == []

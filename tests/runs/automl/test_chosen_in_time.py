@@ -1,0 +1,98 @@
+"""A model is chosen within the time that is left, and what was stored is not chosen again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from tests.builders.recorded_runs import append, begin
+from workbench.foundation.events import Event, RunStateChanged, TrialProposed
+from workbench.runs.automl import launch
+from workbench.sweeps.conclusion import result_of
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
+
+RANDOM = np.random.default_rng(0)
+TABLE = pd.DataFrame({"x": RANDOM.normal(size=80), "z": RANDOM.normal(size=80)})
+TABLE["y"] = np.where(TABLE["x"] + 0.5 * RANDOM.normal(size=80) > 0, "yes", "no")
+NUM_CANDIDATES = 3
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
+    """A run of three candidates whose folds were trained in this process, and which has not ended."""
+    store = wb.Store.open(str(tmp_path_factory.mktemp("store") / "store.sqlite"))
+    found = launch.create(TABLE, "y", time="10s", metric="macro_f1", store=store)
+    run_id, experiment = found.run.run_id, found.run.experiment
+    artifacts, seeds = store.artifacts_of(run_id), found._learning.training_seeds
+    events: list[Event] = [*begin()]
+    for configuration in range(NUM_CANDIDATES):
+        params = {
+            "family": "boosted_trees",
+            "boosted_trees_num_trees": 40,
+            "boosted_trees_shrinkage": 0.1,
+            "boosted_trees_max_leaves": 3 + configuration,
+            "boosted_trees_min_samples_leaf": 5,
+            "boosted_trees_l2": 1.0,
+        }
+        for repeat, seed in enumerate(seeds):
+            trial = configuration * len(seeds) + repeat
+            events.append(
+                TrialProposed(
+                    trial=trial, params=params, configuration=configuration, repeat=repeat, seed=seed
+                )
+            )
+            task = TrialTask(
+                run_id,
+                trial,
+                0,
+                experiment.model_dump_json(),
+                objects=artifacts.below("objects").url,
+                params=params,
+                seed=seed,
+                folder=artifacts.below(f"trials/{trial}").url,
+            )
+            ended = run_trial(task, lambda event: events.append(event) or False)
+            events.append(ended)
+    append(store, run_id, events)
+    return store, run_id
+
+
+def test_as_many_candidates_are_compared_as_there_is_time_for(trained: tuple[wb.Store, str]) -> None:
+    store, run_id = trained
+    ending = RunStateChanged(state="complete", reason="time")
+    (stored,) = result_of(store, run_id, wb.attach(run_id, store=store).experiment, ending)
+    assert stored.type == "model_chosen"
+    assert stored.result["num_compared"] == NUM_CANDIDATES
+    assert stored.result["metric"] == "macro_f1"
+    append(store, run_id, [ending])
+
+    hurried = wb.AutoML.attach(run_id, store=store)
+    hurried.longest_s = -1.0
+    document = hurried.to_json()
+    assert document["num_compared"] == 1, "one always is"
+    assert next(iter(document["test"])) == "macro_f1"
+    assert len(document["analysis"]["importance"]["columns"]) == 1
+    assert len(document["leaderboard"]["rows"]) == 2, "the candidate and the guess"
+
+
+def test_what_was_stored_is_not_chosen_again_and_a_prediction_is_that_of_the_stored_model(
+    trained: tuple[wb.Store, str],
+) -> None:
+    store, run_id = trained
+    append(store, run_id, [RunStateChanged(state="running")])
+    found = wb.AutoML.attach(run_id, store=store)
+    ending = RunStateChanged(state="complete", reason="time")
+    (stored,) = result_of(store, run_id, found.run.experiment, ending)
+    assert stored.type == "model_chosen"
+    hurried = stored.model_copy(update={"result": {**stored.result, "num_compared": 1}})
+    append(store, run_id, [hurried, ending])
+
+    again = wb.AutoML.attach(run_id, store=store)
+    assert again.to_json() == hurried.result
+    assert again.summary() == stored.result["summary"]
+    assert again._ended is None, "no model was loaded to show what is known"
+    assert set(again.predict(TABLE)) <= {"yes", "no"}
+    assert len(again._chosen.candidates) == 1, "as many as were compared when it was stored"

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import workbench as wb
+from tests.builders.recorded_runs import record_run
+from tests.deploy.test_exported_bundle import BLOCK
+from tests.deploy.trained import write_table
+from workbench.foundation.errors import RunError
+from workbench.models.configurations import configure
+from workbench.runs.automl.exported_ensemble import write_ensemble
+from workbench.runs.automl.model_selection import Candidate, ChosenModel
+from workbench.runs.automl.preparation import HeldOut, LearningData, prepare
+from workbench.runs.automl.task_detection import as_samples, read_problem
+
+
+def chosen_from(
+    data: Any, target: str | None, *families: str, num_folds: int = 5
+) -> tuple[ChosenModel, LearningData, HeldOut]:
+    """Return an ensemble of a model of each family on the first folds: grown trees, untrained networks."""
+    learning, held_out = prepare(read_problem(data, target), 0, [0, 1, 2, 3, 4])
+    num_classes = learning.num_outputs if learning.class_names else None
+    candidates = []
+    for number, family in enumerate(families):
+        models = {}
+        for place, fold in enumerate(learning.folds[:num_folds]):
+            inputs = fold.train_inputs.reshape(len(fold.train_inputs), -1)
+            if family == "mlp":
+                torch.manual_seed(number)
+                shapes: Any = {"input_shape": fold.input_shape, "num_outputs": learning.num_outputs}
+                models[place] = configure(family, {}).build(vocabulary_size=None, **shapes).eval()
+                continue
+            configuration: Any = configure(family, {"num_trees": 5})
+            *_, models[place] = configuration.grow(
+                inputs, fold.train_targets, num_classes=num_classes, num_rounds=1, seed=number
+            )
+        candidates.append(Candidate(number, family, {"family": family}, models, np.zeros(0), 0.0))
+    weights = (0.75, 0.25)[: len(candidates)] if len(candidates) > 1 else (1.0,)
+    chosen = ChosenModel(tuple(candidates), weights, np.zeros(0), held_out.interpreter, held_out.guess)
+    return chosen, learning, held_out
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> wb.Run:
+    return wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
+
+
+@pytest.mark.parametrize("target", ["price", "colour"])
+def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
+    target: str, run: wb.Run, tmp_path: Path
+) -> None:
+    frame = write_table(tmp_path / "houses.csv").assign(always=1).dropna(subset=["colour"])
+    chosen, learning, held_out = chosen_from(frame, target, "boosted_trees", "forest")
+    assert len(learning.folds) > 1
+
+    write_ensemble(
+        run, chosen, learning, held_out, tmp_path / "best", label="two", values={"test_r2": 0.5}, force=False
+    )
+
+    bundle = wb.load_bundle(tmp_path / "best")
+    rows = held_out.samples.assign(more="than was learnt")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    expected = chosen.outputs(rows)
+    for samples in (rows, tmp_path / "rows.csv"):
+        answers = bundle.predict(samples)
+        if target == "price":
+            assert answers.values == pytest.approx(expected[:, 0], rel=1e-5)
+        else:
+            assert answers.probabilities == pytest.approx(expected, abs=1e-5)
+            assert set(answers.classes) <= {"red", "green", "blue"}
+    assert "always" not in {one.name for one in bundle.card.inputs}
+    assert (bundle.card.metrics[0].name, bundle.card.metrics[0].split) == ("r2", "test")
+    with pytest.raises(RunError, match="its model as ONNX only"):
+        _ = bundle.model
+    with pytest.raises(RunError, match="is not empty"):
+        write_ensemble(
+            run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False
+        )
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3)])
+def test_images_are_taken_as_they_were_given(shape: tuple[int, ...], run: wb.Run, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (90, *shape)).astype(np.uint8)
+    labels = np.where(images[:, 0, 0].reshape(90, -1)[:, 0] > 128, "bright", "dark")
+    chosen, learning, held_out = chosen_from((images, labels), None, "forest")
+
+    write_ensemble(run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False)
+
+    answers = wb.load_bundle(tmp_path / "best").predict(images[:7])
+    assert answers.probabilities == pytest.approx(chosen.outputs(images[:7]), abs=1e-5)
+
+
+def test_columns_of_an_array_are_known_by_their_place(run: wb.Run, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(120, 4))
+    rows[:, 1] = 1.0  # constant, so it is no input
+    chosen, learning, held_out = chosen_from((rows, rows[:, 0] + rows[:, 3]), None, "boosted_trees")
+
+    write_ensemble(run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False)
+
+    bundle = wb.load_bundle(tmp_path / "best")
+    assert [one.name for one in bundle.card.inputs] == ["x0", "x2", "x3"]
+    expected = chosen.outputs(pd.DataFrame(rows, columns=["x0", "x1", "x2", "x3"]))[:, 0]
+    assert bundle.predict(rows).values == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def written_texts() -> pd.DataFrame:
+    words = ["good", "Bad", "plain", "élan", "l'été", "x_y", "IO", "so-so", "42nd"]
+    chance = np.random.default_rng(0)
+    texts = [" ".join([*chance.choice(words, 6), f"{number}th"]) for number in range(90)]
+    label = ["yes" if "good" in text else "no" for text in texts]
+    return pd.DataFrame({"title": [f"The {n}, written" for n in range(90)], "review": texts, "liked": label})
+
+
+@pytest.mark.parametrize(("columns", "family"), [(["review"], "mlp"), (["title", "review"], "forest")])
+def test_texts_are_counted_without_scikit_learn(
+    columns: list[str], family: str, run: wb.Run, tmp_path: Path
+) -> None:
+    frame = written_texts()[[*columns, "liked"]]
+    chosen, learning, held_out = chosen_from(frame, "liked", family, num_folds=2)
+
+    write_ensemble(run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False)
+
+    bundle = wb.load_bundle(tmp_path / "best")
+    assert [(one.name, one.kind) for one in bundle.card.inputs] == [(name, "text") for name in columns]
+    rows = frame[columns].head(9).copy()
+    rows.loc[0, "review"] = "nothing-of-this Was Learnt"
+    rows.loc[1, "review"] = None
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    expected = chosen.outputs(as_samples("texts", rows, columns))
+    for samples in (rows, tmp_path / "rows.csv"):
+        assert bundle.predict(samples).probabilities == pytest.approx(expected, abs=1e-5)
+    script, table = tmp_path / "best" / "predict.py", tmp_path / "rows.csv"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", BLOCK, str(script), str(table)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    named = [line.split(",") for line in done.stdout.splitlines()]
+    assert [name for name, _ in named] == list(bundle.predict(rows).classes)
+    assert [float(share) for _, share in named] == pytest.approx(expected.max(axis=1), abs=1e-5)
+
+
+def test_a_mere_guess_is_refused_in_words(run: wb.Run, tmp_path: Path) -> None:
+    texts = [f"a {'good' if number % 2 else 'bad'} thing number {number}" for number in range(60)]
+    chosen, learning, held_out = chosen_from((texts, [n % 2 for n in range(60)]), None, "forest")
+    words: dict[str, Any] = {"label": "one", "values": {}, "force": False}
+    nothing = ChosenModel((), (), chosen.targets, chosen.interpreter, chosen.guess)
+    with pytest.raises(RunError, match="no model was ready in time"):
+        write_ensemble(run, nothing, learning, held_out, tmp_path / "best", **words)
+    assert not (tmp_path / "best").exists()

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.data import load
+from workbench.data.encoders import learn_encoder
+from workbench.foundation.errors import RunError
+from workbench.models.adapters import load_metrics
+from workbench.runs.automl.candidates import experiment_for, first_configurations
+from workbench.runs.automl.preparation import Fold, LearningData, divide, fold, pack, prepare, unpack
+from workbench.runs.automl.task_detection import Problem, read_problem, take
+from workbench.sweeps.preflight import check
+
+SEEDS = (11, 12, 13, 14, 15)
+
+
+def mixed(num_rows: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    size = rng.normal(size=num_rows)
+    size[::9] = np.nan
+    return pd.DataFrame(
+        {
+            "size": size,
+            "city": rng.choice(["Rome", "Oslo", None], num_rows),
+            "empty": np.full(num_rows, np.nan),
+            "label": rng.choice(["no", "yes"], num_rows, p=[0.7, 0.3]),
+        }
+    )
+
+
+def images() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return rng.integers(0, 255, (60, 8, 8, 3)).astype(np.uint8), np.arange(60) % 3
+
+
+def texts() -> tuple[list[str], list[str]]:
+    words = ["cat sat on a mat", "rain falls on the hills", "stocks rose again today"]
+    return [f"{words[index % 3]} number {index}" for index in range(60)], [str(i % 3) for i in range(60)]
+
+
+QUESTIONS = {
+    "table": lambda: read_problem(mixed(), "label"),
+    "numbers": lambda: read_problem((np.arange(200.0).reshape(100, 2), np.sin(np.arange(100.0)))),
+    "images": lambda: read_problem(images()),
+    "texts": lambda: read_problem(texts()),
+}
+
+
+def question_of(classes: np.ndarray | None, num_samples: int) -> Problem:
+    targets = np.arange(float(num_samples)) if classes is None else classes
+    asked = "regression" if classes is None else "classification"
+    names = () if classes is None else tuple(map(str, np.unique(classes)))
+    samples = pd.DataFrame({"x": np.arange(num_samples)})
+    return Problem("table", asked, samples, targets, names, names, None, ())
+
+
+@given(st.lists(st.integers(3, 40), min_size=2, max_size=5), st.integers(0, 1000), st.booleans())
+def test_learning_and_test_samples_are_disjoint_complete_and_have_every_class(counts, seed, has_classes):
+    classes = np.repeat(np.arange(len(counts)), counts)
+    parts = divide(question_of(classes if has_classes else None, len(classes)), seed)
+    assert sorted(np.concatenate(parts)) == list(range(len(classes)))
+    assert all(len(part) for part in parts)
+    if has_classes:
+        for part in parts:
+            assert set(classes[part]) == set(range(len(counts)))
+
+
+@given(
+    st.lists(st.integers(2, 40), min_size=3, max_size=5),
+    st.integers(0, 1000),
+    st.sampled_from([1, 3, 5]),
+    st.booleans(),
+)
+def test_each_sample_is_held_out_once_and_every_class_is_left_to_learn_from(counts, seed, number, stratified):
+    classes = np.repeat(np.arange(len(counts)), counts)
+    parts = fold(len(classes), number, seed, classes if stratified else None)
+    assert len(parts) == number
+    assert all(len(part) for part in parts)
+    held_out = np.concatenate(parts)
+    assert len(set(held_out)) == len(held_out)
+    assert number == 1 or len(held_out) == len(classes)
+    if stratified:
+        for part in parts:
+            assert set(np.delete(classes, part)) == set(range(len(counts)))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_nothing_that_is_learnt_or_chosen_by_depends_on_test_samples(name):
+    """Other test samples, wild ones, give trials the same bytes: the same experiment, by its hash."""
+    problem = QUESTIONS[name]()
+    _, test = divide(problem, seed=5)
+    learning, held_out = prepare(problem, 5, SEEDS)
+    poisoned = replace_samples(problem, test)
+    other, other_held_out = prepare(poisoned, 5, SEEDS)
+
+    made = [
+        experiment_for(problem.kind, each, held_out="0" * 64, time_s=60.0, seed=5, name="n").hash()
+        for each in (learning, other)
+    ]
+    assert made[0] == made[1]
+    inputs = [each.interpreter.readers[0].encoder.encode(each.samples) for each in (held_out, other_held_out)]
+    assert not np.array_equal(*inputs)
+    assert np.array_equal(held_out.guess, other_held_out.guess)
+
+
+def replace_samples(problem: Problem, test: np.ndarray) -> Problem:
+    if problem.kind == "table":
+        samples = problem.samples.copy()
+        for name in samples.columns:
+            is_number = samples[name].dtype.kind == "f"
+            samples.loc[test, name] = 1e6 if is_number else "nowhere"
+    else:
+        samples = problem.samples.copy()
+        samples[test] = 255 if problem.kind == "images" else "zzz unheard words cat rain stocks"
+    targets = problem.targets.copy()
+    if problem.task == "regression":
+        targets[test] = 1e9
+    return Problem(
+        problem.kind, problem.task, samples, targets, problem.class_names, problem.labels, None, ()
+    )
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_scales_and_vocabularies_are_those_of_the_train_part(name):
+    problem = QUESTIONS[name]()
+    rest, test = divide(problem, seed=0)
+    learning, held_out = prepare(problem, 0, SEEDS)
+    classes = problem.targets[rest] if problem.class_names else None
+    parts = fold(len(rest), len(learning.folds), 0, classes)
+    assert held_out.num_samples == (len(rest), len(test))
+    for part, encoded, reader in zip(parts, learning.folds, held_out.interpreter.readers, strict=True):
+        train = np.delete(rest, part)
+        alone = learn_encoder(problem.kind, take(problem.samples, train))
+        for samples, inputs in ((train, encoded.train_inputs), (rest[part], encoded.validation_inputs)):
+            np.testing.assert_array_equal(alone.encode(take(problem.samples, samples)), inputs)
+        assert np.isfinite(encoded.train_inputs).all()
+        if problem.task == "regression":
+            np.testing.assert_allclose(encoded.train_targets.std(), 1, atol=1e-5)
+            said = reader.in_units(encoded.train_targets.astype(float))
+            np.testing.assert_allclose(said, problem.targets[train], atol=1e-5)
+
+
+def test_each_training_of_a_configuration_gets_a_fold_of_its_own():
+    learning, _ = prepare(QUESTIONS["table"](), 0, SEEDS)
+    assert len(learning.folds) == 5
+    for seed, encoded in zip(SEEDS, learning.folds, strict=True):
+        found = load(learning, {"held_out": "0"}, training_seed=seed)
+        assert found.validation.batch(np.arange(1))[0].shape[1:] == encoded.input_shape
+        np.testing.assert_array_equal(found.train.batch(np.arange(len(found.train)))[0], encoded.train_inputs)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_experiment_can_be_carried_out_and_its_first_configurations_are_of_its_space(name):
+    problem = QUESTIONS[name]()
+    learning, _ = prepare(problem, 0, SEEDS)
+    experiment = experiment_for(problem.kind, learning, held_out="0" * 64, time_s=60.0, seed=0, name="automl")
+    check(experiment)
+    first = first_configurations(experiment)
+    assert {params["family"] for params in first} == set(experiment.search.root["family"].values() or ())
+    for params in first:
+        experiment.search.check(params)
+
+
+@pytest.mark.parametrize(("num_train", "least"), [(50, 1), (20_000, 1), (100_000, 5)])
+def test_forests_of_large_data_hold_more_samples_in_a_leaf_and_stay_small(num_train: int, least: int) -> None:
+    inputs, targets = np.zeros((num_train, 2), dtype=np.float32), np.zeros(num_train, dtype=np.float32)
+    learning = LearningData((Fold(inputs, targets, inputs[:10], targets[:10]),), (1,), ())
+    experiment = experiment_for("table", learning, held_out="0" * 64, time_s=60.0, seed=0, name="n")
+    leaf = experiment.search.root["forest_min_samples_leaf"]
+    assert (leaf.low, leaf.high) == (least, 10 * least)
+    first = first_configurations(experiment)
+    for params in first:
+        experiment.search.check(params)
+    tried = [params["forest_min_samples_leaf"] for params in first if params["family"] == "forest"]
+    assert tried == [least, 3 * least]
+
+
+@pytest.mark.parametrize(("num_train", "most"), [(12, 11), (33, 32), (4_000, 64)])
+def test_a_step_of_small_data_is_no_larger_than_any_fold(num_train: int, most: int) -> None:
+    inputs, targets = np.zeros((num_train, 2), dtype=np.float32), np.zeros(num_train, dtype=np.float32)
+    learning = LearningData((Fold(inputs, targets, inputs[:3], targets[:3]),), (1,), ())
+    experiment = experiment_for("table", learning, held_out="0" * 64, time_s=60.0, seed=0, name="n")
+    assert experiment.training.global_batch == most
+
+
+def test_the_test_part_comes_back_only_as_it_was_stored():
+    _, held_out = prepare(QUESTIONS["table"](), 0, SEEDS)
+    sha256, payload = pack(held_out)
+    np.testing.assert_array_equal(unpack(sha256, payload).targets, held_out.targets)
+    with pytest.raises(RunError, match="not the one that was stored"):
+        unpack(sha256, payload + b" ")
+
+
+def test_trials_of_a_regression_report_their_errors_in_the_unit_of_the_target() -> None:
+    rng = np.random.default_rng(5)
+    numbers = pd.DataFrame({"x": rng.normal(size=200), "price": rng.lognormal(10, 1, 200)})
+    learning, held_out = prepare(read_problem(numbers, "price"), 0, SEEDS)
+    for seed, reader in zip(SEEDS, held_out.interpreter.readers, strict=True):
+        datasets = load(learning, {"held_out": "0"}, training_seed=seed)
+        _, scaled = datasets.validation.batch(np.arange(len(datasets.validation)))
+        wrong_by = reader.in_units(scaled.astype(np.float64)) - reader.target_mean
+        metrics = load_metrics(None, "regression", target_scale=datasets.target_scale)
+        guess, targets = torch.zeros(len(scaled), 1), torch.tensor(scaled)[:, None]
+        found = {name: metric.measure(guess, targets) for name, metric in metrics.items()}
+        errors = {name: metrics[name].finish(float(total) / int(num)) for name, (total, num) in found.items()}
+        assert errors["mean_absolute_error"] == pytest.approx(np.abs(wrong_by).mean(), rel=1e-4)
+        assert errors["root_mean_squared_error"] == pytest.approx(np.sqrt((wrong_by**2).mean()), rel=1e-4)

@@ -1,0 +1,296 @@
+"""Machines compared by what was measured of a law that is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.advisor.test_plans import PLAIN, law_s, make_experiment, measure
+from tests.builders.recorded_runs import append
+from workbench.advisor.variants import plan_with
+from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import AdviceGiven, PlanMeasured, RunStateChanged
+from workbench.runs.provisioning.catalogue import Catalogue, read_catalogue
+from workbench.runs.provisioning.device_transfer import CPU_SLACK, DEVICE_SLACK, transfer
+from workbench.runs.provisioning.evidence import Evidence, evidence_of
+from workbench.runs.provisioning.interruptions import slowdown
+from workbench.runs.provisioning.offers import Offer, Requirements, compare
+from workbench.store.database import Store
+
+SAMPLES = 4096
+GIB = 2**30
+CATALOGUE = read_catalogue()
+T4 = "Tesla T4"
+
+
+def experiment(**changes: Any) -> Experiment:
+    usual = {
+        "training": {"epochs": 50, "global_batch": 128},
+        "budget": {"trials": 40},
+        "search": {"lr": {"low": 1e-4, "high": 0.1, "log": True}},
+    }
+    return make_experiment(**(usual | changes))
+
+
+def measured(device: str = T4, counts: tuple[int, ...] = (1, 2)) -> list[PlanMeasured]:
+    return [
+        measure(workers, size, law_s(workers, size), GIB + size * 2**20).model_copy(
+            update={"num_train_samples": SAMPLES, "device": device, "setting": f"of {device}"}
+        )
+        for workers in counts
+        for size in (16, 32, 64, 128, 256)
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        yield store
+
+
+def evidence(store: Store, *devices: str, of: Experiment | None = None) -> list[Evidence]:
+    for device in devices:
+        run_id = store.create_run(of or experiment())
+        append(store, run_id, [*measured(device), RunStateChanged(state="complete")])
+    return evidence_of(store, of or experiment())
+
+
+def only(*types: str) -> Catalogue:
+    machines = tuple(CATALOGUE.machine(each) for each in types)
+    return CATALOGUE.model_copy(update={"machines": machines})
+
+
+def priced(type: str, on_demand: float | None = None, spot: float | None = None) -> Catalogue:
+    """A catalogue of one machine with prices of the test's own."""
+    said = {"origin": "a test", "date": "2026-11-22"}
+    machine = CATALOGUE.machine(type).model_dump()
+    machine |= {"on_demand": {"usd_per_hour": on_demand, **said}, "spot": {"usd_per_hour": spot, **said}}
+    return Catalogue.model_validate(CATALOGUE.model_dump() | {"machines": [machine]})
+
+
+def offer(found: list[Offer], market: str = "on demand", machine: str | None = None) -> Offer:
+    return next(each for each in found if each.market == market and machine in (None, each.machine))
+
+
+def test_on_the_device_that_was_measured_time_and_cost_follow_from_the_steps(store: Store) -> None:
+    known = evidence(store, T4)
+    found = offer(compare(experiment(), known, priced("g4dn.xlarge", 0.5), Requirements(max_nodes=1)))
+    assert found.measured
+    assert (found.plan, found.at_once, found.fits) == ("128 = 128 x 1 x 1", 1, True)
+    assert found.step_s is not None
+    assert found.run_s is not None
+    assert found.cost_usd is not None
+    run_s = 40 * 50 * (SAMPLES // 128) * law_s(1, 128)
+    assert found.step_s.value == pytest.approx(law_s(1, 128))
+    assert found.run_s.value == pytest.approx(run_s + 300.0)
+    assert found.run_s.low < found.run_s.value < found.run_s.high
+    assert found.cost_usd.value == pytest.approx((run_s + 300.0) / 3600 * 0.5)
+    assert found.notes == ("measured on Tesla T4",)
+
+
+def test_on_another_device_the_interval_spans_both_data_sheets_and_no_gain_at_all(store: Store) -> None:
+    known = evidence(store, T4)
+    found = offer(compare(experiment(), known, only("a2-highgpu-1g"), Requirements(max_nodes=1)))
+    assert not found.measured
+    assert found.step_s is not None
+    assert found.step_s.extrapolated
+    assert found.step_s.low < law_s(1, 128) * 320 / 1555 / DEVICE_SLACK * 1.01
+    assert found.step_s.high > law_s(1, 128)
+    assert "measured on Tesla T4, not on A100-40GB" in found.notes[0]
+
+
+def test_the_nearest_device_is_taken_of_several_that_were_measured(store: Store) -> None:
+    known = evidence(store, "cpu", T4, "NVIDIA L4")
+    assert {each.device for each in known} == {"cpu", T4, "NVIDIA L4"}
+    found = compare(experiment(), known, only("g4dn.xlarge", "g2-standard-4", "c5.2xlarge"), Requirements())
+    assert offer(found, machine="g4dn.xlarge").notes[0] == "measured on Tesla T4"
+    assert offer(found, machine="g2-standard-4").notes[0] == "measured on NVIDIA L4"
+    assert "measured on CPUs" in offer(found, machine="c5.2xlarge").notes[0]
+
+
+def test_carrying_from_a_device_to_another_and_back_is_the_same_turned_round() -> None:
+    a100, h100 = CATALOGUE.device("A100-40GB"), CATALOGUE.device("H100")
+    there = transfer(a100, h100, precision="bf16", measured_name="a").factor
+    back = transfer(h100, a100, precision="bf16", measured_name="h").factor
+    assert there is not None
+    assert back is not None
+    assert there.value * back.value == pytest.approx(1.0)
+    assert there.value == pytest.approx((312 / 989.5 * 1555 / 3350) ** 0.5)
+    assert there.low == pytest.approx(312 / 989.5 / DEVICE_SLACK)
+    assert there.high == DEVICE_SLACK  # a step that waits for its host is as long
+
+
+def test_what_nothing_tells_of_is_not_guessed() -> None:
+    t4 = CATALOGUE.device("T4")
+    unknown = transfer(None, t4, precision="fp32", measured_name="NVIDIA B900")
+    assert unknown.factor is None
+    assert "add it to devices" in unknown.reason
+    assert transfer(t4, None, precision="fp32", measured_name=T4).factor is None
+    assert transfer(None, t4, precision="fp32", measured_name="cpu").factor is None
+    assert transfer(None, t4, precision="bf16", measured_name="cpu", step_flops_per_s=1e9).factor is None
+    same = transfer(None, None, precision="fp32", measured_name="cpu").factor
+    assert same is not None
+    assert (same.low, same.high) == (1 / CPU_SLACK, CPU_SLACK)
+    wide = transfer(None, t4, precision="fp32", measured_name="cpu", step_flops_per_s=8.1e9).factor
+    assert wide is not None
+    assert (wide.low, wide.high) == pytest.approx((8.1e9 / (0.6 * 8.1e12), 1.0))
+
+
+def test_a_price_that_nobody_knows_stays_unknown(store: Store) -> None:
+    found = offer(compare(experiment(), evidence(store, T4), priced("g4dn.xlarge"), Requirements()))
+    assert found.cost_usd is None
+    assert found.run_s is not None
+    assert "its price is unknown" in found.notes
+    assert not found.is_recommendable
+
+
+def test_spot_machines_take_longer_by_what_interruptions_cost(store: Store) -> None:
+    known = evidence(store, T4)
+    found = compare(experiment(), known, priced("Standard_NC4as_T4_v3", 1.0, 0.3), Requirements(max_nodes=1))
+    steady, spot = offer(found), offer(found, "spot")
+    assert steady.run_s is not None
+    assert spot.run_s is not None
+    assert spot.lost is not None
+    trial_s = 50 * (SAMPLES // 128) * law_s(1, 128)
+    expected = slowdown(0.1053605, trial_s / 50, 300.0)
+    assert spot.run_s.value - 300 == pytest.approx((steady.run_s.value - 300) * expected, rel=1e-5)
+    assert spot.lost.value == pytest.approx(1 - 1 / expected, rel=1e-5)
+    assert spot.lost.low == 0.0
+    assert spot.interruptions is not None
+    assert spot.interruptions.value == pytest.approx(0.1053605 * spot.run_s.value / 3600, rel=1e-5)
+    assert found[0] is spot  # a third of the price outweighs it
+
+
+def test_where_nobody_says_how_often_it_is_interrupted_that_is_told(store: Store) -> None:
+    found = offer(compare(experiment(), evidence(store, T4), only("a2-highgpu-1g"), Requirements()), "spot")
+    assert found.lost is None
+    assert found.interruptions is None
+    assert "how often it is interrupted is unknown and not taken into account" in found.notes
+
+
+def test_more_machines_are_taken_where_the_deadline_asks_for_them(store: Store) -> None:
+    known, catalogue = evidence(store, T4), priced("g4dn.xlarge", 0.5)
+    one = offer(compare(experiment(), known, catalogue, Requirements(max_nodes=1)))
+    assert one.run_s is not None
+    deadline_s = 300.0 + (one.run_s.value - 300.0) / 3
+    several = offer(compare(experiment(), known, catalogue, Requirements(deadline_s, max_nodes=8)))
+    assert several.nodes >= 4
+    assert several.run_s is not None
+    assert several.run_s.value < deadline_s
+    assert several.in_time in ("yes", "perhaps")
+    late = offer(compare(experiment(), known, catalogue, Requirements(deadline_s, max_nodes=1)))
+    assert late.in_time == "no"
+    assert not late.is_recommendable
+
+
+def test_lines_that_miss_a_wish_are_marked_and_come_after_those_that_do_not(store: Store) -> None:
+    found = compare(
+        experiment(), evidence(store, T4), CATALOGUE, Requirements(budget_usd=2.0, deadline_s=36_000.0)
+    )
+    assert len(found) == sum(len(machine.markets) for machine in CATALOGUE.machines)
+    assert [each.rank() for each in found] == sorted(each.rank() for each in found)
+    assert found[0].is_recommendable
+    assert any(each.in_budget == "no" for each in found)
+
+
+def test_after_what_has_a_price_comes_what_only_lacks_one_and_then_what_nothing_is_known_of(
+    store: Store,
+) -> None:
+    vague = [each.model_copy(update={"step_flops": 1e6}) for each in measured("cpu")]
+    append(store, store.create_run(experiment()), [*vague, RunStateChanged(state="complete")])
+    machines = only("g4dn.xlarge", "c5.2xlarge", "e2-standard-32")
+    found = compare(experiment(), evidence_of(store, experiment()), machines, Requirements(max_nodes=1))
+    assert [(each.machine, each.cost_usd is not None) for each in found] == [
+        ("e2-standard-32", True),
+        ("e2-standard-32", True),
+        ("c5.2xlarge", False),
+        ("c5.2xlarge", False),
+        ("g4dn.xlarge", True),
+        ("g4dn.xlarge", False),
+    ]
+
+
+def test_what_does_not_fit_into_memory_says_so(store: Store) -> None:
+    huge = [each.model_copy(update={"peak_bytes": (each.peak_bytes or 0) * 40}) for each in measured()]
+    run_id = store.create_run(experiment())
+    append(store, run_id, [*huge, RunStateChanged(state="complete")])
+    found = offer(
+        compare(experiment(), evidence_of(store, experiment()), priced("g4dn.xlarge", 0.5), Requirements())
+    )
+    assert found.fits is False
+    assert "no plan fits into 16 GiB of a worker" in found.notes
+    assert not found.is_recommendable
+
+
+def test_one_long_training_takes_several_gpus_and_says_that_they_were_not_measured(store: Store) -> None:
+    one = experiment(budget={"trials": 1}, training={"epochs": 50, "global_batch": 2048})
+    known = evidence(store, T4, of=one)
+    found = offer(compare(one, known, CATALOGUE, Requirements(max_nodes=1)), machine="p4d.24xlarge")
+    assert found.plan is not None
+    assert found.plan.startswith("2048 = ")
+    assert int(found.plan.rpartition(" x ")[2]) > 2
+    assert any("were not measured" in note for note in found.notes)
+
+
+def test_a_run_that_its_time_ends_takes_that_time(store: Store) -> None:
+    short = experiment(budget={"time": 600})
+    found = offer(compare(short, evidence(store, T4, of=short), priced("g4dn.xlarge", 0.5), Requirements()))
+    assert found.run_s is not None
+    assert found.run_s.value == 900.0
+    assert any("its time limit of 10 min ends it after about" in note for note in found.notes)
+
+
+def test_the_advice_decides_batch_and_precision(store: Store) -> None:
+    free = experiment(training={"epochs": 50})
+    run_id = store.create_run(free)
+    advice = {"choice": {"plan": plan_with(PLAIN, 1, 64, 4).to_json()}}
+    append(store, run_id, [*measured(), AdviceGiven(advice=advice), RunStateChanged(state="complete")])
+    assert evidence_of(store, free)[0].usual.global_batch == 256
+
+
+def test_without_a_measurement_it_says_how_to_get_one(store: Store) -> None:
+    store.create_run(experiment())
+    append(store, store.create_run(experiment(data="digits")), measured())
+    with pytest.raises(ExperimentError, match=r"no measurement of this experiment.*workbench advise FILE"):
+        evidence_of(store, experiment())
+    with pytest.raises(ExperimentError, match="machines are recommended for models"):
+        evidence_of(
+            store,
+            Experiment(
+                name="own",
+                train="package.module:function",
+                search={"x": {"low": 0.0, "high": 1.0}},
+                objectives=[{"metric": "loss", "goal": "minimize"}],
+            ),
+        )
+
+
+def test_offers_are_plain_values(store: Store) -> None:
+    found = compare(experiment(), evidence(store, T4), only("g5.xlarge"), Requirements())
+    assert found[0].to_json()["run_s"] == dataclasses.asdict(found[0].run_s)  # type: ignore[arg-type]
+
+
+def test_where_next_to_nothing_is_known_nothing_is_recommended(store: Store) -> None:
+    counted = [each.model_copy(update={"step_flops": 1e6}) for each in measured("cpu")]
+    append(store, store.create_run(experiment()), [*counted, RunStateChanged(state="complete")])
+    known = evidence_of(store, experiment())
+    found = compare(experiment(), known, priced("g4dn.xlarge", 0.5), Requirements())
+    assert offer(found).is_vague
+    assert offer(found).cost_usd is not None
+    assert not any(each.is_recommendable for each in found)
+
+
+def test_a_run_that_interruptions_keep_from_ending_has_no_time(store: Store) -> None:
+    restless = priced("g4dn.xlarge", 0.5, 0.1).model_dump()
+    often = {"least": 0.999, "most": 0.9999999, "per": "hour"}
+    restless["interruptions"] = [each | often for each in restless["interruptions"]]
+    training = {"epochs": 10**7, "global_batch": 128, "checkpoint_every": 10**7, "checkpoint_after": None}
+    whole = experiment(training=training)
+    found = compare(whole, evidence(store, T4, of=whole), Catalogue.model_validate(restless), Requirements())
+    assert offer(found, "spot").run_s is None
+    assert any("it never gets from one checkpoint to the next" in note for note in offer(found, "spot").notes)
+    assert not offer(found, "spot").is_recommendable

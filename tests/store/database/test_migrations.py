@@ -1,0 +1,147 @@
+"""The schema: every released one still opens, and the tables are what the migrations make."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from tests.services.databases import execute, tables_of
+from tests.services.postgresql import Server
+from workbench.foundation.errors import StoreError
+from workbench.foundation.events import Event, RunStateChanged, TrialEnded, TrialReported
+from workbench.runs.plots.stored_chunks import read_chunks
+from workbench.store.database import Command, Store
+from workbench.store.database.blocks import read_block
+from workbench.store.database.samples import EnergyRow, read_energy, read_newest_samples
+from workbench.store.database.tables import SCHEMA_VERSION, VERSION_TABLE, metadata
+from workbench.store.database.urls import resolve_url
+
+# One dump of a real store for each released schema and database, made by that version and never changed.
+SCHEMAS = Path(__file__).parent / "schemas"
+DUMPS = {"sqlite": sorted(SCHEMAS.glob("*.sql")), "postgresql": sorted(SCHEMAS.glob("postgresql/*.sql"))}
+NAMED_DUMPS = [
+    pytest.param(kind, dump, id=f"{kind}-{dump.stem}") for kind, dumps in DUMPS.items() for dump in dumps
+]
+
+
+def database_of(kind: str, dump: Path | None, request: pytest.FixtureRequest) -> str:
+    """Return the URL of a database that holds a dump, or nothing."""
+    if kind == "postgresql":
+        server: Server = request.getfixturevalue("postgresql")
+        url: str = request.getfixturevalue("postgresql_url")
+        if dump is not None:
+            server.execute(url.rpartition("/")[2], dump.read_text())
+        return url
+    path: str = request.getfixturevalue("sqlite_path")
+    if dump is not None:
+        with sqlite3.connect(path) as database:
+            database.executescript(dump.read_text())
+        database.close()
+    return path
+
+
+def read_script() -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", "workbench.store.database:migrations")
+    return ScriptDirectory.from_config(config)
+
+
+def test_newest_revision_is_the_schema_of_this_version() -> None:
+    assert read_script().get_heads() == [SCHEMA_VERSION]
+
+
+@pytest.mark.parametrize("kind", DUMPS)
+def test_every_released_schema_has_a_dump(kind: str) -> None:
+    assert [path.stem for path in DUMPS[kind]] == sorted(
+        revision.revision for revision in read_script().walk_revisions()
+    )
+
+
+@pytest.mark.parametrize(("kind", "dump"), NAMED_DUMPS)
+def test_store_of_every_released_schema_opens_with_all_it_held(
+    kind: str, dump: Path, request: pytest.FixtureRequest
+) -> None:
+    with Store.open(database_of(kind, dump, request)) as store:
+        run = store.run("last")
+        assert (run.run_id, run.state, run.last_seq) == ("frozen-1", "complete", 4)
+        assert run.owner == (4242, "old-machine")
+        assert run.experiment_hash == "996701c2d96e0dbb3d6aba70f3a00e2f58df07ecfb4f83991236bfd21e67f7f9"
+        assert store.experiment("frozen-1").search.root["lr"].values() is None
+        running, reported, ended, complete = (event for _, event in store.events("frozen-1"))
+        assert (running, complete) == (
+            RunStateChanged(state="running", time_unix_s=1000.0),
+            RunStateChanged(state="complete", time_unix_s=1003.0),
+        )
+        assert isinstance(reported, TrialReported)
+        assert math.isnan(reported.values["loss"])
+        assert isinstance(ended, TrialEnded)
+        assert ended.values == {"val_accuracy": 0.5}
+        (command,) = store.commands("frozen-1")
+        assert command == Command(1, "stop", {"trial": 0}, command.time_unix_s)
+        assert (read_block(store, "frozen-1", 0) is not None) == (dump.stem >= "0004")
+        assert_chunks_hold(store, [running, reported, ended, complete])
+        with store.writer("frozen-1", owner_pid=1, owner_host="here") as writer:
+            assert writer.append(RunStateChanged(state="running")) == 5
+        if dump.stem >= "0002":
+            assert [row.node for row in read_newest_samples(store, "frozen-1")] == ["node-a"]
+            assert read_energy(store, "frozen-1") == [EnergyRow(0, 7200.0, None)]
+        else:
+            assert read_newest_samples(store, "frozen-1") == read_energy(store, "frozen-1") == []
+        labels = (("old", "kept"), "From before.\nTwo lines.", True, False)
+        assert (run.tags, run.notes, run.pinned, run.archived) == (
+            labels if dump.stem >= "0003" else ((), "", False, False)
+        )
+        assert run.chosen_trial == (0 if dump.stem >= "0005" else None)
+        later = store.create_run(store.experiment("frozen-1"))
+        assert store.run("last").run_id == later
+
+
+def assert_chunks_hold(store: Store, events: list[Event]) -> None:
+    """Check what is read in bulk: from a block where the version made one, else from the events."""
+    (chunk,) = read_chunks(store, "frozen-1")
+    first, read, *last = chunk.rows.steps()
+    assert [first, *last] == [events[0], *events[2:]]
+    if isinstance(read, tuple):
+        trial, reports = read
+        assert (trial, reports.numbers["step"].values.tolist()) == (0, [3.0])
+        assert math.isnan(reports.values["loss"].values[0])
+        assert reports.numbers["time_unix_s"].last() == events[1].time_unix_s
+    else:
+        assert repr(read) == repr(events[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "dump"), [*NAMED_DUMPS, *(pytest.param(kind, None, id=f"{kind}-new") for kind in DUMPS)]
+)
+def test_migrations_make_the_tables_of_this_version(
+    kind: str, dump: Path | None, request: pytest.FixtureRequest
+) -> None:
+    url = database_of(kind, dump, request)
+    Store.open(url).close()
+    engine = sa.create_engine(resolve_url(url))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
+        )
+        assert compare_metadata(context, metadata) == []
+        if kind == "sqlite":
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    engine.dispose()
+
+
+def test_migration_that_fails_halfway_leaves_nothing(url: str) -> None:
+    execute(url, "CREATE TABLE commands (in_the_way TEXT)")
+    with pytest.raises(StoreError, match=r"commands.* already exists"):
+        Store.open(url)
+    assert tables_of(url) == ["commands"]
+    execute(url, "DROP TABLE commands")
+    with Store.open(url) as store:
+        assert store.runs() == []

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.tiers.placement.played_queues import (
+    Requests,
+    draw_requests,
+    ends_at_devices,
+    ends_at_servers,
+    first_stages,
+)
+from workbench.tiers.placement.queues import wait_of
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.8, 0.9])
+def test_many_servers_with_random_service_wait_as_erlang_computed(rho: float) -> None:
+    servers, number = 64, 600_000
+    requests = draw_requests(number, 100_000, rho * servers / 100_000, 1, seed=1)
+    service_s = np.random.default_rng(2).exponential(1.0, number)
+    ends = ends_at_servers(requests.arrival_s, service_s, servers)
+    waited_s = (ends - requests.arrival_s - service_s)[requests.counted].mean()
+    known = wait_of(rho * servers, 1.0, servers, variation=1.0).mean_s
+    # The wait of few is a small part of a response at low load.
+    assert 1.0 + waited_s == pytest.approx(1.0 + known, rel=0.02)
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.6, 0.8])
+def test_devices_wait_as_the_closed_form_of_constant_service(rho: float) -> None:
+    requests = draw_requests(600_000, 200, rho, 1, seed=3)
+    ends = ends_at_devices(requests, np.ones(600_000))
+    waited_s = (ends - requests.arrival_s - 1.0)[requests.counted].mean()
+    assert waited_s == pytest.approx(wait_of(rho, 1.0).mean_s, rel=0.02)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 3), st.floats(0.01, 3)), min_size=1, max_size=40))
+@settings(max_examples=60)
+def test_devices_equal_a_loop_over_requests(drawn: list[tuple[float, int, float]]) -> None:
+    gaps, devices, service = (np.array(each) for each in zip(*drawn, strict=True))
+    requests = Requests(np.cumsum(gaps), devices, np.zeros(len(drawn), dtype=int))
+    free, known = dict.fromkeys(range(4), 0.0), []
+    for arrival, device, needed in zip(requests.arrival_s, devices, service, strict=True):
+        free[int(device)] = max(arrival, free[int(device)]) + needed
+        known.append(free[int(device)])
+    assert ends_at_devices(requests, service) == pytest.approx(np.array(known))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 2), st.integers(0, 3), st.sampled_from([0.0, 0.5, 3.0])), max_size=40),
+    st.floats(0.01, 2),
+)
+@settings(max_examples=60)
+def test_first_stages_are_read_in_the_order_in_which_they_end(
+    drawn: list[tuple[float, int, float]], first_s: float
+) -> None:
+    gaps, devices, rests = (np.array(each) for each in zip(*drawn, strict=True)) if drawn else ([], [], [])
+    requests = Requests(np.cumsum(gaps), np.array(devices, dtype=int), np.zeros(len(drawn), dtype=int))
+    free, known = dict.fromkeys(range(4), 0.0), {}
+    for number, (arrival, device, rest) in enumerate(zip(requests.arrival_s, devices, rests, strict=True)):
+        known[number] = max(arrival, free[int(device)]) + first_s
+        free[int(device)] = known[number] + rest
+    free_s, found = [0.0] * 4, []
+    for number, done in first_stages(requests, first_s, free_s):
+        found.append((number, done))
+        free_s[int(devices[number])] = done + rests[number]
+    assert dict(found) == pytest.approx(known)
+    assert [done for _, done in found] == sorted(done for _, done in found)
+    assert len(found) == len(drawn)
+
+
+@given(st.lists(st.floats(0, 3), min_size=1, max_size=40), st.integers(1, 5), st.floats(0.01, 4))
+@settings(max_examples=60)
+def test_equal_service_equals_a_loop_over_requests(gaps: list[float], servers: int, service: float) -> None:
+    ready, free, known = np.cumsum(gaps), [0.0] * servers, []
+    for each in ready:
+        end = max(each, free[0]) + service
+        heapq.heapreplace(free, end)
+        known.append(end)
+    assert ends_at_servers(ready, np.full(len(ready), service), servers) == pytest.approx(np.array(known))

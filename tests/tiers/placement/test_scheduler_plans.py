@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.tiers.placement.systems import system
+from workbench.tiers.placement.scheduler_plans import (
+    Plan,
+    expected_plans,
+    played_plans,
+    recommend,
+    verdict,
+)
+from workbench.tiers.placement.tiers_file import Objective
+
+
+@pytest.fixture(scope="module")
+def jammed() -> list[Plan]:
+    """What is expected where the cloud has more to do than it can."""
+    return expected_plans(system().with_load(1.4), 0.05)
+
+
+def test_the_interval_of_a_plan_holds_its_value() -> None:
+    given = system().with_load(0.6)
+    for plan in [*expected_plans(given, 0.05), *played_plans(given, 20_000)]:
+        assert plan.low <= plan.p95_s * (1 + 1e-9)
+        assert plan.high >= plan.p95_s * (1 - 1e-9)
+
+
+def test_a_jammed_scheduler_is_never_recommended(jammed: list[Plan]) -> None:
+    by_name = {plan.scheduler: plan for plan in jammed}
+    assert np.isinf(by_name["end-cloud"].p95_s)
+    chosen = recommend(jammed, Objective())
+    assert chosen is not None
+    assert max(chosen.outcome.load.values()) < 1.0
+
+
+def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
+    given = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
+    expected = expected_plans(given, 0.0)
+    for plans, times in (
+        (expected, "there are no steady times (\u2013)"),
+        (played_plans(given, 2_000), "times grow with the requests"),
+    ):
+        about = [line for line in verdict(given, plans, None) if line.startswith("cloud: ")]
+        assert len(about) == 1
+        assert about[0].startswith("cloud: the link end-cloud is full (load 1")
+        assert times in about[0]
+    # 12 / s of 0.1 s each.
+    assert any("its limit is 10 requests per second" in line for line in verdict(given, expected, None))
+    quiet = system(arrivals_per_s=1e-3)
+    assert not any("is full" in line for line in verdict(quiet, expected_plans(quiet, 0.0), None))
+
+
+def test_the_limit_of_a_link_is_what_it_carries_beside_heartbeats() -> None:
+    given = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
+    given = replace(given, heartbeat_load=np.array([0.4]))
+    about = [line for line in verdict(given, expected_plans(given, 0.0), None) if line.startswith("cloud: ")]
+    # Of the 0.6 that heartbeats leave, 12 / s of 0.1 s each take 1.2 times as much: in all 0.4 + 0.6 x 1.2.
+    assert "the link end-cloud is full (load 112%)" in about[0]
+    assert "its limit is 10 requests per second" in about[0]
+
+
+def test_where_no_scheduler_keeps_up_the_closest_is_named_and_what_it_needs() -> None:
+    given = system(devices=1, servers=1, arrivals_per_s=40.0, link_s=0.05, device_s=(0.04, 0.04))
+    plans = expected_plans(given, 0.0)
+    assert min(plan.outcome.highest_load for plan in plans) >= 1.0
+    about = verdict(given, plans, recommend(plans, Objective()))[0]
+    assert about == (
+        "No scheduler keeps up with 40 requests per second and machine of end. threshold comes closest, with "
+        "fewer than 25: for 40 it needs more than 1.6 times the speed of end."
+    )
+    limit = 25.0
+    fits = expected_plans(
+        system(devices=1, servers=1, arrivals_per_s=0.97 * limit, link_s=0.05, device_s=(0.04, 0.04)), 0.0
+    )
+    assert recommend(fits, Objective()) is not None
+
+
+def test_a_plan_that_is_full_is_never_called_the_fastest() -> None:
+    given = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
+    plans = played_plans(given, 2_000)
+    about = verdict(given, plans, None)[0]
+    keeping_up = [plan.scheduler for plan in plans if plan.outcome.highest_load < 1.0]
+    assert any(f"the fastest is {name}," in about for name in keeping_up)
+
+
+def test_nothing_is_recommended_beyond_the_limits() -> None:
+    given = system().with_load(0.5)
+    plans = expected_plans(given, 0.05)
+    assert recommend(plans, Objective(p95_latency="1us")) is None
+    assert "No scheduler meets place.objective" in verdict(given, plans, None)[0]
+    assert any(
+        line.startswith("With end-cloud, cloud reaches the load") for line in verdict(given, plans, None)
+    )
+    assert recommend(plans, Objective(accuracy=0.999)) is None
+
+
+def test_a_lower_accuracy_that_is_allowed_makes_room_for_a_faster_plan(jammed: list[Plan]) -> None:
+    exact, loose = recommend(jammed, Objective()), recommend(jammed, Objective(accuracy=0.6))
+    assert exact is not None
+    assert loose is not None
+    assert loose.p95_s <= exact.p95_s

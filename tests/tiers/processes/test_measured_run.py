@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import contextlib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.tiers.processes.running_tiers import SURE, UNSURE, stages
+from workbench.deploy.stages import Evidence, Stage, Stages, read_evidence
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.tiers.placement.assembly import stages_of
+from workbench.tiers.placement.labels import Groups
+from workbench.tiers.placement.tiers_file import Link, TiersFile
+from workbench.tiers.processes.measured_run import measure_tiers, poisson_moments_s
+from workbench.tiers.processes.next_tier import STATUS
+from workbench.tiers.processes.spreading import destinations, empty_frame_s, route_to, settings_of
+
+SAMPLES, TARGETS = np.stack([SURE, UNSURE, SURE, SURE]), np.array([0, 0, 0, 1])
+
+
+def file_of(*names: str, scheduler: str = "end-cloud", **privacy: Any) -> TiersFile:
+    links = {f"{first}-{second}": {"bandwidth": "1Mbit", "rtt": "20ms"} for first, second in pairwise(names)}
+    tiers: dict[str, Any] = {name: {} for name in names}
+    tiers[names[0]] = {"arrivals": "1/s"}
+    place = {"from": "bundle", "scheduler": scheduler}
+    return TiersFile.model_validate({"tiers": tiers, "links": links, "place": place, "privacy": privacy})
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    first, last = stages(tmp_path)
+    parts = [
+        Stage(
+            file=Path(path).name, input_shape=(3,), temperature=1.0, accuracy=0.75, threshold=limit, share=0.5
+        )
+        for path, limit in ((first, 0.9), (last, 0.0))
+    ]
+    Stages(stages=tuple(parts), accuracy=0.75, num_samples=4).write(tmp_path)
+    confidence = np.array([[0.96, 1], [0.51, 1], [0.96, 1], [0.96, 1]])
+    Evidence(confidence, np.array([[True] * 2] * 3 + [[False] * 2])).write(tmp_path)
+    return tmp_path
+
+
+def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    reports: list[list[dict[str, float]]] = []
+
+    def note(found: list[dict[str, float]]) -> bool:
+        reports.append(found)
+        return True
+
+    moments_s = np.arange(0, 2, 0.05).tolist()
+    found = measure_tiers(
+        file_of("end", "edge", "cloud", features="uint8"),
+        bundle,
+        bundle,
+        SAMPLES,
+        TARGETS,
+        scheduler="end-cloud",
+        moments_s=moments_s,
+        on_status=note,
+        groups=Groups(((0, 1), (2,)), 0.6),
+    )
+    # The first stage is sure of the first two classes together where it is not of one, before it sends on.
+    # The sample that is answered wrongly has the other class of that group.
+    assert found.groups is not None
+    assert (found.groups.accuracy, found.groups.early_share, found.groups.early_accuracy) == (1.0, 0.25, 1.0)
+    assert (found.accuracy, found.num_requests, found.num_unanswered) == (0.75, 40, 0)
+    # A cloud that a busy machine keeps from answering heartbeats is given up for a moment.
+    share = 0.25 - found.num_fallbacks / 40
+    assert found.answered_by == pytest.approx({"end": 1.0 - share, "edge": 0.0, "cloud": share})
+    assert found.bytes_per_sample >= share * (56 + 3)
+    assert found.num_fallbacks or found.bytes_per_sample == pytest.approx((56 + 3) / 4)
+    # Two links of 20 ms; a busy machine can only be slower.
+    assert found.p95_s > 0.04
+    assert found.low <= found.p95_s <= found.high
+    # Steps are measured beside the requests; what is computed alone, over no link, ends at either stage.
+    assert len(found.probes.hops_s) == len(found.probes.links_s) == 20
+    # The last tier computes alone as often as the first does, which its load does not count.
+    assert len(found.probes.alone) == 39
+    early, late = reports[0][-1], reports[-1][-1]
+    counted_s = found.load["cloud"] * (late["now_s"] - early["now_s"])
+    assert 0.0 < counted_s < 0.5 * late["busy_s"]
+    # Links never take less than they should, but for the resolution of their clock.
+    assert min(found.probes.links_s) > -0.002
+    assert {stage for stage, _ in found.probes.alone} == {0, 1}
+    assert set(psutil.Process().children(recursive=True)) <= before
+    # What each of the three tiers reported meanwhile.
+    assert len(reports) > 1
+    assert all(len(found) == 3 for found in reports)
+    assert reports[-1][0]["num_answered"] > reports[0][0]["num_answered"]
+
+
+def test_a_measurement_ends_when_its_status_is_not_wanted_any_more(bundle: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(RunError, match="the measurement was stopped"):
+        measure_tiers(
+            file_of("end", "cloud"),
+            bundle,
+            bundle,
+            SAMPLES,
+            TARGETS,
+            scheduler="end",
+            moments_s=np.arange(0, 1000, 1.0).tolist(),
+            on_status=lambda found: False,
+        )
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_a_threshold_of_the_file_replaces_that_of_the_first_exit(bundle: Path) -> None:
+    file = file_of("end", "cloud")
+    changed = file.model_copy(update={"place": file.place.model_copy(update={"threshold": 0.3})})
+    assert [stage.threshold for stage in stages_of(file, bundle).stages] == [0.9, 0.0]
+    assert [stage.threshold for stage in stages_of(changed, bundle).stages] == [0.3, 0.0]
+    first, _ = settings_of(
+        changed,
+        stages_of(changed, bundle),
+        read_evidence(bundle),
+        bundle,
+        folder=bundle,
+        scheduler="end-cloud",
+        identity=None,
+    )
+    assert first.stages[0].threshold == 0.3
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "tier"),
+    [
+        pytest.param("cloud", "cloud", marks=pytest.mark.slow),
+        ("mapping", "end"),
+        pytest.param("end", "end", marks=pytest.mark.slow),
+        pytest.param("threshold", None, marks=pytest.mark.slow),
+    ],
+)
+def test_each_scheduler_runs(bundle: Path, scheduler: str, tier: str | None) -> None:
+    found = measure_tiers(
+        file_of("end", "cloud"),
+        bundle,
+        bundle,
+        SAMPLES,
+        TARGETS,
+        scheduler=scheduler,
+        moments_s=np.arange(0, 1, 0.05).tolist(),
+    )
+    assert (found.accuracy, found.num_unanswered, found.refused) == (0.75, 0, 0)
+    # What is computed in microseconds is never sent over 20 ms.
+    assert tier is None or found.answered_by[tier] == 1.0
+
+
+def test_what_is_charged_for_staying_is_sent_instead(bundle: Path) -> None:
+    found = measure_tiers(
+        file_of("end", "cloud"),
+        bundle,
+        bundle,
+        SAMPLES,
+        TARGETS,
+        scheduler="mapping",
+        moments_s=np.arange(0, 1, 0.05).tolist(),
+        charge_s=float("inf"),
+    )
+    # A cloud that a busy machine keeps from answering heartbeats is given up for a moment.
+    assert found.answered_by["cloud"] == pytest.approx(0.25 - found.num_fallbacks / 20)
+    assert found.answered_by["cloud"] > 0
+    assert found.num_unanswered == 0
+
+
+def end_tier(number: int) -> None:
+    """End the process of a tier that this process has started."""
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.ZombieProcess):  # one of another test
+            if f"tier-{number}-0.json" in " ".join(each.cmdline()):
+                each.kill()
+
+
+@pytest.mark.parametrize("scheduler", ["cloud", pytest.param("end-cloud", marks=pytest.mark.slow)])
+def test_a_last_tier_that_ends_in_the_middle_leaves_no_request_unanswered_and_is_named(
+    bundle: Path, scheduler: str
+) -> None:
+    num_answered: list[float] = []
+
+    def end_last(reports: list[dict[str, float]]) -> bool:
+        num_answered.append(reports[-1]["num_answered"])
+        if num_answered[-1] >= num_answered[0] + 10:
+            end_tier(1)
+        return True
+
+    found = measure_tiers(
+        file_of("end", "cloud"),
+        bundle,
+        bundle,
+        SAMPLES,
+        TARGETS,
+        scheduler=scheduler,
+        moments_s=np.arange(0, 5, 0.1).tolist(),
+        on_status=end_last,
+    )
+    assert found.ended == ("the tier cloud",)
+    assert found.num_unanswered == 0
+    assert found.num_fallbacks > 0
+    assert found.answered_by["end"] > 0
+
+
+def test_empty_frames_take_the_time_of_all_links(bundle: Path) -> None:
+    num_bytes = 2 * (56 + 22) + 8 * len(STATUS)
+    assert empty_frame_s(file_of("end", "edge", "cloud"), bundle) == pytest.approx(
+        2 * (0.02 + num_bytes * 8 / 1e6)
+    )
+    plain = empty_frame_s(file_of("end", "cloud", transport="plain"), bundle)
+    assert plain == pytest.approx(0.02 + (num_bytes - 44) * 8 / 1e6)
+
+
+def test_processes_send_as_few_heartbeats_as_their_link_demands(bundle: Path) -> None:
+    fast = file_of("end", "cloud")
+    slow = fast.model_copy(update={"links": {"end-cloud": Link.model_validate({"bandwidth": "10kbit"})}})
+    fast_s, slow_s = (
+        settings_of(
+            file,
+            stages_of(file, bundle),
+            read_evidence(bundle),
+            bundle,
+            folder=bundle,
+            scheduler="end-cloud",
+            identity=None,
+        )[0].heartbeat_s
+        for file in (fast, slow)
+    )
+    assert fast_s == 0.1
+    assert slow_s == pytest.approx((56 + 22 + 8 * len(STATUS)) * 8 / 10e3 / 0.02)
+
+
+def test_the_way_to_a_tier_is_that_over_all_links_between(bundle: Path) -> None:
+    parts = Stage(file="a", input_shape=(100,), temperature=1, accuracy=1, threshold=0, share=1)
+    both = Stages(stages=(parts, parts), accuracy=1, num_samples=1)
+    file = file_of("end", "edge", "cloud")
+    near, far = (route_to(file, both, bundle, number, 1, sends_all=False).away_s for number in (1, 2))
+    assert near == pytest.approx(0.02 + (400 + 2 * 56 + 64) * 8 / 1e6)
+    assert far == pytest.approx(2 * near)
+    assert destinations(0, 3, "mapping") == (2, 1)
+    assert destinations(0, 3, "end") == destinations(1, 3, "mapping") == ()
+
+
+def test_too_few_requests_are_refused() -> None:
+    assert len(poisson_moments_s(10, 60)) == pytest.approx(600, rel=0.2)
+    with pytest.raises(ArgumentError, match="too few"):
+        poisson_moments_s(0.1, 30)

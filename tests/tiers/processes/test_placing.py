@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.deploy.trained import exported
+from workbench.deploy.stages import read_evidence, read_stages
+from workbench.foundation.errors import ExperimentError
+from workbench.tiers.placement.assembly import assemble, stages_of
+from workbench.tiers.placement.policies import Cloud, End, EndCloud
+from workbench.tiers.placement.profile import Profile, StageTiming
+from workbench.tiers.placement.tiers_file import TiersFile
+from workbench.tiers.processes.placing import placed
+from workbench.tiers.processes.samples import bundle_samples
+from workbench.tiers.processes.settings import StageSettings
+from workbench.tiers.processes.spreading import settings_of
+from workbench.tiers.processes.stage_model import StageModels
+
+
+def write_bundle(folder: Path, model: str, **values: Any) -> None:
+    """Write a bundle with an untrained model of digits, whose answers are as good as they happen to be."""
+    exported(folder, model, "digits", **values)
+    (folder / "experiment.yaml").write_text(
+        f"model: {model}\ndata: digits\nobjectives: [{{metric: val_loss, goal: minimize}}]\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("models")
+    write_bundle(found / "small", "mlp", hidden_width=4)
+    write_bundle(found / "large", "mlp", hidden_width=32)
+    return found
+
+
+def file_of(**place: Any) -> TiersFile:
+    return TiersFile.model_validate(
+        {
+            "tiers": {"end": {"arrivals": "1/s"}, "edge": {}, "cloud": {}},
+            "links": {
+                "end-edge": {"bandwidth": "1Mbit"},
+                "edge-cloud": {"bandwidth": "1Mbit", "rtt": "20ms"},
+            },
+            "place": place,
+        }
+    )
+
+
+def measured(bundle: Path, *, batches: tuple[int, ...]) -> Profile:
+    timings = tuple(
+        StageTiming(file=name, sha256=sha256, batch=1, mean_s=seconds, p50_s=seconds, p95_s=seconds)
+        for (name, sha256), seconds in zip(read_stages(bundle).files.items(), (0.001, 0.004), strict=False)
+    )
+    return Profile(machine="here", runtime="", threads=1, timings=timings)
+
+
+def test_a_model_for_each_of_two_tiers_is_a_cascade_between_them(folder: Path, tmp_path: Path) -> None:
+    file = placed(file_of(models={"end": "small", "cloud": "large"}), folder, tmp_path)
+    bundle = Path(file.place.source or "")
+    stages, evidence = stages_of(file, bundle), read_evidence(bundle)
+    assert [stage.input_shape for stage in stages.stages] == [(1, 8, 8)] * 2
+    # Answers of the graphs are those that were calibrated, and the threshold loses half a percent at most.
+    models = StageModels(
+        [StageSettings(number, str(bundle / one.file), 2.0) for number, one in enumerate(stages.stages)],
+        threads=1,
+    )
+    inputs, targets = bundle_samples(bundle)
+    for number in (0, 1):
+        found = models.predict([(number, values, None, 0, number) for values in inputs[:50]])
+        answers = np.stack([one.probabilities for one in found if one.probabilities is not None])
+        assert answers.max(axis=1) == pytest.approx(evidence.confidence[:50, number], abs=1e-4)
+        assert np.array_equal(answers.argmax(axis=1) == targets[:50], evidence.is_correct[:50, number])
+    assert stages.accuracy >= stages.stages[1].accuracy - 0.005
+
+    system, _ = assemble(file, folder, measure=measured, with_frames=False)
+    assert system.stage_s.tolist() == [[0.001, np.inf], [np.inf, np.inf], [0.0, 0.004]]
+    assert End().expect(system).accuracy == pytest.approx(stages.stages[0].accuracy)
+    assert Cloud().expect(system).accuracy == pytest.approx(stages.stages[1].accuracy)
+    assert EndCloud().expect(system).accuracy == pytest.approx(stages.accuracy)
+    assert Cloud().expect(system).quantile_s(0.5) == pytest.approx(
+        0.004 + system.send_raw_s[-1] + system.back_s[-1]
+    )
+
+    end, edge, cloud = settings_of(
+        file, stages, evidence, bundle, folder=folder, scheduler="end-cloud", identity=None
+    )
+    assert [[one.number for one in tier.stages] for tier in (end, edge, cloud)] == [[0], [], [1]]
+
+
+def test_a_model_without_exits_is_placed_as_one_stage(folder: Path, tmp_path: Path) -> None:
+    file = placed(file_of(**{"from": "large"}), folder, tmp_path)
+    assert len(stages_of(file, Path(file.place.source or "")).stages) == 1
+
+
+def test_trials_are_exported_as_they_are_named(folder: Path, tmp_path: Path) -> None:
+    named = []
+
+    def export(name: str, target: Path) -> None:
+        named.append(name)
+        target.symlink_to(folder / "large")
+
+    placed(file_of(models={"end": "small", "cloud": "last/3"}), folder, tmp_path, export=export)
+    assert named == ["last/3"]
+
+
+@pytest.mark.parametrize(
+    ("place", "field", "words"),
+    [
+        (
+            {"models": {"end": "convnet-small", "cloud": "large"}},
+            "place.models.end",
+            "'convnet-small' is",
+        ),
+        ({"from": "last/best"}, "place.from", "'last/best' is not a bundle"),
+    ],
+)
+def test_what_is_no_bundle_is_refused(
+    folder: Path, tmp_path: Path, place: dict[str, Any], field: str, words: str
+) -> None:
+    with pytest.raises(ExperimentError, match=words) as caught:
+        placed(file_of(**place), folder, tmp_path)
+    assert caught.value.field == field
+
+
+def test_a_model_of_a_table_is_refused_by_what_it_takes(folder: Path, tmp_path: Path) -> None:
+    card = json.loads((folder / "small" / "card.json").read_text())
+    card["inputs"] = [{"name": name, "kind": "number", "dtype": "float32"} for name in ("age", "size")]
+    card["statistics"] = {}
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "card.json").write_text(json.dumps(card))
+    with pytest.raises(ExperimentError, match="takes columns of a table") as caught:
+        placed(file_of(**{"from": str(tmp_path / "table")}), folder, tmp_path)
+    assert caught.value.field == "place"
+
+
+def test_models_that_name_other_classes_are_refused(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("model.onnx", "experiment.yaml"):
+        (other / name).write_bytes((folder / "small" / name).read_bytes())
+    card = (folder / "small" / "card.json").read_text()
+    (other / "card.json").write_text(card.replace('"7"', '"seven"'))
+    with pytest.raises(ExperimentError, match="do not name the same classes"):
+        placed(file_of(models={"end": str(other), "cloud": "large"}), folder, tmp_path)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.deploy.trained import exported
+from workbench.foundation.files import sha256_of
+from workbench.tiers.placement.profile import read_profile
+from workbench.tiers.processes.profiling import profile_stages
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("profiled") / "bundle"
+    exported(folder, "convnet", "digits", exits=1, width=4)
+    return folder
+
+
+def test_stages_and_frames_are_measured_and_kept(bundle: Path, tmp_path: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    found = profile_stages(bundle, batches=(1, 3), num_calls=20)
+    assert [(one.file, one.batch) for one in found.timings] == [
+        ("stage_0.onnx", 1),
+        ("stage_0.onnx", 3),
+        ("stage_1.onnx", 1),
+        ("stage_1.onnx", 3),
+    ]
+    assert found.timing(sha256_of(bundle / "stage_1.onnx"), 3) == found.timings[3]
+    ways = {(one.what, one.features, one.transport) for one in found.frames}
+    assert len(ways) == len(found.frames) == 8
+    for one in found.frames:
+        assert found.frame(one.what, one.features, one.transport) == one
+        assert 0 < one.p50_s <= one.p95_s
+        assert min(one.sender_busy_s, one.receiver_busy_s) > 0
+    # The model without exits, node by node: standardise, two convolutions, a mean, a linear output, softmax.
+    graphs = [found.graph(sha256_of(bundle / "model.onnx"), batch) for batch in (1, 3)]
+    assert [one.batch for one in graphs if one is not None] == [1, 3]
+    # How long either takes depends on the machine: `test_node_times` looks at the numbers.
+    assert all(one is not None and min(one.nodes_s.values()) >= 0 and one.call_s > 0 for one in graphs)
+    assert graphs[0] is not None
+    assert sum("conv" in name.lower() for name in graphs[0].nodes_s) == 2
+    found.write(tmp_path / "profile.json")
+    assert read_profile(tmp_path / "profile.json", field="machine") == found
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_what_is_copied_to_a_device_needs_numpy_and_onnxruntime_only(tmp_path: Path) -> None:
+    from workbench.tiers.processes import profiling
+
+    (tmp_path / "blocked.py").write_text(
+        "import sys\n"
+        "for name in ('torch', 'ray', 'pydantic', 'cryptography', 'onnx', 'typing_extensions', 'yaml'):\n"
+        "    sys.modules[name] = None\n"
+    )
+    for name in (*profiling._PACKAGES, *profiling._MODULES):
+        target = tmp_path / "workbench" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        own = Path(profiling.__file__).parents[2] / name
+        target.write_bytes(b"" if name in profiling._PACKAGES else own.read_bytes())
+    runner = Path(profiling.__file__).with_name("profile_runner.py")
+    (tmp_path / "runner.py").write_bytes(runner.read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-c", "import blocked, runner, workbench; print(workbench.__file__)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(str(tmp_path))

@@ -1,0 +1,125 @@
+"""Metrics with only space before their values: read where training loops print them, never out of prose."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.training.programs.printed_metrics import may_have_metrics, read_line
+
+METRICS = ("loss", "acc", "val_loss", "train/acc", "valAccuracy", "test_f1", "Acc@1", "mAP", "rmse", "ppl")
+OTHERS = ("lr", "time", "grad_norm", "samples", "mem", "beta2")
+PROGRESS = ("epoch", "Epoch", "step", "iter", "Iteration", "batch", "episode")
+PROSE = (
+    "loaded",
+    "images",
+    "in",
+    "saved",
+    "checkpoint",
+    "version",
+    "python",
+    "torch",
+    "of",
+    "seconds",
+    "s",
+    "GB",
+    "files",
+    "from",
+    "using",
+    "device",
+    "took",
+    "seed",
+    "step",
+    "epoch",
+    "epochs",
+    "workers",
+    "ran",
+    "rank",
+)
+numbers = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e9, 1e9, allow_nan=False))
+reals = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: f"{value:.4f}")
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("epoch 3 loss 0.1 acc 0.9", {"epoch": 3, "loss": 0.1, "acc": 0.9}),
+        ("loss: .1, acc .9", {"loss": 0.1, "acc": 0.9}),
+        ("Epoch [3/10] loss=0.1", {"Epoch": 3, "loss": 0.1}),
+        ("Epoch [3/10], Step [100/600], Loss: 0.2345", {"Epoch": 3, "Step": 100, "Loss": 0.2345}),
+        ("epoch 3 of 10 train loss 0.5 val acc 98%", {"epoch": 3, "train_loss": 0.5, "val_acc": 98}),
+        ("  *   Acc@1 75.124 Acc@5 92.380", {"Acc@1": 75.124, "Acc@5": 92.38}),
+        (
+            "Epoch: [0][  1/50]\tTime  4.5 ( 4.5)\tLoss 7.01e+00 (7.02e+00)\tAcc@1   0.39 (  0.40)",
+            {"Epoch": 0, "Loss": 7.01, "Acc@1": 0.39},
+        ),
+        ("2024-01-02 12:00:00,123 - root - INFO - epoch 3 loss 0.1", {"epoch": 3, "loss": 0.1}),
+        ("[12:00:01] INFO loss 0.25 time 12.3ms", {"loss": 0.25, "time": 12.3}),
+        ("episode 10 reward 200", {"episode": 10, "reward": 200}),
+        ("best epoch 3, loss=0.1", {"loss": 0.1}),
+    ],
+)
+def test_lines_of_training_loops(line: str, values: dict[str, float]) -> None:
+    assert read_line(line.encode()) == values
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loaded 500 images in 3 s",
+        "step 3 of 10",
+        "epoch 3",
+        "python 3.11 torch 2.1",
+        "saved to run 3 with loss 0.5",
+        "loss after epoch 3 is 0.5",
+        "loss 2024-01-02",
+        "acc 1.2.3",
+        "loss 12:30",
+        "loss 3",
+        "error 404",
+        "return 1",
+        "precision 16 epochs 10",
+        "0.5 loss",
+        "the loss 0.5",
+    ],
+)
+def test_prose_versions_and_dates_are_not_metrics(line: str) -> None:
+    assert read_line(line.encode()) == {}
+
+
+def test_what_diverges_is_read() -> None:
+    assert math.isnan(read_line(b"epoch 3 loss nan")["loss"])
+    assert read_line(b"loss -inf") == {"loss": -math.inf}
+
+
+@given(
+    progress=st.one_of(st.none(), st.tuples(st.sampled_from(PROGRESS), st.integers(0, 10**6))),
+    metrics=st.dictionaries(st.sampled_from(METRICS), reals, min_size=1),
+    others=st.dictionaries(st.sampled_from(OTHERS), numbers.map(str)),
+    between=st.sampled_from((" ", "  ", ", ", " | ", "\t", " - ")),
+    total=st.sampled_from(("", "/9000000", " of 9000000")),
+)
+def test_pairs_are_read_whatever_stands_between_them(
+    progress: tuple[str, int] | None,
+    metrics: dict[str, str],
+    others: dict[str, str],
+    between: str,
+    total: str,
+) -> None:
+    head = [] if progress is None else [f"{progress[0]} {progress[1]}{total}"]
+    line = between.join([*head, *(f"{name} {value}" for name, value in (metrics | others).items())]).encode()
+    expected = {name: float(value) for name, value in metrics.items()} | dict([progress] if progress else [])
+    found = read_line(line)
+    assert may_have_metrics(line)
+    assert {name: found.get(name) for name in expected} == expected
+    assert found.keys() <= {*expected, *others}
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from(PROSE), numbers.map(str), st.just("3.11.2"), st.just("2024-01-02")))
+)
+def test_words_and_numbers_without_the_name_of_a_metric_are_none(words: list[str]) -> None:
+    assert read_line(" ".join(words).encode()) == {}

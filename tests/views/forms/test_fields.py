@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.random_experiments import RULES
+from workbench.experiment import Experiment
+from workbench.views.forms.fields import datasets, models, sections_of
+
+DOCUMENT = {
+    "model": {"name": "mlp", "dropout": 0.5},
+    "data": {"name": "table", "path": "houses.csv"},
+    "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    "search": {"lr": {"low": 0.1, "high": 1.0}, "num_layers": 3},
+    "budget": {"time": 5400.0},
+    "training": {"checkpoint_after": None},
+}
+
+
+def fields(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    dumped = [section.model_dump(mode="json") for section in sections_of(document)]
+    return {field["path"]: field for section in dumped for field in section["fields"]}
+
+
+def chosen(field: dict[str, Any], **expected: Any) -> bool:
+    return {name: field[name] for name in expected} == expected
+
+
+def test_every_setting_of_an_experiment_but_its_space_and_function_has_a_field_with_help() -> None:
+    found = fields(DOCUMENT)
+    for section in ("training", "plan", "budget", "early_stop", "sampler", "resources"):
+        for name in Experiment.model_fields[section].annotation.model_fields:  # type: ignore[union-attr]
+            assert f"{section}.{name}" in found
+    assert {
+        "name",
+        "seed",
+        "repeats",
+        "report_to",
+        "model",
+        "data",
+        "loss",
+        "metrics",
+        "goals",
+    } <= found.keys()
+    without = {path for path, field in found.items() if not field["help"]}
+    assert without == {"early_stop.pruner", "sampler.name", "objectives.0.goal"}
+
+
+@pytest.mark.parametrize("kind", [{}, {"command": ["python", "train.py"]}, {"train": "mine:train"}])
+def test_directions_of_further_metrics_have_a_field_for_any_training(kind: dict[str, Any]) -> None:
+    document = DOCUMENT if not kind else {**kind, "objectives": DOCUMENT["objectives"]}
+    assert chosen(fields(document)["goals"], kind="mapping", is_written=False)
+    written = fields({**document, "goals": {"f1_loss": "minimize"}})["goals"]
+    assert chosen(written, value={"f1_loss": "minimize"}, is_written=True)
+
+
+def test_bounds_choices_and_units_come_from_the_types() -> None:
+    found = fields(DOCUMENT)
+    assert chosen(found["training.epochs"], kind="whole", unit="epochs", low=0, low_open=True, default=10)
+    assert chosen(found["training.momentum"], kind="number", low=0, high=1, low_open=False, high_open=True)
+    assert chosen(found["plan.micro_batch"], kind="whole", unit="samples", allows_auto=True, default="auto")
+    assert chosen(found["plan.precision"], kind="choice", choices=["auto", "fp32", "bf16", "fp16"])
+    assert chosen(found["training.measure_noise"], kind="switch", default=True, value=None)
+    assert chosen(found["resources.max_checkpoints_size"], kind="size", unit="bytes", allows_none=True)
+    assert chosen(found["resources.keep_best"], kind="whole", choices=["all"], default=10)
+    assert chosen(found["training.optimizer_options"], kind="mapping")
+    assert "fsdp" in found["plan.strategy"]["choices"]
+    optimizers = found["training.optimizer"]["choices"]
+    assert {"sgd", "adamw", "rmsprop"} <= set(optimizers)
+    assert not {"lbfgs", "sparseadam", "muon"} & set(optimizers)
+    assert "val_accuracy" in found["objectives.0.metric"]["choices"]
+
+
+def test_the_chosen_model_and_data_bring_their_own_fields() -> None:
+    found = fields(DOCUMENT)
+    assert chosen(found["model"], value="mlp", is_written=True)
+    assert chosen(found["model.dropout"], kind="number", value=0.5, default=0.0, high=1.0)
+    assert chosen(found["data.path"], kind="text", value="houses.csv")
+    assert chosen(found["data.drop"], kind="names", value=None, default=[])
+    other = fields(DOCUMENT | {"model": "convnet", "data": "digits"})
+    assert "model.num_blocks" in other
+    assert "model.hidden_width" not in other
+    assert "data.path" not in other
+
+
+def test_values_are_as_people_write_them_and_a_written_nothing_is_told_from_a_default() -> None:
+    found = fields(DOCUMENT)
+    assert chosen(found["budget.time"], kind="duration", value="1h30m")
+    assert chosen(found["training.checkpoint_after"], value=None, is_written=True, default="10m")
+    assert chosen(found["budget.trials"], value=None, is_written=False)
+
+
+def test_the_value_of_a_trial_is_chosen_or_typed() -> None:
+    objective = {"metric": "val_loss", "goal": "minimize"}
+    found = fields(DOCUMENT | {"objectives": [objective, objective | {"value": {"mean_last": 3}}]})
+    names = ["returned", "last", "best"]
+    assert chosen(found["objectives.0.value"], choices=names, value=None, default="returned")
+    assert chosen(found["objectives.1.value"], value="mean_last: 3", is_written=True)
+
+
+def test_only_what_the_chosen_pruner_reads_applies() -> None:
+    found = fields(DOCUMENT | {"early_stop": {"pruner": "patience", "percentile": 3.0}})
+    applying = {path for path, field in found.items() if field.get("applies") is not False}
+    assert {"early_stop.patience", "early_stop.grace", "early_stop.percentile"} <= applying
+    assert not {"early_stop.reduction_factor", "early_stop.p_threshold"} & applying
+    assert chosen(fields(DOCUMENT | {"early_stop": "asha"})["early_stop.pruner"], value="asha")
+
+
+def test_what_is_searched_is_marked() -> None:
+    found = fields(DOCUMENT)
+    assert [path for path, field in found.items() if field["is_searched"]] == [
+        "model.num_layers",
+        "training.lr",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "x", [], [1], {"name": 1}, {"name": "horse", "a": 1}])
+def test_a_document_in_which_everything_is_wrong_still_has_its_fields(wrong: Any) -> None:
+    found = fields(dict.fromkeys(Experiment.model_fields, wrong))
+    assert {"training.epochs", "model", "seed"} <= found.keys()
+
+
+def test_own_names_can_be_chosen_beside_the_zoo() -> None:
+    section = next(one for one in sections_of(DOCUMENT, ["Net"]) if one.name == "model")
+    assert {"mlp", "Net"} <= set(section.fields[0].choices or ())
+
+
+def test_models_and_data_sets_are_listed_with_a_sentence() -> None:
+    assert {"mlp", "transformer"} <= {model.name for model in models()}
+    assert {"digits", "table"} <= {data.name for data in datasets()}
+    assert all(one.help for one in models() + datasets())
+
+
+def sections(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {section.name: section.model_dump(mode="json") for section in sections_of(document)}
+
+
+def test_lists_say_what_their_next_item_begins_as_and_leave_to_a_person_what_only_they_know() -> None:
+    found = sections(DOCUMENT)
+    assert found["objectives"]["items"] == {
+        "num_items": 1,
+        "min_items": 1,
+        "next": {"metric": "val_accuracy", "goal": "maximize"},
+    }
+    assert found["constraints"]["items"] == {"num_items": 0, "min_items": 0, "next": {"metric": "val_loss"}}
+    other = sections(DOCUMENT | {"objectives": [{"metric": "val_accuracy", "goal": "maximize"}]})
+    assert other["objectives"]["items"]["next"] == {"metric": "val_loss", "goal": "minimize"}
+
+
+def test_an_alert_has_the_fields_of_its_kind_and_can_become_one_of_another() -> None:
+    assert sections(DOCUMENT)["alerts"]["items"] == {
+        "num_items": 0,
+        "min_items": 0,
+        "next": {"on": "run_ended"},
+    }
+    for kind, drawn in RULES.items():
+        rule = {"on": kind, **({"pattern": "x"} if kind == "log" else {})}
+        found = sections(DOCUMENT | {"alerts": [{"on": "disk"}, rule]})["alerts"]["fields"]
+        names = [field["path"].removeprefix("alerts.1.") for field in found if "alerts.1." in field["path"]]
+        assert names[0] == "on"
+        assert set(names[1:]) == drawn.keys()
+        on = next(field for field in found if field["path"] == "alerts.1.on")
+        assert chosen(on, kind="choice", value=kind)
+        assert set(on["choices"]) == RULES.keys()
+        assert on["help"]
+    unknown = sections(DOCUMENT | {"alerts": [{"on": "noon", "x": 1}]})["alerts"]["fields"]
+    assert [field["path"] for field in unknown] == ["alerts.0.on"]
+
+
+def test_what_a_train_function_reports_is_not_guessed() -> None:
+    found = sections({"train": "json:dumps", "objectives": [{"metric": "y", "goal": "minimize"}]})
+    assert found["objectives"]["items"]["next"] == {"metric": ""}
+    assert found["objectives"]["fields"][0]["choices"] == []
+
+
+def test_what_the_advisor_may_choose_of_a_program_is_chosen_among_its_parameters() -> None:
+    assert not [path for path in fields(DOCUMENT) if path.startswith("advise.")]
+    program = {"command": "python x.py {args}", "search": {"batch-size": {"choices": [8, 32]}, "lr": 0.1}}
+    found = fields(program | {"advise": {"batch": "batch-size"}})
+    assert chosen(found["advise.batch"], kind="text", choices=["batch-size", "lr"], value="batch-size")
+    assert chosen(found["advise.lr"], choices=["batch-size", "lr"], allows_none=True)
+    assert chosen(found["advise.workers"], kind="switch", default=False)
+    assert "ms/step" in found["advise.unit"]["choices"]
+    assert all(field["help"] for path, field in found.items() if path.startswith("advise."))
+    assert chosen(fields({"train": "json:dumps"})["advise.batch"], choices=[], is_written=False)
+
+
+def test_a_constraint_has_a_field_for_each_bound() -> None:
+    found = fields(DOCUMENT | {"constraints": [{"metric": "train_loss", "at_most": 3.0}]})
+    assert chosen(found["constraints.0.at_most"], kind="number", value=3.0, allows_none=True)
+    assert chosen(found["constraints.0.at_least"], value=None, is_written=False)
+    assert all(found[f"constraints.0.{name}"]["help"] for name in ("metric", "at_most", "at_least"))
+
+
+def test_the_target_is_chosen_from_the_columns_of_the_table_that_is_named(tmp_path: Path) -> None:
+    table = tmp_path / "houses.csv"
+    table.write_text("rooms,town\n3,Ulm\n")
+
+    def target(path: Path) -> dict[str, Any]:
+        return fields(DOCUMENT | {"data": {"name": "table", "path": str(path)}})["data.target"]
+
+    assert chosen(target(table), kind="choice", choices=["rooms", "town"])
+    table.write_text("rooms,garden,town\n3,1,Ulm\n")
+    assert chosen(target(table), choices=["rooms", "garden", "town"])
+    for unreadable in (tmp_path / "absent.csv", tmp_path / "houses.xls", tmp_path):
+        assert chosen(target(unreadable), kind="text", choices=None)

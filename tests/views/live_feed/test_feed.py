@@ -1,0 +1,286 @@
+"""One feed for all front ends: what it reads, what it drops, what it reports when it cannot read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.frames import read_frame
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
+from tests.services.waiting import wait_until
+from workbench.experiment import Experiment
+from workbench.foundation.errors import RunNotFoundError, StoreError, StoreUnavailableError
+from workbench.foundation.events import AdviceRequested, Noted, RunStateChanged
+from workbench.store.database import Store, notifications
+from workbench.store.database.labels import change_tags, rename, set_archived, set_pinned, write_notes
+from workbench.views.live_feed import feed as watching
+from workbench.views.live_feed import run_summaries
+from workbench.views.live_feed.feed import Feed
+from workbench.views.live_feed.protocol import RunsQuery, Subscription
+from workbench.views.live_feed.run_summaries import run_detail
+from workbench.views.live_feed.run_tail import RunTail
+from workbench.views.live_feed.updates import FrameBuilder, RateLimit, run_list
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Iterator[Feed]:
+    made = Feed(lambda: Store.open(str(tmp_path / "store.sqlite")), poll_s=0.02)
+    yield made
+    made.close()
+
+
+def test_a_run_is_read_once_for_all_front_ends(tmp_path: Path, feed: Feed) -> None:
+    run_id = record_run(tmp_path)
+    feed.check()
+    tail = feed.tail(run_id)
+    assert feed.tail("last") is tail
+    wait_until(lambda: tail.cursor == tail.row.last_seq > 0)
+    assert len(tail.data.history.trials) == 5
+
+
+def test_a_run_without_trials_or_advice_shows_what_is_measured(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        requested = AdviceRequested(objective="time", host="here")
+        measured = Noted(level="info", message="the first step time is measured")
+        append(store, run_id, [requested, RunStateChanged(state="running"), measured])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+    detail = run_detail(tail)
+    assert (detail.latest, detail.progress) == ("info: the first step time is measured", None)
+
+
+def test_a_run_that_failed_before_any_report_has_no_progress_and_states_why_there_is_no_best(
+    tmp_path: Path,
+) -> None:
+    failed = [event for number in range(2) for event in trial_events(number, at_s=number, state="failed")]
+    proposed, started, *_, ended = trial_events(2, at_s=2, state="stopped")
+    cut = ended.model_copy(update={"values": {}, "step": 0})
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": {"trials": 3}}))
+        append(store, run_id, [*begin(), *failed, proposed, started, cut, *finish(9, "failed", "failures")])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+    detail = run_detail(tail)
+    assert (detail.progress, detail.no_best) == (0.0, "No trial is complete.")
+
+
+def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(tmp_path: Path, feed: Feed) -> None:
+    record_run(tmp_path)
+    feed.check()
+
+    def item() -> Any:
+        feed.check()
+        return run_list(feed, RunsQuery()).items[0]
+
+    assert (item().name, item().state) == ("digits-small", "complete")
+    wait_until(lambda: item().best is not None)
+    assert (item().best, item().progress, item().num_trials) == ("val_accuracy 0.95", 1.0, 5)
+
+
+def test_runs_of_one_name_have_versions_in_the_list(tmp_path: Path, feed: Feed) -> None:
+    record_run(tmp_path)
+    record_run(tmp_path, training={"epochs": 12})
+    record_run(tmp_path, name="other")
+    feed.check()
+    assert [item.version for item in run_list(feed, RunsQuery()).items] == [None, 2, 1]
+
+
+def test_the_list_counts_the_candidates_of_an_automl_run(tmp_path: Path, feed: Feed) -> None:
+    record_run(tmp_path, data={"name": "table", "held_out": 0.2})
+    record_run(tmp_path, name="sweep")
+
+    def counted() -> list[Any]:
+        feed.check()
+        items = run_list(feed, RunsQuery()).items
+        return [(item.num_trials, item.num_candidates) for item in items]
+
+    wait_until(lambda: counted() == [(5, None), (5, 5)])
+
+
+def test_a_lost_run_says_so_and_its_clock_stands(tmp_path: Path, feed: Feed) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        with store.writer(run_id, owner_pid=1, owner_host="gone", lease_timeout_s=0.3) as writer:
+            writer.append(*begin(), *trial_events(0, at_s=0), *trial_events(1, at_s=0, state="running"))
+    wait_until(lambda: feed.store.run(run_id).state == "lost")
+    tail = feed.tail(run_id)
+    tail.catch_up()
+    first = run_detail(tail)
+    time.sleep(0.2)
+    assert run_detail(tail).elapsed_s == first.elapsed_s
+    assert first.left_s is None
+    assert first.message == "its driver no longer runs; trial 1 had not finished; resume it to continue"
+
+
+def test_runs_are_found_by_words_and_states(tmp_path: Path, feed: Feed) -> None:
+    record_run(tmp_path)
+    record_run(tmp_path, name="other")
+    assert run_list(feed, RunsQuery(text="OTHER")).total == 1
+    assert run_list(feed, RunsQuery(states=("failed",))).total == 0
+    assert len(run_list(feed, RunsQuery(limit=1)).items) == 1
+
+
+def test_a_run_that_nobody_looks_at_is_let_go(
+    tmp_path: Path, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = record_run(tmp_path)
+    monkeypatch.setattr(watching, "_FORGET_S", 0.3)
+    first = feed.tail(run_id)
+
+    def is_gone() -> bool:
+        feed.check()
+        return run_id not in feed._tails
+
+    wait_until(is_gone)
+    assert feed.tail(run_id) is not first
+
+
+def test_who_listens_hears_of_changes_until_they_end_it(tmp_path: Path, feed: Feed) -> None:
+    run_id = record_run(tmp_path)
+    heard = threading.Event()
+    end = feed.listen(heard.set)
+    feed.check()
+    feed.tail(run_id)
+    assert heard.wait(10)
+    end()
+    assert not feed._listeners
+
+
+def test_a_store_that_is_away_is_said_and_comes_back(
+    tmp_path: Path, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = feed.tail(record_run(tmp_path))
+    away = [True]
+    read = tail.advance
+
+    def advance() -> bool:
+        if away[0]:
+            raise StoreUnavailableError("the database is locked")
+        return read()
+
+    monkeypatch.setattr(tail, "advance", advance)
+
+    def says() -> bool:
+        try:
+            feed.check()
+        except StoreUnavailableError:
+            return True
+        return False
+
+    wait_until(says)
+    away[0] = False
+    wait_until(lambda: not says())
+
+
+def test_a_store_that_notifies_is_read_on_news_and_when_a_front_end_starts_to_watch(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "QUIET_S", 100.0)
+    feed = Feed(lambda: Store.open(postgresql_url), poll_s=0.02)
+
+    def wait_for(tail: RunTail, num_events: int) -> None:
+        wait_until(lambda: (feed.check(), tail.cursor >= num_events)[1])
+
+    try:
+        with Store.open(postgresql_url) as store:
+            run_id = store.create_run(Experiment(**EXPERIMENT))
+            tail = feed.tail(run_id)
+            wait_until(lambda: feed.store._notifications.is_listening)
+            with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+                for number in range(5):
+                    wait_for(tail, writer.append(*trial_events(number, at_s=number)))
+            other = record_run(postgresql_url)
+            wait_for(feed.tail(other), store.run(other).last_seq)
+    finally:
+        feed.close()
+
+
+@pytest.mark.parametrize(
+    "error", [StoreError("an event cannot be read"), ZeroDivisionError("a mistake of ours")]
+)
+def test_a_run_that_cannot_be_read_says_so_and_others_are_followed(
+    tmp_path: Path, feed: Feed, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    broken, well = feed.tail(record_run(tmp_path)), feed.tail(record_run(tmp_path, name="other"))
+
+    def advance() -> bool:
+        raise error
+
+    monkeypatch.setattr(broken, "advance", advance)
+    builder = FrameBuilder(feed)
+    builder.subscribe(1, Subscription(run=broken.run_id))
+    wait_until(lambda: (feed.check(), broken.problem)[1])
+    frame = read_frame(builder.next_frame() or b"")
+    assert str(error) in frame.head["problem"]["problem"]
+    wait_until(lambda: (feed.check(), well.cursor == well.row.last_seq > 0)[1])
+
+
+def test_an_unknown_run_is_refused(tmp_path: Path, feed: Feed) -> None:
+    record_run(tmp_path)
+    with pytest.raises(RunNotFoundError):
+        feed.tail("nothing")
+
+
+def test_an_allowance_is_some_at_once_and_so_much_a_second() -> None:
+    allowance = RateLimit(bytes_per_s=1000, burst_bytes=500)
+    assert allowance.wait_s() == 0
+    allowance.take(500)
+    assert allowance.wait_s() == 0
+    allowance.take(2000)
+    assert 1.5 < allowance.wait_s() <= 2.0
+
+
+def test_every_figure_that_a_head_names_is_one_that_can_be_drawn() -> None:
+    from workbench.runs.plots.figures import FIGURES
+    from workbench.runs.plots.prepare_model import PART_OF_FIGURE
+
+    named = {"pareto", *PART_OF_FIGURE, *run_summaries.SWEEP_FIGURES, *run_summaries.ADVICE_FIGURES}
+    assert set(FIGURES) - {"convergence", "throughput", "schedule"} == named
+
+
+def test_the_list_of_runs_is_a_window_with_labels_and_a_curve(tmp_path: Path, feed: Feed) -> None:
+    found = [record_run(tmp_path, name=f"run {number}") for number in range(5)]
+    change_tags(feed.store, found[1], add=["good", "small"])
+    change_tags(feed.store, found[2], add=["good"])
+    set_pinned(feed.store, found[0], True)
+    set_archived(feed.store, found[4], True)
+    feed.note_edit()
+
+    listed = run_list(feed, RunsQuery(limit=2))
+    assert [item.name for item in listed.items] == ["run 0", "run 3"]
+    assert (listed.total, listed.num_archived, listed.tags) == (4, 1, ("good", "small"))
+    rest = run_list(feed, RunsQuery(offset=2, limit=2))
+    assert (rest.offset, [item.tags for item in rest.items]) == (2, [("good",), ("good", "small")])
+    assert run_list(feed, RunsQuery(tags=("good", "small"))).total == 1
+    pinned = run_list(feed, RunsQuery(pinned=True))
+    assert ([item.name for item in pinned.items], pinned.num_pinned) == (["run 0"], 1)
+    assert run_list(feed, RunsQuery(archive="only")).num_pinned == 0
+    assert run_list(feed, RunsQuery(archive="only")).items[0].archived
+
+    def first() -> Any:
+        feed.check()
+        return run_list(feed, RunsQuery()).items[0]
+
+    wait_until(lambda: first().best is not None)
+    assert (first().spark, first().goal) == ((0.91, 0.95), "maximize")
+    rename(feed.store, found[0], "renamed")
+    feed.note_edit()
+    assert (first().name, first().best) == ("renamed", "val_accuracy 0.95")
+
+
+def test_an_edit_is_in_the_next_frame_although_the_list_is_not_due(tmp_path: Path, feed: Feed) -> None:
+    run_id = record_run(tmp_path)
+    builder = FrameBuilder(feed)
+    builder.subscribe(1, Subscription(runs=RunsQuery()))
+    builder.next_frame()
+    write_notes(feed.store, run_id, "A note.")
+    feed.note_edit()
+    frame = builder.next_frame()
+    assert frame is not None
+    assert read_frame(frame).head["runs"]["items"][0]["has_notes"]

@@ -1,0 +1,1 @@
+"""The warm pool: the Ray head, code on other machines, and the workers that trials run on."""

@@ -1,0 +1,303 @@
+"""Attach a process to a Ray cluster: to the local head, started where there is none, or to another one.
+
+With an address (or WORKBENCH_RAY_ADDRESS, or RAY_ADDRESS) `connect` attaches to that cluster. How the local
+head starts and ends is left to `local_head`. Only `connect` imports ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from workbench.cluster.head import local_head, loss, ray_environment
+from workbench.cluster.head.head_files import HeadFiles
+from workbench.cluster.head.installation import can_attach, runtime_environment
+from workbench.cluster.head.ray_startup.sitecustomize import defer_grammar, import_ray
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import RunError, Suggestion, first_line_of, missing_part
+from workbench.foundation.outside_text import escaped
+from workbench.hardware.resources import loaded_ray
+
+defer_grammar()  # whatever imports ray after this module is faster
+
+NAMESPACE = "workbench"
+ANSWER_TIMEOUT_S = 3.0
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+_RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
+RECONNECT_S = 10
+"""How long processes of a local head that ended try to reconnect, which is in vain; Ray's default is 60."""
+_ATTACHED_LOCK = threading.Lock()
+_num_attached = 0
+_attached_here = False
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0: Ray binds to loopback, on Linux too
+
+
+def connect(
+    address: str | None = None,
+    *,
+    num_cpus: int | None = None,
+    num_gpus: int | None = None,
+    include_dashboard: bool = False,
+) -> None:
+    """Attach this process to a Ray cluster; without an address to the local head, started if necessary.
+
+    A process that is attached already stays so, which lets workers and drivers call this, too; only the
+    address of another cluster is refused.
+
+    Args:
+        address: "host:port" of a cluster; None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the local head.
+        num_cpus: CPUs that a newly started head offers; None for all that Ray detects.
+        num_gpus: GPUs that a newly started head offers; None for all that Ray detects.
+        include_dashboard: Whether a newly started head also serves Ray's dashboard and job submission on
+            loopback, which takes two seconds longer.
+
+    Raises:
+        RunError: If the cluster cannot be reached, the local head cannot be started, or this process is
+            attached to another cluster than `address`.
+        MissingDependencyError: If Ray is not installed.
+    """
+    os.environ.update(QUIET)
+    _check_installed()
+    given = ray_environment.cluster_address(address)
+    loaded = loaded_ray()
+    if loaded is not None and loaded.is_initialized():
+        if address is not None:
+            _check_same_cluster(address, loaded.get_runtime_context().gcs_address)
+        return
+    if given:
+        _check_reachable(given)
+        _attach(given)
+        return
+    files = local_head.head_files()
+    _prepare_environment(files)
+    arguments = local_head.keeper_arguments(num_cpus, num_gpus, include_dashboard)
+    if _attach_or_start(files, arguments):
+        return
+    _attach_or_start(files, arguments)  # the head that was running has just ended
+
+
+@contextlib.contextmanager
+def attached(address: str | None = None, *, if_lost: str | Suggestion | None = None) -> Iterator[None]:
+    """Attach this process within a `with` block; one that was attached before stays so.
+
+    Ray ends a process that outlives its head, and a head ends when it idles: a process that only starts a
+    run, such as a notebook's kernel, must not stay attached longer than that takes.
+
+    Args:
+        address: As in `connect`.
+        if_lost: The next step where the local head ends within the block; None to run the command again.
+
+    Raises:
+        RunError: As `connect` does, and where the local head ends within the block.
+    """
+    global _num_attached, _attached_here
+    with loss.guarded(if_lost):
+        with _ATTACHED_LOCK:
+            if _num_attached == 0:
+                _attached_here = not _is_attached()
+            connect(address)
+            _num_attached += 1
+        try:
+            yield
+        finally:
+            with _ATTACHED_LOCK:
+                _num_attached -= 1
+                if _num_attached == 0 and _attached_here and _is_attached():
+                    loaded_ray().shutdown()
+
+
+def _check_installed() -> None:
+    """Refuse an installation that can submit runs but not drive them."""
+    if importlib.util.find_spec("ray") is None:
+        part = missing_part(ModuleNotFoundError(name="ray"))
+        assert part is not None
+        raise part
+
+
+def _is_attached() -> bool:
+    loaded = loaded_ray()
+    return loaded is not None and bool(loaded.is_initialized())
+
+
+def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
+    """Attach to the local head, started if there is none; return False if it ended meanwhile."""
+    with files.lock():
+        local_head.await_end_of_broken(files)
+        found, record = local_head.status_of(files), files.read_record() or {}
+        if found is not None and not can_attach(record, found.idle_s):
+            local_head.end_keeper(found.pid)
+            found = None
+        if found is not None and local_head.is_cleaned(found.temp_dir):
+            _end_cleaned(found)
+            found = None
+        if found is None:
+            local_head.clean_up(files)
+            loading = threading.Thread(target=import_ray, daemon=True)
+            loading.start()  # this process needs it next, and has nothing to do until the head answers
+            local_head.start_keeper(files, arguments)
+            loading.join()
+            loss.need(files.read_record() or {})
+            _attach_first(files)
+            return True
+        files.last_used.touch()
+    try:
+        _attach(found.address, runtime_environment(record))
+    except RunError:
+        if local_head.is_intact(files.read_record()):
+            raise
+        return False
+    loss.need(record)
+    return True
+
+
+def _end_cleaned(head: local_head.HeadStatus) -> None:
+    """End a head that nothing can attach to any more, unless something lives in it, and say so."""
+    problem = f"the folder of the local Ray head, {head.temp_dir}, was cleaned: no process can attach to it"
+    if (tenant := local_head.find_tenant(head)) is not None:
+        raise RunError(
+            f"{problem}, and {tenant.sentence}",
+            next_step=suggest("shutdown", lead=tenant.ways_out),
+        )
+    sys.stderr.write(f"{problem}. A new head replaces it.\n")
+    local_head.end_keeper(head.pid)
+
+
+def _check_same_cluster(address: str, attached_to: str) -> None:
+    """Refuse the address of another cluster; only ports are compared, as a host may have several names."""
+    port = address.rpartition(":")[2]
+    if port.isdigit() and port != attached_to.rpartition(":")[2]:
+        raise RunError(
+            f"this process is attached to the Ray cluster at {attached_to} and cannot switch to {address}",
+            field="address",
+            next_step="Use another process: restart the kernel, and pass the address to its first run.",
+        )
+
+
+def _check_reachable(address: str) -> None:
+    """Try a plain connection first: Ray retries for minutes where nothing listens."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT_S).close()
+    except OSError as error:
+        raise RunError(
+            f"nothing answers at {address}: {error}",
+            field="address",
+            next_step="Check the address; without one, the local Ray head is used.",
+        ) from error
+
+
+def _attach_first(files: HeadFiles) -> None:
+    """Attach to the head that was just started and record its resources."""
+    record = files.read_record() or {}
+    _attach(record["address"])
+    import ray
+
+    offered = ray.cluster_resources()
+    record.update(num_cpus=offered.get("CPU", 0.0), num_gpus=offered.get("GPU", 0.0))
+    files.write_record(record)
+
+
+def _prepare_environment(files: HeadFiles) -> None:
+    """Make Ray, loaded or not, use the head's token and loopback in this process and its children."""
+    ray_environment.use_head_token(files.token)
+    os.environ[_LOOPBACK] = "0"
+    os.environ.setdefault(_RECONNECT, str(RECONNECT_S))
+
+
+def _refuse_folder() -> None:
+    """Refuse a working folder whose name Ray cannot take."""
+    folder = str(Path.cwd())
+    if escaped(folder) != folder:
+        raise RunError(
+            f"the name of the folder {escaped(folder)} is not UTF-8, and Ray cannot take it",
+            next_step="Rename the folder, or start from another one.",
+        )
+
+
+def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> None:
+    _refuse_folder()
+    import_ray()
+    import ray
+    from ray import _raylet
+    from ray._private import ray_constants, worker
+    from ray.exceptions import RayError
+
+    # Ray read its environment when it was imported, maybe before it was prepared.
+    ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(_LOOPBACK) != "0"
+    raylet: Any = _raylet  # a compiled module without types
+    raylet.Config.initialize("")
+    _load_token(raylet.AuthenticationTokenLoader.instance())
+    ray_environment.drop_job_folder()
+    # This thread prints messages about dead workers even with log_to_driver=False, and its own stack where
+    # the head ends while it begins; Ray's log files have the messages, too.
+    worker.listen_error_messages = _ignore_messages
+    try:
+        with warnings.catch_warnings(), _termination_kept():
+            # Some versions of Ray announce a default of later ones whenever a process attaches.
+            warnings.filterwarnings("ignore", ".*accelerator visible devices", FutureWarning)
+            ray.init(
+                address,
+                namespace=NAMESPACE,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=True,
+                runtime_env=runtime_environment,
+            )
+    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+        raise RunError(
+            f"cannot attach to Ray at {address}: {first_line_of(error)}",
+            next_step=suggest("doctor", lead="To check the local head"),
+        ) from error
+
+
+@contextlib.contextmanager
+def _termination_kept() -> Iterator[None]:
+    """Keep what SIGTERM does to this process: Ray's own handler writes its stack to the terminal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def _load_token(loader: Any) -> None:
+    """Let Ray read the token; its first versions with tokens report that on the standard error."""
+    loader.reset_cache()
+    kept = os.dup(2)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(silent, 2)
+        loader.has_token()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(silent)
+
+
+def _ignore_messages(worker: Any, threads_stopped: threading.Event) -> None:
+    """Stand in for Ray's thread that prints messages."""

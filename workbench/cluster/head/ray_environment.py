@@ -1,0 +1,86 @@
+"""Read and write the environment variables of Ray: the cluster, the token, the job of this process.
+
+The token of the local head is put into this process's environment, where Ray finds it; what the user had set
+there is saved, as it is meant for other clusters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import RunError
+
+_TOKEN_VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+_HEAD_TOKEN = "WORKBENCH_HEAD_TOKEN_PATH"
+_GIVEN = "WORKBENCH_GIVEN_"
+_JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+_JOB_FOLDERS = "working_dir_files"
+
+
+def cluster_address(address: str | None = None) -> str | None:
+    """Return the address of the cluster to attach to; None for the local head.
+
+    Args:
+        address: As the user gave it; None for WORKBENCH_RAY_ADDRESS or RAY_ADDRESS.
+
+    Raises:
+        RunError: If it is an address for job submission, to which no process can attach.
+    """
+    given = address or os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
+    if given and given.lower().startswith(("http://", "https://")):
+        raise RunError(
+            f"{given} only accepts jobs: a process outside of the cluster cannot attach to it",
+            field="address",
+            allowed="HOST:PORT of a cluster that this machine is part of",
+            next_step=suggest("submit", "FILE", lead="To submit a run", address=given),
+        )
+    return given or None
+
+
+def use_head_token(path: Path) -> None:
+    """Make Ray use the token of the local head in this process and its children."""
+    given = given_environment()
+    for name in _TOKEN_VARIABLES:
+        os.environ[_GIVEN + name] = given.get(name, "")
+    os.environ[_HEAD_TOKEN] = str(path)
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+
+
+def given_environment() -> Mapping[str, str]:
+    """Return the environment as the user set it: without the token of the local head."""
+    found = dict(os.environ)
+    if _HEAD_TOKEN in found and found.get("RAY_AUTH_TOKEN_PATH") == found[_HEAD_TOKEN]:
+        found |= {name: found.get(_GIVEN + name, "") for name in _TOKEN_VARIABLES}
+    return {name: value for name, value in found.items() if value}
+
+
+def job_folder() -> Path | None:
+    """Return the folder into which Ray unpacked the submitted files; None outside of a job that has one."""
+    here = Path.cwd()
+    if _JOB_VARIABLE not in os.environ or _JOB_FOLDERS not in here.parts:
+        return None
+    depth = here.parts.index(_JOB_FOLDERS) + 2
+    return Path(*here.parts[:depth]) if len(here.parts) >= depth else None
+
+
+def drop_job_folder() -> None:
+    """Keep Ray from passing the folder of this job on to every actor that this process creates.
+
+    Drivers and workers outlive the job and serve many runs, each of which brings its own code. They keep the
+    rest of the job's environment, such as packages to install.
+    """
+    text = os.environ.get(_JOB_VARIABLE)
+    if text is None:
+        return
+    config = json.loads(text)
+    kept = {
+        name: value
+        for name, value in (config.get("runtime_env") or {}).items()
+        if name not in ("working_dir", "excludes")
+    }
+    os.environ[_JOB_VARIABLE] = json.dumps({**config, "runtime_env": kept})

@@ -1,0 +1,125 @@
+"""The files that are sent with a submitted run: the experiment, embedded objects, and the user's code.
+
+The code is the folder in which the run is submitted, and the modules outside it that the experiment names,
+with their imports, unless they are installed. Files that the workbench wrote into the folder, other
+experiments, known secrets and links are left out. The same experiment with the same files makes the same
+package. Sending it is left to `runs`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.cluster.remote.code_archive import CodeArchive, pack
+from workbench.cluster.remote.code_dependencies import files_of, modules_of, relative_data, relative_weights
+from workbench.cluster.remote.generated_files import results_among
+from workbench.experiment import Experiment
+from workbench.foundation.errors import DataError
+from workbench.foundation.formatting import format_bytes, format_count
+from workbench.foundation.known_secrets import is_secret
+from workbench.store.database.run_ids import words_of
+
+FOLDER = ".workbench"
+EXPERIMENT_NAME = f"{FOLDER}/experiment.yaml"
+MODULES_FOLDER = f"{FOLDER}/modules"
+_MAX_LISTED = 20
+"""Up to this many files are listed one by one."""
+
+
+@dataclass(frozen=True)
+class JobPackage:
+    """All that a cluster needs to run an experiment."""
+
+    archive: CodeArchive
+    run_id: str
+    """Made of the experiment's name and the content, so that sending the same again is the same run."""
+
+    def describe(self) -> list[str]:
+        """Return in words what is sent, and what of the folder was left out and why."""
+        archive = self.archive
+        own = [name for name in archive.names if not name.startswith(f"{FOLDER}/")]
+        lines = [
+            f"sends the experiment and {format_count(len(own), 'file')} of this folder, "
+            f"{format_bytes(len(archive.content))}: {_listed(own)}"
+        ]
+        modules = [name for name in archive.names if name.startswith(f"{MODULES_FOLDER}/")]
+        if modules:
+            names = [name.removeprefix(f"{MODULES_FOLDER}/") for name in modules]
+            lines.append(f"sends modules from other folders that it imports: {_listed(names)}")
+        if archive.secrets:
+            counted = format_count(len(archive.secrets), "known secret")
+            lines.append(f"left out {counted}: {_listed(archive.secrets)}")
+        if archive.links:
+            counted = format_count(len(archive.links), "link")
+            lines.append(f"left out {counted}, because none is followed: {_listed(archive.links)}")
+        return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names in one line; of many, those of a folder as one entry with their number."""
+    if not names:
+        return "nothing"
+    if len(names) <= _MAX_LISTED:
+        return ", ".join(names)
+    counts = Counter(name.partition("/")[0] for name in names)
+    entries = [
+        name if name in names else f"{name}/ ({format_count(count, 'file')})"
+        for name, count in counts.items()
+    ]
+    more = len(entries) - _MAX_LISTED
+    return ", ".join(entries[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def make_package(experiment: Experiment, folder: Path) -> JobPackage:
+    """Pack an experiment with the code of a folder.
+
+    Args:
+        experiment: What to tune, with its embedded objects available.
+        folder: The folder to which paths of data and names of modules are relative.
+
+    Raises:
+        DataError: If the data is not where the experiment names it.
+        RunError: If the package is too large, or an embedded object is not available.
+    """
+    added = {EXPERIMENT_NAME: experiment.to_yaml().encode()}
+    added |= {f"{FOLDER}/objects/{sha256}": content for sha256, content in experiment.payloads().items()}
+    for name, path in files_of(modules_of(experiment), [str(folder)]).items():
+        place = path.parents[len(Path(name).parts) - 1]
+        is_kept_back = path.is_symlink() or is_secret(path, below=place)
+        if not path.is_relative_to(folder.absolute()) and not is_kept_back:
+            added[f"{MODULES_FOLDER}/{name}"] = path.read_bytes()
+    path = relative_data(experiment)
+    also = [] if path is None else [_within(path, folder, "data.path")]
+    also += [_within(path, folder, "training.weights") for path in relative_weights(experiment)]
+    archive = pack(folder, also=also, added=added, without=results_among)
+    return JobPackage(archive, f"{words_of(experiment.name)}-{archive.identity[:10]}")
+
+
+def _within(path: str, folder: Path, field: str) -> str:
+    """Return a relative path, if it lies in the folder; any other is a path of the cluster."""
+    place = folder / path
+    if not place.exists():
+        raise DataError(
+            f"there is no {path} in {folder}",
+            field=field,
+            next_step="Submit from the folder that contains it, or give a path that exists on the cluster.",
+        )
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise DataError(
+            f"{path} lies outside {folder}, and only that folder is sent",
+            field=field,
+            next_step="Submit from a folder that contains it, or give a path that exists on the cluster.",
+        )
+    real = place.resolve().relative_to(folder.resolve())
+    written = Path(os.path.normpath(folder.absolute() / path))
+    if written.is_relative_to(folder.absolute()) and written.relative_to(folder.absolute()) != real:
+        raise DataError(
+            f"{path} is a link or lies behind one, and links are not sent",
+            field=field,
+            next_step=f"Name what it leads to: {real}.",
+        )
+    return real.as_posix()

@@ -1,0 +1,503 @@
+"""The code of a run: the user's source files, kept when the run starts, and what else its trials depend on.
+
+Source is kept: what the experiment names, what that imports, and what lies beside it. Secrets are left out.
+Everything else that is named, such as data, and the program and the packages that are installed, cannot be
+kept. Of these a fingerprint is taken, by which a change is noticed. How the copy is imported is left to
+`programs.kept_imports`; which version of the code a trial runs, to the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.cluster.remote.code_archive import LEFT_OUT
+from workbench.cluster.remote.code_dependencies import ModuleFiles, modules_of, relative_data
+from workbench.cluster.remote.code_origin import Origin, is_installed, user_modules
+from workbench.cluster.remote.named_files import BUILD_FILES, find_named_files
+from workbench.cluster.remote.parsed_code import parse_code
+from workbench.experiment import Experiment
+from workbench.experiment.command import arguments_of
+from workbench.experiment.pretrained import weights_of
+from workbench.foundation.files import sha256_of
+from workbench.foundation.known_secrets import is_secret
+from workbench.training.programs import kept_imports
+
+MAX_BYTES = 100 * 2**20
+"""Most that is kept of the code itself."""
+MAX_BESIDE_BYTES, MAX_BESIDE_FILES = 20 * 2**20, 2000
+"""Most that is kept of what lies beside the code and is not known to be needed."""
+MAX_OTHERS = 2000
+"""Of larger folders of data only the first files are compared: looking at all would delay each trial."""
+MAX_HASHED_BYTES = 8 * 2**30
+"""Larger data is compared by size and time of change only."""
+SOURCE_SUFFIXES = frozenset(
+    {
+        ".py",
+        ".pyi",
+        ".sh",
+        ".bash",
+        ".zsh",
+        ".fish",
+        ".r",
+        ".jl",
+        ".lua",
+        ".pl",
+        ".rb",
+        ".js",
+        ".mjs",
+        ".ts",
+        ".m",
+        ".scala",
+    }
+)
+CONFIGURATION_SUFFIXES = frozenset(
+    {".yaml", ".yml", ".toml", ".json", ".ini", ".cfg", ".conf", ".txt", ".csv"}
+)
+MAX_DEPTH, MAX_LOOKED_AT = 3, 20_000
+"""How far below a folder of code modules and configuration are looked for, and among how many names."""
+_BUILDERS = frozenset({"make", "gmake", "just", "task"})
+_MODULE_OPTION = re.compile(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)")
+_OUTPUT_OPTION = re.compile(r"out|save|log|result|storage|\bdb|dest|export|checkpoint|ckpt", re.IGNORECASE)
+"""Options after which a path is written to, so that its changes mean nothing."""
+_WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
+_MAX_TEXT_CHARS = 2**20
+_ANY_SIZE = 1 << 62
+PACKAGES = "the installed packages"
+
+Stamp = tuple[int, int]
+"""Size in bytes and time of change in nanoseconds."""
+
+
+@dataclass(frozen=True)
+class KeptCode:
+    """The source files of a run, packed."""
+
+    content: bytes
+    sha256: str
+    hashes: dict[str, str]
+    """The SHA-256 of each file, by its path."""
+
+    @property
+    def num_files(self) -> int:
+        """How many files were kept."""
+        return len(self.hashes)
+
+
+@dataclass
+class Found:
+    """The files that a run depends on."""
+
+    sources: set[Path] = field(default_factory=set)
+    """What is kept."""
+    others: set[Path] = field(default_factory=set)
+    """What is only compared: data, configuration, the program."""
+    bundled: dict[str, Path] = field(default_factory=dict)
+    """Modules of the user that a bundle needs, by their name relative to the entry of the search path."""
+    unserved: set[Path] = field(default_factory=set)
+    """What of the sources is not Python, and is not started by its own name: its copy is never used."""
+    beside: set[Path] = field(default_factory=set)
+    """What of the sources only lies beside the code, and may not be needed."""
+    tops: dict[str, str] = field(default_factory=dict)
+    """Paths of modules that only a finder of their own finds, such as editable packages."""
+
+
+def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) -> KeptCode | None:
+    """Pack the source files that the trials of an experiment run.
+
+    Args:
+        experiment: The experiment.
+        origin: Where the run was started, on this machine.
+        before: Paths of files that an earlier version has kept.
+
+    Returns:
+        The packed files; None if the experiment has no code of the user's.
+    """
+    found = find(experiment, origin)
+    found.sources |= {path for path in map(Path, before) if path.is_file()}
+    contents = dict(_contents(found.sources))
+    if not contents:
+        return None
+    files = {
+        str(path): {"kept": f"files/{number}{path.suffix}", "sha256": hashlib.sha256(content).hexdigest()}
+        for number, (path, content) in enumerate(sorted(contents.items()))
+    }
+    bundled = {name: str(path) for name, path in sorted(found.bundled.items()) if path in contents}
+    manifest = {
+        "files": files,
+        "tops": found.tops,
+        "bundled": bundled,
+        "directory": origin.directory,
+        "others": _others_among(found),
+        "beside": sorted(map(str, found.beside)),
+    }
+    packed = {kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()}
+    places = {path: entry["kept"] for path, entry in files.items()}
+    packed[kept_imports.INDEX] = kept_imports.index_of(places, found.tops)
+    packed[f"{kept_imports.STARTUP}/sitecustomize.py"] = Path(kept_imports.__file__).read_bytes()
+    packed |= {files[str(path)]["kept"]: content for path, content in contents.items()}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(packed.items()):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(entry, content)
+    content = stream.getvalue()
+    hashes = {path: entry["sha256"] for path, entry in files.items()}
+    return KeptCode(content, hashlib.sha256(content).hexdigest(), hashes)
+
+
+def find(experiment: Experiment, origin: Origin) -> Found:
+    """Find the files that the trials of an experiment depend on.
+
+    Args:
+        experiment: The experiment.
+        origin: Where the run was started, on this machine.
+    """
+    found = Found()
+    files_of = ModuleFiles().files_of
+    directory, search_path = Path(origin.directory), [origin.directory, *origin.search_path]
+    modules = set(modules_of(experiment))
+    arguments = arguments_of(experiment.command) if experiment.command else []
+    if arguments:
+        modules |= {name.partition(".")[0] for name in _MODULE_OPTION.findall(" ".join(arguments))}
+        if program := shutil.which(arguments[0]):
+            found.others.add(Path(program).resolve())
+        found.sources |= {path for path in map(Path, arguments) if path.is_absolute() and _is_source(path)}
+    has_payloads = bool(experiment.payload_hashes())
+    if has_payloads:  # what such functions import can only be seen where they were made
+        modules |= {name.partition(".")[0] for name in user_modules()} - {"__main__"}
+    code = dict(files_of(modules, search_path))
+    _add_editable(modules, code, found)
+    options = experiment.train.options.values() if experiment.train else ()
+    searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
+    given = [*_inputs_among(arguments), *options, *searched]
+    if arguments and Path(arguments[0]).name in _BUILDERS:
+        given += BUILD_FILES
+    if code or not experiment.trains_model:
+        named = find_named_files(given, {}, directory, max_bytes=_ANY_SIZE)
+        found.others |= {
+            parent
+            for path in named.files.values()
+            for parent in path.parents
+            if parent.is_relative_to(directory) and parent.relative_to(directory).as_posix() in given
+        }
+        in_code = find_named_files([], {**code, **named.files}, directory, max_bytes=_ANY_SIZE)
+        constants = _Constants([*code.values(), *named.files.values()])
+        for path in named.files.values():
+            (found.sources if _is_source(path) else found.others).add(path)
+        for name, path in in_code.files.items():
+            if _is_source(path):
+                found.sources.add(path)
+            elif {name, path.name} & constants.read:
+                found.others.add(path)
+        folders = {path.parent for path in {*code.values(), *named.files.values(), *found.sources}}
+        found.others |= set(_configuration_beside({directory, *folders}, constants.read))
+        found.others -= {directory / name for name in constants.written}
+    # What modules in the code import is in the code already.
+    for script in found.sources - set(code.values()):
+        if script.suffix == ".py":
+            imported = files_of(parse_code(script).imports, [str(script.parent), *search_path])
+        else:
+            modules_started = _MODULE_OPTION.findall(script.read_text(errors="replace"))
+            imported = files_of({name.partition(".")[0] for name in modules_started}, search_path)
+        for name, path in imported.items():  # a bundle has them where the script has them
+            is_below = path.is_relative_to(directory)
+            code[path.relative_to(directory).as_posix() if is_below else name] = path
+    found.bundled = code
+    for path in code.values():
+        (found.sources if _is_source(path) else found.others).add(path)
+    started = {directory / argument for argument in arguments}
+    found.unserved = {path for path in found.sources - started if path.suffix != ".py"}
+    if any(parse_code(path).executes for path in found.sources):
+        # Their text may be executed, which no finder of modules can serve.
+        found.unserved |= found.sources - started - set(code.values())
+    if found.sources or has_payloads:
+        found.beside = _beside({directory, *(path.parent for path in found.sources)}) - found.sources
+        found.sources |= found.beside
+    found.others |= set(_data_of(experiment, directory))
+    found.others = {path for path in found.others - found.sources if not is_secret(path)}
+    return found
+
+
+def _inputs_among(arguments: Iterable[str]) -> Iterator[str]:
+    """Yield the arguments of a command that do not name a place to write to."""
+    before = ""
+    for argument in arguments:
+        option = argument.partition("=")[0] if argument.startswith("-") else before
+        if not _OUTPUT_OPTION.search(option):
+            yield argument
+        before = argument if argument.startswith("-") and "=" not in argument else ""
+
+
+class _Constants:
+    """The texts in code that may name files: those that it reads, and those that it writes."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.read: set[str] = set()
+        self.written: set[str] = set()
+        for path in paths:
+            if path.suffix != ".py":
+                with contextlib.suppress(OSError):
+                    self.read |= set(_WORD.findall(path.read_text(errors="replace")[:_MAX_TEXT_CHARS]))
+                continue
+            parsed = parse_code(path)
+            self.read |= {text.removeprefix("./") for text in parsed.texts}
+            self.written |= {text.removeprefix("./") for text in parsed.written}
+
+
+def _is_source(path: Path) -> bool:
+    try:
+        if not path.is_file() or is_installed(str(path)) or is_secret(path):
+            return False
+        if path.suffix.lower() in SOURCE_SUFFIXES:
+            return True
+        with path.open("rb") as file:
+            return file.read(2) == b"#!" and path.stat().st_size < 2**20
+    except OSError:
+        return False
+
+
+def _add_editable(modules: Iterable[str], code: dict[str, Path], found: Found) -> None:
+    """Add packages that are found neither on the search path nor among the installed ones."""
+    known = {name.partition("/")[0].removesuffix(".py") for name in code}
+    wanted = {name.partition(".")[0] for name in modules}
+    for path in code.values():
+        wanted |= parse_code(path).imports if path.suffix == ".py" else set()
+    for name in sorted(wanted - known - set(sys.stdlib_module_names) - {"workbench", "__main__"}):
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError, AttributeError):
+            continue
+        origin = spec.origin if spec else None
+        if spec is None or not origin or not origin.endswith(".py") or is_installed(origin):
+            continue
+        found.tops[name] = os.path.abspath(origin)
+        folders = list(spec.submodule_search_locations or ())
+        paths = [path for folder in folders for path in Path(folder).rglob("*.py")] or [Path(origin)]
+        top = Path(folders[0]).parent if folders else Path(origin).parent
+        code |= {path.relative_to(top).as_posix(): path.absolute() for path in paths}
+
+
+def _configuration_beside(folders: Iterable[Path], texts: set[str]) -> Iterator[Path]:
+    """Yield files of configuration in folders of code, and below, whose names are in texts of the code.
+
+    Code puts their paths together, such as `Path(__file__).parent / "conf" / "model.yaml"`.
+    """
+    names = {Path(text).name for text in texts if Path(text).suffix in CONFIGURATION_SUFFIXES}
+    if names:
+        yield from (path for path in _below(folders) if path.name in names)
+
+
+def _below(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files in folders and in folders below, without those that hold no code of the user's."""
+    num_seen = 0
+    for folder in sorted(folders):
+        for parent, inside, names in os.walk(folder):
+            num_seen += len(names) + len(inside)
+            if num_seen > MAX_LOOKED_AT:
+                return
+            is_deep = len(Path(parent).parts) - len(folder.parts) >= MAX_DEPTH
+            inside[:] = (
+                []
+                if is_deep
+                else sorted(
+                    name
+                    for name in inside
+                    if not name.startswith(".")
+                    and name not in LEFT_OUT
+                    and not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
+                )
+            )
+            yield from (Path(parent, name).absolute() for name in sorted(names) if not name.startswith("."))
+
+
+def _beside(folders: Iterable[Path]) -> set[Path]:
+    """Return source files in folders of code, and modules below, as far as the limits allow.
+
+    A folder below needs no `__init__.py`: code imports `plugins.first` by a name that it puts together.
+    """
+    found: set[Path] = set()
+    num_bytes = 0
+    for path in _walk(sorted(folders)):
+        if not _is_source(path):
+            continue
+        num_bytes += path.stat().st_size
+        if num_bytes > MAX_BESIDE_BYTES or len(found) >= MAX_BESIDE_FILES:
+            break
+        found.add(path.absolute())
+    return found
+
+
+def _walk(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        try:
+            items = sorted(item for item in folder.iterdir() if not item.name.startswith("."))
+        except OSError:
+            continue
+        yield from (item for item in items if item.suffix.lower() in SOURCE_SUFFIXES)
+        packages = [item for item in items if (item / "__init__.py").is_file() and item.name not in LEFT_OUT]
+        for package in packages:
+            yield from sorted(package.rglob("*.py"))
+        yield from (path for path in _below([folder]) if path.suffix == ".py")
+
+
+def _data_of(experiment: Experiment, directory: Path) -> Iterator[Path]:
+    """Yield the files of the data and the weights that an experiment names."""
+    paths = [directory / path for path in weights_of(experiment)]
+    if (path := relative_data(experiment)) is not None:
+        paths.append(directory / path)
+    else:
+        named = experiment.data.options.get("path") if experiment.data else None
+        if isinstance(named, str) and "://" not in named:
+            paths.append(Path(named).expanduser())
+    num_files = 0
+    for path in paths:
+        if path.is_file():
+            yield path
+        elif path.is_dir():
+            for parent, folders, files in os.walk(path):
+                folders.sort()
+                yield Path(parent)  # files that come or go
+                for name in sorted(files):
+                    yield Path(parent, name)
+                    num_files += 1
+                    if num_files >= MAX_OTHERS:
+                        return
+
+
+def _contents(paths: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
+    num_bytes = 0
+    for path in sorted(paths):
+        try:
+            content = path.read_bytes()
+        except OSError:  # it has just been removed
+            continue
+        num_bytes += len(content)
+        if num_bytes > MAX_BYTES:
+            return
+        yield path.absolute(), content
+
+
+def changed_files(manifest: Mapping[str, Mapping[str, Mapping[str, str]]]) -> list[str]:
+    """Return the kept files that are others on the disk now, or are gone.
+
+    Args:
+        manifest: The manifest of the kept code.
+    """
+    found: list[str] = []
+    for path, entry in manifest["files"].items():
+        try:
+            content = Path(path).read_bytes()
+        except OSError:
+            found.append(path)
+            continue
+        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+            found.append(path)
+    return found
+
+
+def stamp_of(path: str) -> Stamp | None:
+    """Return the stamp of a file; None if there is none."""
+    if path == PACKAGES:
+        folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+        stamps = [stamp for folder in folders if (stamp := stamp_of(folder)) is not None]
+        return sum(size for size, _ in stamps), max((time for _, time in stamps), default=0)
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns
+
+
+def hash_of(path: str) -> str:
+    """Return the SHA-256 of a file, or of the names and versions of the installed packages."""
+    if path == PACKAGES:
+        return hashlib.sha256(_installed_packages()).hexdigest()
+    try:
+        if os.path.isdir(path):  # which files there are, not what they contain
+            return hashlib.sha256("\n".join(sorted(os.listdir(path))).encode(errors="replace")).hexdigest()
+        return sha256_of(Path(path))
+    except OSError:
+        return ""
+
+
+def content_of(path: str) -> bytes | None:
+    """Return what `hash_of` hashes; None where it cannot be read."""
+    if path == PACKAGES:
+        return _installed_packages()
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None
+
+
+def _installed_packages() -> bytes:
+    """Return the installed packages with versions, one a line, such as `numpy-2.4.0.dist-info`."""
+    folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    names = {name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
+    versions = sorted(name for name in names if name.endswith((".dist-info", ".egg-info")))
+    return "\n".join(versions).encode()
+
+
+def changed_packages(before: bytes, now: bytes) -> list[str]:
+    """Return which packages differ, such as `numpy 2.3.1 -> 2.4.0`, `added scipy 1.16.0`.
+
+    Args:
+        before: The content of `PACKAGES` before.
+        now: The content now.
+    """
+    first, second = (dict(map(_split_package, content.decode().splitlines())) for content in (before, now))
+    found: list[str] = []
+    for name in sorted({*first, *second}):
+        if name not in first:
+            found.append(f"added {name} {second[name]}")
+        elif name not in second:
+            found.append(f"removed {name} {first[name]}")
+        elif first[name] != second[name]:
+            found.append(f"{name} {first[name]} -> {second[name]}")
+    return found
+
+
+def package_requirements(content: bytes) -> list[str]:
+    """Return packages in the format that pip reads.
+
+    Args:
+        content: The content of `PACKAGES`.
+    """
+    packages = map(_split_package, content.decode().splitlines())
+    return [f"{name}=={version}" for name, version in packages if version]
+
+
+def _split_package(entry: str) -> tuple[str, str]:
+    # `numpy-2.4.0.dist-info`, `PyYAML-6.0-py3.12.egg-info`, `six.egg-info`
+    name, _, version = entry.removesuffix(".dist-info").removesuffix(".egg-info").partition("-")
+    return name, version.partition("-py")[0]
+
+
+def others_of(experiment: Experiment, origin: Origin, manifest: Mapping[str, Any] | None) -> list[str]:
+    """Return what the trials of an experiment depend on and cannot be kept: files, and the packages.
+
+    Args:
+        experiment: The experiment.
+        origin: Where the run was started, on this machine.
+        manifest: The manifest of the kept code, which names them; None where no code was kept.
+    """
+    others = _others_among(find(experiment, origin)) if manifest is None else manifest["others"]
+    return [*others, PACKAGES]
+
+
+def _others_among(found: Found) -> list[str]:
+    return sorted(map(str, found.others | found.unserved))[:MAX_OTHERS]

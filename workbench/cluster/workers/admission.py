@@ -1,0 +1,242 @@
+"""Which request gets workers next, and on which nodes: the rules of the pool, without processes.
+
+A gang is admitted whole or not at all, and no request overtakes the one at the head of the queue, so there
+is neither starvation nor deadlock. Among waiting requests the highest priority comes first, then the run
+that holds the fewest CPUs, then the oldest. Processes are left to `pool`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from workbench.foundation.errors import ResourcesError
+
+CPU_SHARE = 0.9
+"""Fraction of each CPU in use that a worker reserves in Ray, so that small actors of others fit."""
+BETWEEN_TRIALS_S = 1.0
+"""How long a run whose trial has ended is expected to request workers for its next one."""
+_ROUNDING = 1e-6
+
+Placement = Literal["pack", "spread"]
+PLACEMENTS: tuple[Placement, ...] = ("pack", "spread")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one worker uses."""
+
+    cpus: int = 1
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as the pool sees it."""
+
+    node_id: str
+    cpus: float
+    """CPUs in total."""
+    gpus: float
+    leased_cpus: float = 0.0
+    """CPUs of workers that are leased out."""
+    leased_gpus: float = 0.0
+    foreign_cpus: float = 0.0
+    """CPUs that others hold, as Ray counts them."""
+    foreign_gpus: float = 0.0
+    num_idle: int = 0
+    """Idle workers of the shape in question."""
+
+    def fits(self, shape: Shape) -> int:
+        """Return how many workers of a shape could run here now, idle ones included."""
+        return max(
+            self.num_idle,
+            min(
+                _count(self.cpus - self.leased_cpus, shape.cpus),
+                _count(self.cpus - CPU_SHARE * self.leased_cpus - self.foreign_cpus, CPU_SHARE * shape.cpus),
+                _count(self.gpus - self.leased_gpus - self.foreign_gpus, shape.gpus),
+            ),
+        )
+
+    def could_fit(self, shape: Shape) -> int:
+        """Return how many workers of a shape could run here if nothing else did."""
+        return min(_count(self.cpus, shape.cpus), _count(self.gpus, shape.gpus))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for a gang."""
+
+    run_id: str
+    trial: int | None = None
+    """The trial it is for, by which it can be cancelled."""
+    num_workers: int = 1
+    shape: Shape = Shape()
+    placement: Placement = "pack"
+    priority: int = 0
+    preload: tuple[str, ...] = ()
+    """Modules that its trials will need, imported when a worker starts."""
+    excluded: frozenset[str] = frozenset()
+    """Ids of nodes that it must not run on."""
+    autoscaling: bool = False
+    """Whether it requests nodes that the cluster does not have yet, and waits for them."""
+    environment: str = ""
+    """Digest of the environment variables that its workers have."""
+    fresh: bool = False
+    """Whether each worker must be a process that has run no trial, and runs no other afterwards."""
+    stop_grace_s: float = 5.0
+    """How long its trials may take to stop before their workers are killed."""
+
+    def accepts(self, shape: Shape, node_id: str, environment: str = "") -> bool:
+        """Return whether a worker of a shape on a node, with some environment variables, may serve it."""
+        return shape == self.shape and node_id not in self.excluded and environment == self.environment
+
+    @property
+    def of_trial(self) -> tuple[str, int] | None:
+        """The run and trial it is for, or None."""
+        return None if self.trial is None else (self.run_id, self.trial)
+
+
+def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
+    """Refuse a request that could never be served, however long it waits; a cluster that grows always can.
+
+    Raises:
+        ResourcesError: If the cluster could not hold the gang even when empty.
+    """
+    if request.autoscaling:
+        return
+    nodes = [node for node in nodes if node.node_id not in request.excluded]
+    could_fit = sum(node.could_fit(request.shape) for node in nodes)
+    if could_fit >= request.num_workers:
+        return
+    shape = f"{request.shape.cpus} CPU and {request.shape.gpus:g} GPU"
+    present = ", ".join(f"{node.cpus:g} CPU and {node.gpus:g} GPU" for node in nodes) or "nothing"
+    raise ResourcesError(
+        f"{request.num_workers} workers with {shape} each can never run here: the nodes have {present}",
+        field="resources",
+        allowed=f"at most {could_fit} such workers",
+        next_step="Request fewer or smaller workers, or attach to a larger cluster.",
+    )
+
+
+def next_index(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> int:
+    """Return the index of the request to serve next.
+
+    Args:
+        waiting: Requests, oldest first; at least one.
+        held_cpus: CPUs that each run's leased workers use, by run id.
+    """
+    oldest: dict[tuple[int, str], int] = {}
+    for index, request in enumerate(waiting):
+        oldest.setdefault((-request.priority, request.run_id), index)
+    # Only the oldest request of each run and priority can be next; there may be thousands of others.
+    return min((priority, held_cpus.get(run_id, 0.0), index) for (priority, run_id), index in oldest.items())[
+        2
+    ]
+
+
+class RunsBetweenTrials:
+    """Runs whose trial has just ended: workers are kept for them for a moment, ahead of lower priorities.
+
+    Without this a run of a higher priority would lose its place at the end of each of its trials.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._expected: list[tuple[Request, float]] = []
+
+    def on_lease_ended(self, request: Request, now_s: float) -> None:
+        """Expect another request of the run whose lease has ended.
+
+        Args:
+            request: What was leased.
+            now_s: The time, of any clock.
+        """
+        self._expected = [(each, until_s) for each, until_s in self._expected if until_s > now_s]
+        self._expected.append((request, now_s + BETWEEN_TRIALS_S))
+
+    def on_requested(self, request: Request) -> None:
+        """Expect one request less of the run that has just made one."""
+        for index, (each, _) in enumerate(self._expected):
+            if each.run_id == request.run_id:
+                del self._expected[index]
+                return
+
+    def outranks(self, request: Request, now_s: float) -> bool:
+        """Return whether a request must wait for a run of a higher priority that is between two trials."""
+        return any(each.priority > request.priority and until_s > now_s for each, until_s in self._expected)
+
+
+def serving_order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> list[Request]:
+    """Return the requests in the order in which they will be served if nothing else changes.
+
+    Args:
+        waiting: Requests, oldest first.
+        held_cpus: As in `next_index`.
+    """
+    held, queue = dict(held_cpus), []
+    left: dict[tuple[int, str], deque[tuple[int, Request]]] = {}
+    for index, request in enumerate(waiting):
+        left.setdefault((-request.priority, request.run_id), deque()).append((index, request))
+    while left:
+        key = min(left, key=lambda key: (key[0], held.get(key[1], 0.0), left[key][0][0]))
+        _, request = left[key].popleft()
+        if not left[key]:
+            del left[key]
+        held[request.run_id] = held.get(request.run_id, 0.0) + request.shape.cpus * request.num_workers
+        queue.append(request)
+    return queue
+
+
+def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
+    """Choose a node for each worker of a gang.
+
+    Args:
+        request: The gang.
+        nodes: Nodes as they are now.
+
+    Returns:
+        One node id per worker, or None where the gang does not fit now.
+    """
+    nodes = [node for node in nodes if node.node_id not in request.excluded]
+    room = {node.node_id: node.fits(request.shape) for node in nodes}
+    if sum(room.values()) < request.num_workers:
+        return None
+    idle = {node.node_id: node.num_idle for node in nodes}
+    if request.placement == "spread":
+        return _spread(request.num_workers, room, idle)
+    whole = [node_id for node_id, free in room.items() if free >= request.num_workers]
+    if whole:
+        best = max(whole, key=lambda node_id: (min(idle[node_id], request.num_workers), -room[node_id]))
+        return [best] * request.num_workers
+    chosen: list[str] = []
+    for node_id in sorted(room, key=lambda node_id: -room[node_id]):
+        chosen += [node_id] * min(room[node_id], request.num_workers - len(chosen))
+    return chosen
+
+
+def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) -> list[str]:
+    """Fill the node with the fewest workers of the gang first; on a tie the one with most idle, then free."""
+    nodes = [
+        (0, -idle[node_id], -free, index, node_id)
+        for index, (node_id, free) in enumerate(room.items())
+        if free > 0
+    ]
+    heapq.heapify(nodes)
+    chosen: list[str] = []
+    while len(chosen) < num_workers:
+        count, warm, free, index, node_id = nodes[0]
+        chosen.append(node_id)
+        if free == -1:
+            heapq.heappop(nodes)
+        else:
+            heapq.heapreplace(nodes, (count + 1, warm, free + 1, index, node_id))
+    # Neighbouring ranks share a node: workers that divide a model exchange more with each other than others.
+    return sorted(chosen, key=chosen.index)
+
+
+def _count(free: float, each: float) -> int:
+    return 10**9 if each == 0 else max(0, int((free + _ROUNDING) / each))

@@ -1,0 +1,114 @@
+"""End the processes that a trial started and left behind, without breaking what the next one needs.
+
+Libraries that keep services beyond a trial are requested to end them, as they would at the end of a process,
+and start them again when they are used. Whatever else is alive is killed: the worker is then replaced, as a
+library may believe that its process still answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from typing import Any
+
+import psutil
+
+GRACE_S = 1.0
+_TRACKERS = (
+    "multiprocessing.resource_tracker",
+    "loky.backend.resource_tracker",
+    "joblib.externals.loky.backend.resource_tracker",
+)
+_EXECUTORS = ("loky.reusable_executor", "joblib.externals.loky.reusable_executor")
+
+
+def end_services() -> list[str]:
+    """Have libraries end the services that they keep for the next use, and finish what they have open.
+
+    Returns:
+        A sentence on each that failed.
+    """
+    failed = []
+    services = (("wandb", _end_wandb), ("mlflow", _end_mlflow), *((name, _end_loky) for name in _EXECUTORS))
+    for name, end in services:
+        module = sys.modules.get(name)
+        try:
+            if module is not None:
+                end(module)
+        except Exception as error:  # whatever a library raises: its processes are killed next
+            failed.append(f"{name} could not be ended: {type(error).__name__}: {error}")
+    return failed
+
+
+def end_child_processes() -> list[str]:
+    """Terminate every process below this one, and kill those that are still alive after `GRACE_S`.
+
+    Helpers with which Python itself frees shared memory and starts processes are kept.
+
+    Returns:
+        The names of those that something may still need: they were alive although unused objects, such as
+        data loaders, had been freed.
+    """
+    if not _has_children() or not _find():
+        return []
+    gc.collect()  # a data loader that nobody uses ends its workers
+    found = _find()
+    names = [name for process in found if (name := _name(process))]
+    for kill in (False, True):
+        for process in found:
+            _signal(process, kill=kill)
+        found = psutil.wait_procs(found, timeout=GRACE_S)[1]
+    return names
+
+
+def _end_wandb(wandb: Any) -> None:
+    if _has_children() or wandb.run is not None:
+        wandb.teardown()  # what it does at the end of a process: finish runs, end its service
+
+
+def _end_mlflow(mlflow: Any) -> None:
+    while mlflow.active_run() is not None:  # as at the end of a process; runs can be nested
+        mlflow.end_run()
+
+
+def _end_loky(module: Any) -> None:
+    if module._executor is not None:
+        module._executor.shutdown(wait=True, kill_workers=True)
+
+
+def _find() -> list[psutil.Process]:
+    kept = _kept_pids()
+    return [process for process in psutil.Process().children(recursive=True) if process.pid not in kept]
+
+
+def _has_children() -> bool:
+    if not hasattr(os, "waitid"):
+        return True
+    try:  # after every trial; much cheaper than listing all processes of the machine
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _kept_pids() -> set[int | None]:
+    """Return the helpers of Python itself, which belong to no trial."""
+    modules = [sys.modules.get(name) for name in _TRACKERS]
+    pids = {module._resource_tracker._pid for module in modules if module is not None}
+    forkserver = sys.modules.get("multiprocessing.forkserver")
+    return pids | ({forkserver._forkserver._forkserver_pid} if forkserver is not None else set())
+
+
+def _name(process: psutil.Process) -> str | None:
+    """Return the name of a process; None where it has ended."""
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.name()
+    except psutil.Error:
+        return None
+
+
+def _signal(process: psutil.Process, *, kill: bool) -> None:
+    with contextlib.suppress(psutil.Error):  # it has ended already, or belongs to another user now
+        process.kill() if kill else process.terminate()

@@ -1,0 +1,142 @@
+"""Undo what a trial did to its process, or find out why the process must not serve another one.
+
+What the user's modules did when they were imported is not undone: it lasts as long as they are loaded, which
+is until another run, another folder or an edit. How each kind of change is undone is left to `process_state`,
+`child_processes`, `left_threads` and `memory_baseline`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import sys
+from collections.abc import Callable
+
+import ray
+
+from workbench.cluster.remote.code_origin import Origin, UserCode
+from workbench.cluster.workers.child_processes import end_child_processes, end_services
+from workbench.cluster.workers.left_threads import left_threads, thread_ids
+from workbench.cluster.workers.memory_baseline import Baseline
+from workbench.cluster.workers.process_state import ProcessState
+from workbench.training.task import TrialTask
+
+logger = logging.getLogger(__name__)
+
+_READ_AT_IMPORT = {
+    "deepxde": "DDE",
+    "dgl": "DGL",
+    "jax": "JAX_",
+    "keras": "KERAS_",
+    "numba": "NUMBA_",
+    "pot": "POT_",
+    "tensorflow": "TF_",
+    "tensorly": "TENSORLY_",
+}
+"""Libraries that read environment variables only when they are imported, and how the names of these begin."""
+
+
+def _stay_connected(*_: object, **__: object) -> None:
+    """Take the place of `ray.shutdown` in a trial: without Ray its process ends, and the trial is lost."""
+    logger.warning(
+        "ray.shutdown() has no effect in a trial, whose process belongs to Ray; a trial that uses Ray itself "
+        "attaches to it with ray.init(ignore_reinit_error=True)"
+    )
+
+
+class TrialCleanup:
+    """What a worker remembers of its process in order to undo the changes of trials."""
+
+    def __init__(self) -> None:
+        """Take the process as it is now, without user code, as the one that every run starts with."""
+        self._user_code = UserCode()
+        self._pristine = ProcessState()
+        self._own_modules = frozenset(sys.modules)
+        self._before: ProcessState | None = None
+        self._memory = Baseline()
+        self._threads = thread_ids()
+        ray.shutdown = _stay_connected
+
+    def begin(self, task: TrialTask, origin: Origin | None) -> None:
+        """Bring the process to where its run was started, and import the user's modules.
+
+        Args:
+            task: The trial that is about to start.
+            origin: Where the run was started; None to stay where the process is.
+        """
+        if self._user_code.leave(origin, task.run_id) or self._before is None:
+            self._before = None
+            self._pristine.restore()
+            self._user_code.enter(origin, task.run_id)
+        if self._before is None:
+            _import_modules_of(task)
+            self._user_code.remember()
+            self._before = ProcessState()
+        self._threads = thread_ids()
+
+    def end(self, task: TrialTask) -> str | None:
+        """Undo what a trial changed.
+
+        Args:
+            task: The trial that has ended.
+
+        Returns:
+            Why the process must not be used again, in words that follow its name; None where it can be.
+        """
+        problems = (
+            self._end_processes,
+            self._find_threads,
+            self._restore,
+            lambda: [self._memory.excess(task.run_id)],
+        )
+        found = [problem for find in problems for problem in _guarded(find)]
+        return "; ".join(filter(None, found)) or None
+
+    def _end_processes(self) -> list[str | None]:
+        problems: list[str | None] = [f"could not end {problem}" for problem in end_services()]
+        if names := end_child_processes():
+            problems.append(f"had processes left, which were ended: {', '.join(sorted(set(names)))}")
+        return problems
+
+    def _find_threads(self) -> list[str | None]:
+        names = left_threads(self._threads)
+        return [f"still ran threads of the trial: {', '.join(names)}"] if names else []
+
+    def _restore(self) -> list[str | None]:
+        before = self._before
+        if before is None:  # the trial failed before it started
+            return []
+        changed = before.changed_variables()
+        problems: list[str | None] = [
+            f"set {name}, which {library} reads only when it is imported"
+            for library, beginning in _READ_AT_IMPORT.items()
+            if library in sys.modules and library not in self._own_modules
+            for name in sorted(changed)
+            if name.startswith(beginning)
+        ]
+        difference = before.restore()
+        has_imported = self._user_code.remember()
+        if has_imported and difference.changed:
+            # Maybe the import changed them: the next trial must import these modules again.
+            self._user_code.leave()
+            self._before = None
+        return [*problems, *(f"could not be restored: {lost}" for lost in difference.lost)]
+
+
+def _guarded(find: Callable[[], list[str | None]]) -> list[str | None]:
+    try:
+        return find()
+    except Exception as error:  # a trial may have replaced whatever this uses
+        return [f"could not be compared with its state before: {type(error).__name__}: {error}"]
+
+
+def _import_modules_of(task: TrialTask) -> None:
+    experiment = task.experiment
+    for component in (experiment.train, experiment.model, experiment.data):
+        if component is None or not component.is_reference or component.payload_hash is not None:
+            continue
+        with contextlib.suppress(
+            Exception, SystemExit
+        ):  # the trial imports it again, and fails with the error
+            importlib.import_module(component.name.partition(":")[0])

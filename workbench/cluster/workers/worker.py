@@ -1,0 +1,413 @@
+"""The worker: one warm process that trains one trial after another and answers calls while it trains.
+
+Training runs in a thread of its own, so that the process can return events and be stopped at any time. What
+the trial prints goes to its own log file. A worker knows only its trial: who leases it is left to the pool,
+and what follows from its events to the coordinator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+import threadpoolctl
+
+from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.workers import caller_environment
+from workbench.cluster.workers.allocator import keep_freed_memory
+from workbench.cluster.workers.child_processes import end_child_processes
+from workbench.cluster.workers.log_watch import LogWatch
+from workbench.cluster.workers.report_thinning import NOTICE, ReportThinning
+from workbench.cluster.workers.trial_cleanup import TrialCleanup
+from workbench.cluster.workers.trial_log import TrialLog, log_name
+from workbench.cluster.workers.waiting_note import write_waiting_note
+from workbench.foundation.artifacts import is_url
+from workbench.foundation.errors import RunError, WorkbenchError
+from workbench.foundation.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported
+from workbench.foundation.formatting import format_bytes
+
+if TYPE_CHECKING:
+    from workbench.training.task import TrialTask
+
+LINGER_S = 0.005
+"""How long to wait for more events after the first, so that a trial with many events costs few calls."""
+TIDY_S = 0.5
+"""How long to wait for the end of a trial whose training has ended, instead of in another call."""
+SHOW_LOG_S = 1.0
+COLLECT_EVERY_S = 5.0
+COLLECT_ALL_SHARE = 0.005
+"""The share of the time that may go into looking for garbage among everything that was ever imported."""
+DEVICE_POLL_S = 1.0
+MEETING_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """Which process a worker is."""
+
+    pid: int
+    host: str
+    process_id: str
+    """Ray's id of the process."""
+    node: str = ""
+    """Ray's id of its node."""
+    gpus: tuple[str, ...] = ()
+    """The GPUs that it holds, by index or UUID."""
+
+
+@dataclass
+class Progress:
+    """What happened in a trial since the last call."""
+
+    events: list[Event] = field(default_factory=list)
+    ended: TrialEnded | None = None
+    lost: Reason | None = None
+    """Why a worker died: "oom" where memory ran out, else "lost". The trial is over, too."""
+    message: str | None = None
+    unfit: str | None = None
+    """Why the worker must not be used again after the trial, although it is alive."""
+
+
+class Worker:
+    """One process that trains; the pool runs it as a Ray actor with a few threads for calls."""
+
+    def __init__(
+        self, cpus: int, gpus: float, preload: tuple[str, ...], variables: Mapping[str, str]
+    ) -> None:
+        """Set the process up.
+
+        Args:
+            cpus: Threads that numeric libraries may use.
+            gpus: GPUs that were reserved for it; with 0 it sees none.
+            preload: Modules to import in the background, because its trials will need them.
+            variables: The environment variables of the process that started the run.
+        """
+        if ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed:
+            # Restartable only so that Ray kills it before others when memory runs out: see `pool`.
+            raise RunError("a worker that died is not used again")
+        self._cpus, self._gpus = cpus, gpus
+        caller_environment.enter(variables)
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = str(cpus)
+        if "numpy" in sys.modules:  # in a process that was started ahead, before it read the variables
+            threadpoolctl.threadpool_limits(cpus, user_api="blas")
+        if gpus == 0:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        keep_freed_memory()
+        self._condition = threading.Condition()
+        self._pending: list[Event] = []
+        self._ended: TrialEnded | None = None
+        self._objectives: frozenset[str] = frozenset()
+        self._thinning: ReportThinning | None = None
+        self._sends_events = True
+        self._is_training = False
+        self._is_tidying = False
+        self._stop = False
+        self._is_held = False
+        self._was_delivered = False
+        self._collected_s = self._collected_all_s = time.monotonic()
+        self._collecting_all_s = 0.0
+        self._unfit: str | None = None
+        self._meeting_point: str | None = None
+        self._cleanup: TrialCleanup | None = None
+        self._log = TrialLog()
+        self._shown_s = 0.0
+        self._scan_log: Callable[..., list[Event]] = _scan_nothing
+        self._preloading = threading.Thread(target=_import_all, args=(preload,), daemon=True)
+        self._preloading.start()
+
+    def info(self) -> WorkerInfo:
+        """Return which process this is."""
+        context = ray.get_runtime_context()
+        return WorkerInfo(
+            os.getpid(),
+            socket.gethostname(),
+            context.get_worker_id(),
+            context.get_node_id(),
+            tuple(context.get_accelerator_ids().get("GPU", ())),
+        )
+
+    def meeting_point(self) -> str:
+        """Return `host:port` where the workers of a trial rendezvous, once this one trains as rank 0."""
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._meeting_point is not None, MEETING_TIMEOUT_S):
+                raise RunError(f"rank 0 opened no rendezvous within {MEETING_TIMEOUT_S:g} s")
+            assert self._meeting_point is not None
+            return self._meeting_point
+
+    def start(self, task: TrialTask, blocking: bool, origin: Origin | None, first: Any = None) -> Progress:
+        """Start a trial and return its first events.
+
+        Args:
+            task: The trial.
+            blocking: Whether training waits, after each report of an objective, until the next `next`.
+            origin: Where the run was started; None where the trial imports none of the user's code.
+            first: Actor handle of the trial's rank 0; None for rank 0 itself.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: not self._is_training)
+            self._pending, self._ended, self._unfit, self._thinning = [], None, None, None
+            self._stop = self._is_held = self._was_delivered = self._is_tidying = False
+            self._objectives = _objectives(task) if blocking else frozenset()
+            self._sends_events = task.rank == 0
+            self._is_training = True
+        arguments = (task, origin, first)
+        threading.Thread(target=self._train, args=arguments, name="training", daemon=True).start()
+        return self._wait_for_events()
+
+    def next(self, stop: bool) -> Progress:
+        """Let a training that waits continue, and return what happens next.
+
+        Args:
+            stop: Whether training should stop at this point.
+        """
+        with self._condition:
+            self._stop = self._stop or stop
+            if self._was_delivered or self._stop:
+                self._is_held = self._was_delivered = False
+            self._condition.notify_all()
+        return self._wait_for_events()
+
+    def stop(self) -> None:
+        """Stop the training at its next report, while another call waits for events."""
+        with self._condition:
+            self._stop, self._is_held = True, False
+            self._condition.notify_all()
+
+    def end(self, grace_s: float) -> bool:
+        """Stop the training and return whether it ended in time.
+
+        Args:
+            grace_s: How long to wait for it, in seconds.
+        """
+        self.stop()
+        with self._condition:
+            ended = self._condition.wait_for(lambda: not self._is_training, grace_s)
+        if not ended:
+            end_child_processes()  # the pool kills this process next, but not what it started
+        return ended
+
+    def _wait_for_events(self) -> Progress:
+        with self._condition:
+            while not self._condition.wait_for(lambda: bool(self._pending) or bool(self._ended), SHOW_LOG_S):
+                self._show_log()
+                self._pending += self._scan_log()
+                self._pending += [] if self._thinning is None else self._thinning.overdue()
+            self._show_log()
+            if self._ended is None and not self._is_held:
+                self._condition.wait_for(lambda: self._ended is not None or self._is_held, LINGER_S)
+            if self._is_tidying:
+                self._condition.wait_for(lambda: self._ended is not None, TIDY_S)
+            events, self._pending = [*self._pending, *self._scan_log()], []
+            self._was_delivered = self._is_held
+            return Progress(events, self._ended, unfit=self._unfit)
+
+    def _show_log(self) -> None:
+        """Let users follow the log, of a trial that reports all the time, too."""
+        now_s = time.monotonic()
+        if now_s - self._shown_s >= SHOW_LOG_S:
+            self._shown_s = now_s
+            self._log.show()
+
+    def _report(self, event: Event) -> bool:
+        with self._condition:
+            if not self._sends_events:
+                return self._stop
+            passing = [event] if self._thinning is None else self._take(self._thinning, event)
+            if not passing:
+                return self._stop
+            self._pending += passing
+            if isinstance(event, TrialReported) and not self._objectives.isdisjoint(event.values):
+                self._is_held = not self._stop
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: not self._is_held)
+            return self._stop
+
+    def _take(self, thinning: ReportThinning, event: Event) -> list[Event]:
+        was_thinned = bool(thinning.num_left_out)
+        passing = thinning.take(event)
+        if thinning.num_left_out and not was_thinned:
+            self._log.write(NOTICE)
+        return passing
+
+    def _train(self, task: TrialTask, origin: Origin | None, first: Any) -> None:
+        try:
+            self._preloading.join()
+            _fetch_log(task)
+            self._log.begin(_log_path(task))
+            self._watch_log(task)
+            if self._cleanup is None:
+                self._cleanup = TrialCleanup()
+            self._limit_threads()
+            self._cleanup.begin(task, origin)
+            self._wait_for_device(task)
+            _find_shards(task)
+            from workbench.training.trial import run_trial
+
+            if task.num_workers > 1:
+                task = dataclasses.replace(task, meeting=f"{self._meet(first)}/{task.meeting}")
+            self._thinning = ReportThinning(task.experiment)
+            ended = run_trial(task, self._report, lambda: self._stop)
+        except BaseException as error:
+            from workbench.training.trial import reason_of
+
+            reason, message = reason_of(error, task)
+            ended = TrialEnded(
+                trial=task.trial,
+                attempt=task.attempt,
+                state="failed",
+                reason=reason,
+                message=message,
+                traceback=traceback.format_exc(),
+                step=0,
+            )
+        self._is_tidying = True
+        if ended.traceback and task.experiment.command is None:  # a program has printed it already
+            self._log.write(ended.traceback)
+        unfit = None if self._cleanup is None else self._cleanup.end(task)
+        with self._condition:
+            self._pending += [] if self._thinning is None else self._thinning.flush()
+            self._pending += self._scan_log(at_end=True)
+            self._scan_log = _scan_nothing
+            self._log.end()
+            self._ended, self._unfit = ended, unfit
+            self._condition.notify_all()
+        try:
+            _store_log(task)
+            self._collect()
+        finally:
+            with self._condition:
+                self._is_training = False
+                self._condition.notify_all()
+
+    def _watch_log(self, task: TrialTask) -> None:
+        """Search what the trial prints from here on for the patterns of alert rules."""
+        watch = LogWatch(task.patterns, self._log.size, self._log.read)
+        host, node = socket.gethostname(), ray.get_runtime_context().get_node_id()
+
+        def scan(at_end: bool = False) -> list[Event]:
+            return [
+                LogMatched(
+                    trial=task.trial,
+                    attempt=task.attempt,
+                    rank=task.rank,
+                    host=host,
+                    node=node,
+                    pattern=pattern,
+                    line=line,
+                )
+                for pattern, line in watch.scan(at_end=at_end)
+            ]
+
+        with self._condition:
+            self._scan_log = scan if task.patterns else _scan_nothing
+
+    def _meet(self, first: Any) -> str:
+        """Return `host:port` of the rendezvous of a trial's workers, which rank 0 opens."""
+        if first is not None:
+            return ray.get(first.meeting_point.remote())
+        from workbench.training.strategies.group import open_meeting_point
+
+        address = open_meeting_point(ray.util.get_node_ip_address())
+        with self._condition:
+            self._meeting_point = address
+            self._condition.notify_all()
+        return address
+
+    def _wait_for_device(self, task: TrialTask) -> None:
+        """Wait while other processes occupy the GPU that is reserved for this worker."""
+        if self._gpus < 1:
+            return
+        from workbench.training.device import foreign_bytes
+
+        was_reported = False
+        while not self._stop and (held_bytes := foreign_bytes()):
+            if not was_reported:
+                reason = f"other processes hold {format_bytes(held_bytes)} of its memory"
+                message = write_waiting_note(f"a GPU of {socket.gethostname()}", reason)
+                self._report(Noted(level="warning", message=message, trial=task.trial))
+                was_reported = True
+            time.sleep(DEVICE_POLL_S)
+
+    def _limit_threads(self) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.get_num_threads() != self._cpus:
+            torch.set_num_threads(self._cpus)
+
+    def _collect(self) -> None:
+        """Free memory now and then, after the end of a trial was reported."""
+        now_s = time.monotonic()
+        if now_s - self._collected_s > COLLECT_EVERY_S:
+            self._collected_s = now_s
+            # With torch loaded, traversing everything takes as long as ten small trials.
+            is_all = (now_s - self._collected_all_s) * COLLECT_ALL_SHARE > self._collecting_all_s
+            if is_all:
+                gc.unfreeze()
+            gc.collect()
+            # Imports and data stay; the next collections need not traverse them again.
+            gc.freeze()
+            if is_all:
+                self._collected_all_s = time.monotonic()
+                self._collecting_all_s = self._collected_all_s - now_s
+            if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+
+
+def _scan_nothing(at_end: bool = False) -> list[Event]:
+    return []
+
+
+def _objectives(task: TrialTask) -> frozenset[str]:
+    return frozenset(objective["metric"] for objective in json.loads(task.experiment_json)["objectives"])
+
+
+def _log_path(task: TrialTask) -> Path:
+    return task.artifacts.working_folder / log_name(task.rank)
+
+
+def _fetch_log(task: TrialTask) -> None:
+    """Copy the log of earlier attempts here, where the artifacts are not on this machine."""
+    path = _log_path(task)
+    if not task.artifacts.is_local and task.attempt and task.artifacts.exists(path.name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(task.artifacts.read(path.name))
+
+
+def _store_log(task: TrialTask) -> None:
+    path = _log_path(task)
+    if not task.artifacts.is_local and path.exists():
+        with contextlib.suppress(WorkbenchError, OSError):  # the log is lost, not the trial
+            task.artifacts.put(path, path.name)
+            path.parent.rmdir()
+
+
+def _find_shards(task: TrialTask) -> None:
+    """Let data behind a URL come by the server of this node."""
+    if is_url(getattr(task.experiment.data, "options", {}).get("path")):
+        from workbench.cluster.workers.shard_servers import use_own
+
+        use_own()
+
+
+def _import_all(names: tuple[str, ...]) -> None:
+    gc.disable()  # looking for garbage among what stays takes a tenth of the time
+    try:
+        for name in names:
+            importlib.import_module(name)
+    finally:
+        gc.freeze()  # nor need the collections of trials traverse it
+        gc.enable()

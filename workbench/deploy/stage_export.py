@@ -1,0 +1,230 @@
+"""The stages of a model with early exits as graphs of their own, calibrated and with thresholds, in a bundle.
+
+Temperatures and thresholds are chosen on the validation split; the test split is not read. The graph of the
+whole model, and the card, are left to `exported_bundle`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.data import Datasets
+from workbench.data.class_targets import class_of_each
+from workbench.deploy.card import Input
+from workbench.deploy.cascade import Calibration
+from workbench.deploy.exported_model import Member, add_member, encode_inputs
+from workbench.deploy.graph import Graph, onnx
+from workbench.deploy.onnx_export import TOLERANCE, difference_of, write_onnx
+from workbench.deploy.predictor import open_session
+from workbench.deploy.stages import FEATURES, INPUTS, PROBABILITIES, Stage, Stages
+from workbench.deploy.tree_graph import add_trees
+from workbench.foundation.errors import RunError
+from workbench.models.exits import EarlyExits
+from workbench.models.tree_exits import TreeExits
+from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble
+from workbench.training.loaders import as_tensors
+
+_FLOAT = np.dtype("float32")
+_BATCH = 512
+
+
+class _Part(nn.Module):
+    """The pieces of one stage as a module."""
+
+    def __init__(self, model: EarlyExits, number: int) -> None:
+        super().__init__()
+        self.model = model
+        self.number = number
+        self.training = model.training
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.model.stage(self.number, values)
+
+
+def exits_of(model: nn.Module) -> EarlyExits | TreeExits | None:
+    """Return a model as it is with early exits; None where it has none.
+
+    Args:
+        model: A trained model.
+
+    Raises:
+        ExperimentError: If it has too few trees for them.
+    """
+    if isinstance(model, TreeEnsemble) and model.num_exits:
+        return TreeExits(model, model.num_exits)
+    return model if isinstance(model, EarlyExits) else None
+
+
+def add_stages(
+    folder: Path,
+    model: EarlyExits | TreeExits,
+    data: Datasets,
+    member: Member,
+    inputs: Sequence[Input],
+    feeds: dict[str, np.ndarray],
+    example: Tensor,
+) -> Stages:
+    """Add the stages of a model to its bundle.
+
+    Args:
+        folder: The bundle.
+        model: The trained model, on the CPU, in evaluation mode.
+        data: What it was trained on.
+        member: How the inputs of the first stage are converted.
+        inputs: What the first stage takes.
+        feeds: Samples as the first stage takes them.
+        example: The same samples as the model takes them.
+
+    Raises:
+        RunError: If a stage cannot be exported, or the stages answer otherwise than the model.
+    """
+    outputs, targets = _validation_outputs(model, data)
+    calibration = Calibration.of(outputs, targets)
+    values, stages = example, []
+    for number in range(model.num_stages):
+        temperature = calibration.temperatures[number]
+        made = (
+            _graph_of_trees(model, number, member, inputs, values, temperature)
+            if isinstance(model, TreeExits)
+            else _graph(model, number, member, inputs, values, temperature)
+        )
+        name = f"stage_{number}.onnx"
+        onnx.save(made, str(folder / name))
+        shape = inputs[0].shape if number == 0 and len(inputs) == 1 else tuple(values.shape[1:])
+        dtype = inputs[0].dtype if number == 0 and inputs[0].dtype != "string" else "float32"
+        num_tokens = data.vocabulary_size if number == 0 else None
+        stages.append(calibration.stage(number, name, shape, dtype, num_tokens=num_tokens))
+        with torch.inference_mode():
+            values = model.stage(number, values)
+    _compare(folder, model, stages, feeds, example)
+    return calibration.write(folder, stages)
+
+
+def _validation_outputs(model: EarlyExits | TreeExits, data: Datasets) -> tuple[list[np.ndarray], np.ndarray]:
+    found: list[list[np.ndarray]] = [[] for _ in range(model.num_stages)]
+    targets = []
+    for first in range(0, len(data.validation), _BATCH):
+        numbers = np.arange(first, min(first + _BATCH, len(data.validation)))
+        given, expected = data.validation.batch(numbers)
+        with torch.inference_mode():
+            for kept, each in zip(found, model.exit_outputs(as_tensors(given)), strict=True):
+                kept.append(each.double().numpy())
+        targets.append(class_of_each(expected, data.num_outputs))
+    return [np.concatenate(each) for each in found], np.concatenate(targets)
+
+
+def _graph(
+    model: EarlyExits,
+    number: int,
+    member: Member,
+    inputs: Sequence[Input],
+    example: Tensor,
+    temperature: float,
+) -> onnx.ModelProto:
+    graph, is_last = Graph(), number == model.num_stages - 1
+    part = _Part(model, number)
+    with torch.inference_mode():
+        after = part(example)
+        num_classes = (after if is_last else model.heads[number](after[:1])).shape[1]
+    if number == 0:
+        values = add_member(graph, replace(member, model=part), _given(graph, inputs), example)
+    else:
+        values = _inline(graph, part, graph.input(INPUTS, _FLOAT, tuple(example.shape[1:])), example)
+    outputs = values if is_last else _inline(graph, model.heads[number], values, after)
+    more = () if is_last else ((values, FEATURES, tuple(after.shape[1:])),)
+    return _calibrated(graph, outputs, temperature, num_classes, more)
+
+
+def _graph_of_trees(
+    model: TreeExits,
+    number: int,
+    member: Member,
+    inputs: Sequence[Input],
+    example: Tensor,
+    temperature: float,
+) -> onnx.ModelProto:
+    graph, num_outputs = Graph(), model.num_outputs
+    num_features = int(np.prod(example.shape[1:])) - (num_outputs if number else 0)
+    if number == 0:
+        # What encodes the inputs is that of the whole model.
+        rows = graph.add("Flatten", encode_inputs(graph, member, _given(graph, inputs))[0], axis=1)
+        total = add_trees(graph, model.parts[0], rows)
+    else:
+        passed = graph.input(INPUTS, _FLOAT, (num_features + num_outputs,))
+        begin, middle, end, last = (
+            graph.constant(np.array([one], dtype=np.int64))
+            for one in (0, num_features, num_features + num_outputs, -1)
+        )
+        rows = graph.add("Slice", passed, begin, middle, last)
+        before = graph.add("Slice", passed, middle, end, last)
+        total = graph.add("Add", before, add_trees(graph, model.parts[number], rows))
+    if bool(model.trees.votes):
+        shares = graph.add("Mul", total, graph.constant(np.float32(model.factor(number))))
+        outputs = graph.add("Log", graph.add("Max", shares, graph.constant(np.float32(MIN_PROBABILITY))))
+    else:
+        outputs = graph.add("Add", total, graph.constant(model.trees.start.numpy().astype(np.float32)))
+    passed_on = graph.add("Concat", rows, total, axis=1)
+    is_last = number == model.num_stages - 1
+    more = () if is_last else ((passed_on, FEATURES, (num_features + num_outputs,)),)
+    return _calibrated(graph, outputs, temperature, num_outputs, more)
+
+
+def _given(graph: Graph, inputs: Sequence[Input]) -> dict[str, str]:
+    return {
+        one.name: graph.input(
+            one.name,
+            np.dtype(object if one.dtype == "string" else one.dtype),
+            one.shape if one.kind == "array" else (1,),
+        )
+        for one in inputs
+    }
+
+
+def _calibrated(
+    graph: Graph,
+    outputs: str,
+    temperature: float,
+    num_classes: int,
+    more: Sequence[tuple[str, str, tuple[int | str, ...]]],
+) -> onnx.ModelProto:
+    calibrated = graph.add("Div", outputs, graph.constant(np.float32(temperature)))
+    answer = graph.add("Softmax", calibrated, axis=-1)
+    return graph.model(answer, PROBABILITIES, _FLOAT, (num_classes,), more=more)
+
+
+def _inline(graph: Graph, module: nn.Module, given: str, example: Tensor) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "part.onnx"
+        write_onnx(module, example, path)
+        return graph.inline(onnx.load(str(path)), (given,))
+
+
+def _compare(
+    folder: Path,
+    model: EarlyExits | TreeExits,
+    stages: Sequence[Stage],
+    feeds: dict[str, Any],
+    example: Tensor,
+) -> None:
+    """Compare what the stages answer one after another with the exits of the model."""
+    with torch.inference_mode():
+        expected = model.exit_outputs(example)
+    given = feeds
+    for number, stage in enumerate(stages):
+        answer, *features = open_session(folder / stage.file).run(None, given)
+        known = torch.softmax(expected[number] / stage.temperature, dim=-1)
+        difference = difference_of(torch.from_numpy(answer), known)
+        if not difference <= TOLERANCE:
+            raise RunError(
+                f"{stage.file} differs from the trained model by {difference:.2g}",
+                next_step="Export the model again, without --format onnx if this stays.",
+            )
+        given = {INPUTS: features[0]} if features else {}

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, files, events, and how values are read and written."""

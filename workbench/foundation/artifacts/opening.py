@@ -1,0 +1,40 @@
+"""Which kind of place a path or URL names; what a place can do is left to its class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from workbench.foundation.artifacts.local import LocalArtifacts
+from workbench.foundation.artifacts.place import Artifacts
+from workbench.foundation.errors import ArtifactsError
+
+
+def is_url(path: object) -> bool:
+    """Return whether what was written as a path is a URL."""
+    return isinstance(path, str) and "://" in path
+
+
+def open_artifacts(place: str | Path) -> Artifacts:
+    """Return the folder on a path or URL; nothing is opened yet.
+
+    Args:
+        place: A path, or a URL such as `file:///data/runs` or `s3://bucket/runs?region=eu-west-1`.
+
+    Raises:
+        ArtifactsError: If a file URL is no folder of this machine.
+    """
+    text = str(place)
+    if not is_url(text):
+        return LocalArtifacts(Path(text).expanduser().absolute())
+    parts = urlsplit(text)
+    if parts.scheme != "file":
+        from workbench.foundation.artifacts.remote import RemoteArtifacts
+
+        return RemoteArtifacts(text)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise ArtifactsError(
+            f"file://{parts.netloc.rpartition('@')[2]}{parts.path} is not a folder of this machine",
+            allowed="such as file:///data/runs",
+        )
+    return LocalArtifacts(Path(unquote(parts.path)))

@@ -1,0 +1,297 @@
+"""Every error that the workbench raises on purpose, in one tree.
+
+    WorkbenchError
+    |-- ExperimentError (ValueError)         the experiment or another file of the user is wrong
+    |   `-- UnknownNameError                 no registry knows the name
+    |-- ArgumentError (ValueError)           an argument of a command, a function or an HTTP request is wrong
+    |-- ResourcesError                       the available hardware can never satisfy the request
+    |-- DataError                            data cannot be found, read or understood
+    |-- StoreError                           the store cannot be opened, read or written
+    |   |-- RunNotFoundError                 the store has no such run
+    |   |-- StoreUnavailableError            full disk, lock or lost connection: may pass
+    |   `-- LeaseError                       another driver owns the run, or took it over
+    |-- ArtifactsError                       files of a run cannot be written or read
+    |-- RunError                             a run cannot be started, reached or continued
+    `-- MissingDependencyError (ImportError) an optional package is not installed
+
+A message states what is wrong, where (the dotted field), what is allowed, and the next step. A next step that
+is a command is kept as its verb and arguments: what shows the error writes it for a shell, for Python
+or for the panel. Errors of other libraries are translated once, by the package that owns the library.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import Self
+
+PROBLEMS_VARIABLE = "WORKBENCH_PROBLEMS_AS_JSON"
+"""Set for a command that another process of ours reads: an error is printed as one line of JSON, and so is a
+new run as soon as it is stored."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A command that is the recommended next step; `workbench.experiment.actions.suggest` makes one."""
+
+    lead: str
+    """What the step does, as the beginning of a sentence; may be empty."""
+    verb: str
+    """The kind of an action, or another command of the command line."""
+    subject: str | None = None
+    """The run, or the file."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    """The command as words, without the name of the program."""
+    python: str | None = None
+    """The Python that does the same; None where there is none."""
+    label: str | None = None
+    """The name of its button in the panel; None where there is none."""
+
+    def write(self, form: str) -> str:
+        """Return the step as text, the command written as `form`."""
+        return f"{self.lead}: {form}" if self.lead else form
+
+    def __str__(self) -> str:
+        return self.write(self.python or shlex.join(["workbench", *self.words]))
+
+
+class Problem(BaseModel):
+    """What is wrong, where, what is allowed, and what to do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem: str
+    field: str | None = None
+    allowed: str | None = None
+    next_step: str | None = None
+
+
+class WorkbenchError(Exception):
+    """Base of the tree: catch it to catch everything that the workbench raises on purpose.
+
+    Example:
+        >>> try:
+        ...     experiment.replace(budget={"trials": 0})
+        ... except wb.WorkbenchError as error:
+        ...     print(error.field)
+        budget.trials
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        field: str | None = None,
+        allowed: str | Iterable[str] | None = None,
+        next_step: str | Suggestion | None = None,
+    ) -> None:
+        """Compose one message from its parts.
+
+        Args:
+            problem: What is wrong, as one clause without a full stop.
+            field: The dotted path of the offending field, such as `search.lr.low`.
+            allowed: What is allowed instead: a phrase, or the known names.
+            next_step: What the user can do now: a sentence, or a command.
+        """
+        self.problem = problem
+        self.field = field
+        self.allowed = allowed if allowed is None or isinstance(allowed, str) else ", ".join(allowed)
+        self.next_step = next_step
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def describe(self, write: Callable[[Suggestion], str] = str) -> str:
+        """Return the whole message.
+
+        Args:
+            write: Writes a next step that is a command; by default as Python.
+        """
+        message = f"{self.field}: {self.problem}" if self.field else self.problem
+        if self.allowed:
+            message += f"; allowed: {self.allowed}"
+        if self.next_step:
+            message += f". {self._step(write)}"
+        return message
+
+    def to_problem(self, write: Callable[[Suggestion], str] = str) -> Problem:
+        """Return its parts as they are sent to a page; `write` as in `describe`."""
+        return Problem(
+            problem=self.problem, field=self.field, allowed=self.allowed, next_step=self._step(write)
+        )
+
+    def to_json(self, write: Callable[[Suggestion], str] = str) -> dict[str, str | None]:
+        """Return its parts as plain values; `write` as in `describe`."""
+        return self.to_problem(write).model_dump()
+
+    def _step(self, write: Callable[[Suggestion], str]) -> str | None:
+        return write(self.next_step) if isinstance(self.next_step, Suggestion) else self.next_step
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders; the default would call __init__ with the whole message.
+        return _rebuild, (type(self), self.problem, self.field, self.allowed, self.next_step)
+
+    def at(self, prefix: str) -> WorkbenchError:
+        """Return the same error with `prefix` before its field.
+
+        Args:
+            prefix: The dotted path of the part that contained the error.
+
+        Returns:
+            A new error of the same class.
+        """
+        return self.about(f"{prefix}.{self.field}" if self.field else prefix)
+
+    def about(self, field: str | None) -> Self:
+        """Return the same error about another field.
+
+        Args:
+            field: The dotted path of that field.
+        """
+        return type(self)(self.problem, field=field, allowed=self.allowed, next_step=self.next_step)
+
+
+def _rebuild(
+    kind: type[WorkbenchError],
+    problem: str,
+    field: str | None,
+    allowed: str | None,
+    next_step: str | Suggestion | None,
+) -> WorkbenchError:
+    return kind(problem, field=field, allowed=allowed, next_step=next_step)
+
+
+class ExperimentError(WorkbenchError, ValueError):
+    """The experiment, or another file or setting that the user wrote, is wrong."""
+
+
+class UnknownNameError(ExperimentError):
+    """No registry knows the name."""
+
+
+class ArgumentError(WorkbenchError, ValueError):
+    """An argument of a command, of a function or of an HTTP request is wrong."""
+
+
+class ResourcesError(WorkbenchError):
+    """The available hardware can never satisfy the request."""
+
+
+class DataError(WorkbenchError):
+    """Data cannot be found, read or understood."""
+
+
+class StoreError(WorkbenchError):
+    """The store cannot be opened, read or written."""
+
+
+class RunNotFoundError(StoreError):
+    """The store has no such run."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be used at the moment: disk full, locked, or connection lost."""
+
+
+class LeaseError(StoreError):
+    """Another driver owns the run, or has taken it over."""
+
+
+class ArtifactsError(WorkbenchError):
+    """Files of a run cannot be written or read at the moment."""
+
+
+class RunError(WorkbenchError):
+    """A run cannot be started, reached or continued."""
+
+
+class MissingDependencyError(WorkbenchError, ImportError):
+    """An optional package is not installed; the message names the command that installs it."""
+
+
+_PARTS = {
+    "train": (
+        "cmaes",
+        "pandas",
+        "PIL",
+        "pyarrow",
+        "pynvml",
+        "ray",
+        "safetensors",
+        "scipy",
+        "sklearn",
+        "threadpoolctl",
+        "torch",
+    ),
+    "deploy": ("cryptography", "onnx", "onnxruntime", "onnxscript", "starlette", "uvicorn"),
+    "lab": ("anywidget", "ipywidgets", "IPython", "jupyter_server", "jupyterlab", "tornado"),
+}
+
+
+def first_line_of(error: BaseException) -> str:
+    r"""Return the first line of what an error of another library states, or its type where it states nothing.
+
+    Example:
+        >>> first_line_of(ValueError("too long\n  at line 3"))
+        'too long'
+        >>> first_line_of(MemoryError())
+        'MemoryError'
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(" .") if lines else type(error).__name__
+
+
+def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
+    """Return the error of a library that a part of the workbench needs; None for any other library.
+
+    Args:
+        error: What Python raised.
+    """
+    library = (error.name or "").partition(".")[0]
+    part = next((name for name, libraries in _PARTS.items() if library in libraries), None)
+    if part is None:
+        return None
+    return MissingDependencyError(
+        f"this needs {library}, which is not installed",
+        next_step=f"Install it: {install_command(part)}",
+    )
+
+
+def install_command(part: str) -> str:
+    """Return the command that adds a part to this installation, from where it was installed.
+
+    The name alone would not do for an installation from a folder or a URL: an index may have another
+    project of that name.
+
+    Args:
+        part: The extra of the package, such as deploy.
+    """
+    try:
+        text = importlib.metadata.distribution("workbench").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:  # imported from its folder
+        return _pip_install(f"{Path(__file__).parents[2]}[{part}]", is_editable=True)
+    if text is None:
+        return _pip_install(f"workbench[{part}]")
+    origin = json.loads(text)
+    url = urlsplit(origin["url"])
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        return _pip_install(f"workbench[{part}] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}")
+    if url.scheme != "file":
+        return _pip_install(f"workbench[{part}] @ {origin['url']}")
+    is_editable = origin.get("dir_info", {}).get("editable", False)
+    return _pip_install(f"{unquote(url.path)}[{part}]", is_editable=is_editable)
+
+
+def _pip_install(requirement: str, *, is_editable: bool = False) -> str:
+    return shlex.join(["pip", "install", *(["--editable"] if is_editable else []), requirement])

@@ -1,0 +1,128 @@
+"""Events of advice: what was measured, tried and recommended."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from workbench.foundation.events.header import EventHeader, OutsideText
+
+
+class AdviceRequested(EventHeader):
+    """The run measures plans and recommends one instead of trying configurations."""
+
+    type: Literal["advice_requested"] = "advice_requested"
+    objective: Literal["time", "money", "energy", "throughput"]
+    host: str
+    versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
+
+
+class PlanMeasured(EventHeader):
+    """The steps of a plan were timed: a few, by warm workers that did nothing else, or those of a trial."""
+
+    type: Literal["plan_measured"] = "plan_measured"
+    setting: str = Field(
+        description="What a sample costs, as a hash: model and values, optimizer, shape of the data, device, "
+        "size of a worker, versions. Only measurements of one setting belong to one model of step times."
+    )
+    plan: dict[str, JsonValue] = Field(
+        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
+        "compile."
+    )
+    by_trial: int | None = Field(default=None, description="The trial that showed it; None for a probe.")
+    beside_others: bool | None = Field(
+        default=None, description="Whether other trials ran at the same time; None where not recorded."
+    )
+    workers_per_node: list[int] = Field(default_factory=list)
+    device: str = Field(default="cpu", description="Name of a worker's device.")
+    fits: bool = Field(default=True, description="False if memory ran out, or would have.")
+    is_possible: bool = Field(
+        default=True, description="False if the model cannot be computed so, however much memory there is."
+    )
+    message: OutsideText | None = Field(default=None, description="Why it does not fit, or is not possible.")
+    num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
+    divides_batch: bool | None = Field(
+        default=None, description="Whether its loss allows parts of a batch; None where that is not known."
+    )
+    num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
+    step_time_s: float | None = Field(default=None, description="Median of the timed steps.")
+    step_time_spread_s: float | None = Field(default=None, description="Interquartile range of them.")
+    parts_s: dict[str, float] = Field(
+        default_factory=dict,
+        description="Median seconds per step: data, forward, backward, communication, update.",
+    )
+    straggling_s: float | None = Field(
+        default=None, description="Seconds per step that a worker waits for slower ones, exchanging nothing."
+    )
+    samples_per_s: float | None = Field(default=None, description="Over all workers.")
+    peak_bytes: int | None = Field(default=None, description="Peak memory of one worker.")
+    step_flops: float | None = Field(
+        default=None, description="Floating-point operations per step, over all workers."
+    )
+    utilisation: float | None = Field(default=None, description="Fraction of the device's peak rate in use.")
+    power_w: float | None = Field(default=None, description="Mean of all devices in use, where metered.")
+    compile_s: float | None = Field(
+        default=None, description="Seconds of the first step, in which the model was compiled."
+    )
+    state_bytes: int | None = Field(default=None, description="Size of a checkpoint of the training.")
+    all_reduce_s: dict[str, float] = Field(
+        default_factory=dict,
+        description="Seconds of an all-reduce over the workers of the plan, by its bytes.",
+    )
+    inside_nodes_s: dict[str, float] = Field(
+        default_factory=dict,
+        description="The same over the workers of each node alone, the slowest node; empty without several.",
+    )
+    between_nodes_s: dict[str, float] = Field(
+        default_factory=dict, description="The same over one worker of each node."
+    )
+    exchanges: dict[str, dict[str, JsonValue]] = Field(
+        default_factory=dict,
+        description="What each exchange sends of the gradients, and the seconds that it computes for that.",
+    )
+
+
+class SharingMeasured(EventHeader):
+    """Trainings made steps beside each other on one GPU; so many trials share each GPU from here on."""
+
+    type: Literal["sharing_measured"] = "sharing_measured"
+    per_gpu: int = Field(ge=1, description="Trials that share a GPU.")
+    samples_per_s: dict[str, float] = Field(
+        default_factory=dict, description="Of all copies together, by their number."
+    )
+    peak_bytes: int | None = Field(default=None, description="Peak memory of the largest training.")
+    message: OutsideText = Field(description="What was decided, and why, as a sentence.")
+
+
+class RatesTested(EventHeader):
+    """A range of learning rates was tested, rising step by step."""
+
+    type: Literal["rates_tested"] = "rates_tested"
+    setting: str
+    global_batch: int
+    rates: list[float]
+    losses: list[float] = Field(description="Smoothed, mean over the seeds; one per rate.")
+    num_seeds: int
+    suggested: float | None = Field(default=None, description="None if no rate reduced the loss.")
+    highest_stable: float | None = None
+
+
+class CandidateTried(EventHeader):
+    """A candidate was trained for a while beside others, to compare their progress in the same time."""
+
+    type: Literal["candidate_tried"] = "candidate_tried"
+    plan: dict[str, JsonValue]
+    lr: float = Field(description="At the global batch of the plan.")
+    elapsed_s: float = Field(description="Seconds of training so far, evaluations included.")
+    step: int
+    epoch: float
+    values: dict[str, float] = Field(default_factory=dict)
+    reached_target: bool = False
+
+
+class AdviceGiven(EventHeader):
+    """A plan and a learning rate are recommended, with predictions, reasons and runners-up."""
+
+    type: Literal["advice_given"] = "advice_given"
+    advice: dict[str, JsonValue] = Field(description="As written by `Advice` of the advisor.")

@@ -1,0 +1,98 @@
+"""Events of choosing configurations: what the study proposed, and what it had to consider."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from workbench.foundation.events.header import EventHeader, TrialEventHeader
+
+
+class TrialEnqueued(EventHeader):
+    """A user requested that a configuration be tried next, or earlier advice recommends it."""
+
+    type: Literal["trial_enqueued"] = "trial_enqueued"
+    params: dict[str, JsonValue]
+    advice_run_id: str | None = Field(
+        default=None, description="The run whose advice it follows; None if a user requested it."
+    )
+
+
+class PriorTrialAdded(EventHeader):
+    """The sampler of this run learns from a finished trial of an earlier one."""
+
+    type: Literal["prior_trial_added"] = "prior_trial_added"
+    from_run_id: str
+    from_trial: int
+    params: dict[str, JsonValue]
+    state: Literal["complete", "pruned"]
+    values: dict[str, float]
+    reports: list[tuple[int, float]] = Field(default_factory=list, description="(step, value) pairs.")
+
+
+class MemoryPredicted(EventHeader):
+    """It was predicted what trainings hold in memory, before the first of them; some would not fit."""
+
+    type: Literal["memory_predicted"] = "memory_predicted"
+    limit_bytes: int = Field(gt=0, description="What one worker may hold.")
+    peaks: list[tuple[dict[str, JsonValue], int]] = Field(
+        description="(configuration, bytes) pairs: the least that one worker holds at the peak of a step."
+    )
+
+
+class Segment(BaseModel):
+    """Which part of a training a trial of a population is."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    member: int = Field(description="The member of the population, from 0.")
+    begin: int = Field(default=0, description="The epoch, or the step of a function, at which it begins.")
+    end: int = Field(description="The epoch, or the step of a function, at which it ends.")
+    continues: int | None = Field(
+        default=None, description="The trial from whose checkpoint it continues; None for the first part."
+    )
+    replaced: int | None = Field(
+        default=None, description="The trial of the same member that was too weak to be continued."
+    )
+
+
+class LowFidelity(BaseModel):
+    """Of a training that is cheaper than a full one: what makes it cheaper."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str = Field(description="The setting.")
+    value: int | float = Field(description="Its value.")
+    full: int | float = Field(description="Its value in full trainings.")
+
+
+class TrialProposed(TrialEventHeader):
+    """The study proposed a configuration; the trial is waiting from here on."""
+
+    type: Literal["trial_proposed"] = "trial_proposed"
+    params: dict[str, JsonValue]
+    configuration: int = Field(description="Number of the configuration; its repeats share it.")
+    repeat: int = Field(default=0, description="Which repeat of the configuration this is, from 0.")
+    seed: int = Field(description="Seed of everything random in the training.")
+    source: Literal["sampler", "enqueued"] = "sampler"
+    choosing_s: float | None = Field(
+        default=None, ge=0, description="How long workers waited for the choice; None in older runs."
+    )
+    segment: Segment | None = Field(default=None, description="In a population: which part it trains.")
+    resumes: int | None = Field(
+        default=None,
+        description="The stopped trial of the same configuration from whose checkpoint it continues, or that "
+        "showed at a lower fidelity what it is worth.",
+    )
+    fidelity: LowFidelity | None = Field(
+        default=None, description="What makes it cheaper than a full training; None if nothing does."
+    )
+
+
+class ReplayPlanned(EventHeader):
+    """The run repeats the proposals of another run, in their order, and makes no others."""
+
+    type: Literal["replay_planned"] = "replay_planned"
+    of_run_id: str
+    proposals: list[TrialProposed]

@@ -1,0 +1,108 @@
+"""Events of a run as a whole: its driver, its state, its settings, and what users should know."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from workbench.foundation.events.header import EventHeader, OutsideText
+from workbench.foundation.events.states import RunState
+
+
+class DriverStarted(EventHeader):
+    """A process became the driver of the run; a second one of a run means a restart."""
+
+    type: Literal["driver_started"] = "driver_started"
+    pid: int
+    host: str
+    num_cpus: float = Field(description="CPUs that the cluster offers in total.")
+    num_gpus: float = 0.0
+    versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
+    errors_in_unit_of_target: bool = Field(
+        default=False,
+        description="Whether its trials report errors of tables in the unit of the target, not in standard "
+        "deviations as trials of earlier versions did.",
+    )
+    before_unix_s: float | None = Field(
+        default=None,
+        description="Until when the driver before counts as alive, where it did not end its run.",
+    )
+
+
+class RunStateChanged(EventHeader):
+    """The run entered another state."""
+
+    type: Literal["run_state_changed"] = "run_state_changed"
+    state: RunState
+    reason: str | None = Field(
+        default=None,
+        description="Why: trials, time, gpu_time, energy, money, target, plateau, exhausted, person, "
+        "failures, error.",
+    )
+    message: OutsideText | None = None
+
+
+class SettingsChanged(EventHeader):
+    """Settings of the experiment have new values in this run from here on."""
+
+    type: Literal["settings_changed"] = "settings_changed"
+    settings: dict[str, JsonValue] = Field(description="New values by dotted path, such as budget.trials.")
+    waited_s: float = Field(
+        default=0.0,
+        description="Time that users waited for the first driver, to be counted as time of the run.",
+    )
+
+
+class ProgramKept(EventHeader):
+    """Trials that begin from here on run this version of the code."""
+
+    type: Literal["program_kept"] = "program_kept"
+    version: int = Field(ge=1, description="1 for the code with which the run began.")
+    code_sha256: str = Field(default="", description="Hash of the kept code; empty where none is kept.")
+    num_files: int = Field(default=0, ge=0, description="How many source files were kept.")
+    why: Literal["start", "current", "changed"] = Field(
+        description="start: the run began. current: a user requested the code as it is on the disk. changed: "
+        "data, the program or a package has changed, which cannot be kept."
+    )
+    changed: list[str] = Field(
+        default_factory=list, description="The files that differ from the version before."
+    )
+    continued: list[int] = Field(
+        default_factory=list,
+        description="Trials that had begun, and continue with the version with which they did.",
+    )
+
+
+class EnergyMetered(EventHeader):
+    """The trials of a run with a limit on energy have used this much of it."""
+
+    type: Literal["energy_metered"] = "energy_metered"
+    total_wh: float = Field(ge=0, description="Energy of all trials since the run began, in watt-hours.")
+
+
+class CommandHandled(EventHeader):
+    """The driver carried out, or refused, a command."""
+
+    type: Literal["command_handled"] = "command_handled"
+    command: int
+    kind: str
+    done: bool
+    message: OutsideText
+
+
+class Noted(EventHeader):
+    """Something that the user should know."""
+
+    type: Literal["noted"] = "noted"
+    level: Literal["info", "warning", "error"]
+    message: OutsideText
+    trial: int | None = Field(default=None, description="The trial that it is about, if any.")
+    is_unserved: bool = Field(
+        default=False,
+        description="Whether the program of the trial read its code from the disk, not as the run kept it.",
+    )
+    clock_ahead_s: float | None = Field(
+        default=None,
+        description="By how much the machine's clock is ahead of the run's, where it was set.",
+    )

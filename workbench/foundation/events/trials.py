@@ -1,0 +1,220 @@
+"""Events of the trials that were started: attempts, reports, checkpoints, changes of workers, results."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from workbench.foundation.events.header import OutsideText, TrialEventHeader
+from workbench.foundation.events.states import Reason
+
+
+class TrialStarted(TrialEventHeader):
+    """An attempt at a trial has its workers and starts."""
+
+    type: Literal["trial_started"] = "trial_started"
+    attempt: int
+    worker_pids: list[int]
+    hosts: list[str] = Field(default_factory=list)
+    nodes: list[str] = Field(default_factory=list, description="Ray's IDs of the nodes, by rank.")
+    gpus: list[list[str]] = Field(default_factory=list, description="GPUs of each worker: numbers or UUIDs.")
+    plan: dict[str, JsonValue] = Field(
+        default_factory=dict, description="The plan, as far as it is known before the data is loaded."
+    )
+    resumed_from: str | None = Field(
+        default=None, description="Path of the checkpoint that it continues from."
+    )
+    program: int = Field(default=1, ge=1, description="The version of the code that it runs.")
+
+
+class TrialPlanned(TrialEventHeader):
+    """An attempt knows its data and its device, and so its plan in full."""
+
+    type: Literal["trial_planned"] = "trial_planned"
+    attempt: int = 0
+    plan: dict[str, JsonValue] = Field(
+        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
+        "compile."
+    )
+    has_blocks: bool | None = Field(
+        default=None,
+        description="Whether its model has blocks whose activations could be computed again; null where no "
+        "model is trained by steps.",
+    )
+    divides_batch: bool | None = Field(
+        default=None,
+        description="Whether its loss allows micro batches that are smaller than what a worker takes; null "
+        "where that is not known.",
+    )
+    goals: dict[str, Literal["maximize", "minimize"]] = Field(
+        default_factory=dict,
+        description="In which direction metrics of other packages and of the user's own are better, as they "
+        "declare it, by reported name.",
+    )
+    num_validation: int | None = Field(
+        default=None, description="Samples on which it is validated; null where nobody knows."
+    )
+    num_test: int | None = Field(
+        default=None, description="Samples that choose nothing, on which it is tested; 0 without any."
+    )
+    rates: list[str] = Field(
+        default_factory=list,
+        description="Metrics that are the share of these samples of which something is true, by reported "
+        "name.",
+    )
+
+
+class TrialReported(TrialEventHeader):
+    """A trial reported metrics, speed, or both."""
+
+    type: Literal["trial_reported"] = "trial_reported"
+    attempt: int = 0
+    step: int = Field(description="Optimizer steps done, or the step that a function reported.")
+    epoch: float | None = Field(default=None, description="Epochs done; whole at an evaluation.")
+    elapsed_s: float = Field(default=0.0, description="Seconds since this attempt began.")
+    values: dict[str, float] = Field(default_factory=dict, description="Metrics by name, means over workers.")
+    samples_per_s: float | None = None
+    parts_s: dict[str, float] = Field(
+        default_factory=dict, description="Seconds per step, by part: data, forward, backward, update."
+    )
+    compile_s: float | None = Field(
+        default=None,
+        description="Seconds of the steps in which the model was compiled, which the speed leaves out.",
+    )
+    slowest_rank: int | None = Field(
+        default=None,
+        description="Of several replicas, the one that takes longest to load and compute forward.",
+    )
+    slowest_rank_factor: float | None = Field(
+        default=None,
+        description="How many times as long as the median of the others it takes, over the attempt so far.",
+    )
+    gradient_signal_sqr: float | None = Field(
+        default=None, description="|G|^2, the squared norm of the true gradient, smoothed over steps."
+    )
+    gradient_noise: float | None = Field(
+        default=None, description="tr(Sigma), the variance of the gradient of one sample, smoothed likewise."
+    )
+    memory_share: float | None = Field(
+        default=None,
+        description="Largest part of the GPU memory it may use that the first worker has held so far.",
+    )
+    returned: bool = Field(
+        default=False, description="Whether a function returned the values instead of reporting them."
+    )
+    told_again: bool = Field(
+        default=False,
+        description="Whether an earlier attempt reported it, and the driver died before it arrived.",
+    )
+    left_out: int = Field(default=0, description="Reports since the one before that were not stored.")
+
+    @property
+    def rung(self) -> int:
+        """The resource spent, in the unit in which pruners compare trials: epochs, else steps."""
+        return self.step if self.epoch is None else int(self.epoch)
+
+
+class TrialTested(TrialEventHeader):
+    """The weights that a complete trial keeps were measured once on samples that choose nothing."""
+
+    type: Literal["trial_tested"] = "trial_tested"
+    attempt: int = 0
+    values: dict[str, float] = Field(description="Metrics by name, each beginning with `test_`.")
+
+
+class CheckpointSaved(TrialEventHeader):
+    """A checkpoint is complete at its path."""
+
+    type: Literal["checkpoint_saved"] = "checkpoint_saved"
+    attempt: int
+    step: int
+    path: str
+    best: bool = Field(default=False, description="Whether it is the best of the trial so far.")
+
+
+class AttachmentSaved(TrialEventHeader):
+    """A picture, a table or a text that a trial reported is kept in its folder."""
+
+    type: Literal["attachment_saved"] = "attachment_saved"
+    attempt: int = 0
+    step: int = Field(description="The step at which it was reported.")
+    name: OutsideText
+    kind: Literal["image", "table", "text"]
+    file: OutsideText = Field(description="Its file, below the folder of the trial.")
+    size_bytes: int = 0
+    replaces: list[str] = Field(
+        default_factory=list, description="Files of earlier ones that were deleted: only some are kept."
+    )
+
+
+class CheckpointsDeleted(TrialEventHeader):
+    """The checkpoints of a finished trial were deleted in favour of better ones."""
+
+    type: Literal["checkpoints_deleted"] = "checkpoints_deleted"
+    reason: Literal["keep_best", "max_checkpoints_size"] = Field(description="The setting that requires it.")
+    size_bytes: int
+
+
+class AttemptEnded(TrialEventHeader):
+    """An attempt ended early; the trial continues with the next one, now or when the run is resumed."""
+
+    type: Literal["attempt_ended"] = "attempt_ended"
+    attempt: int
+    reason: Reason | Literal["stopped", "resized", "alert"]
+    message: OutsideText
+    next_plan: dict[str, JsonValue] = Field(
+        default_factory=dict, description="What changes in its plan from the next attempt on."
+    )
+    is_retry: bool = Field(default=False, description="Whether continuing counts against max_retries.")
+
+
+class TrialResized(TrialEventHeader):
+    """A trial will continue with more workers because that should pay off; its attempt ends with this."""
+
+    type: Literal["trial_resized"] = "trial_resized"
+    attempt: int = Field(description="The attempt that ends.")
+    from_workers: int
+    to_workers: int
+    samples_per_s: float = Field(description="Measured with its current workers.")
+    expected_samples_per_s: float = Field(description="What earlier trials reached with that many workers.")
+    left_s: float = Field(description="Seconds of training left without growing.")
+    assumed_restart_s: float = Field(description="Assumed cost of the restart in seconds.")
+    expected_saving_s: float = Field(description="Seconds that it ends earlier, the restart deducted.")
+
+
+class ResizeMeasured(TrialEventHeader):
+    """The measured gain of a trial that continued with more workers."""
+
+    type: Literal["resize_measured"] = "resize_measured"
+    attempt: int = Field(description="The attempt that was measured.")
+    from_workers: int
+    to_workers: int
+    samples_per_s: float
+    restart_s: float | None = Field(
+        default=None,
+        description="Seconds from the decision to training again; None if something else came between.",
+    )
+    saving_s: float | None = Field(
+        default=None, description="Seconds that it ends earlier at this speed, the restart deducted."
+    )
+
+
+class TrialEnded(TrialEventHeader):
+    """A trial is finished and will not run again."""
+
+    type: Literal["trial_ended"] = "trial_ended"
+    attempt: int
+    state: Literal["complete", "pruned", "stopped", "failed"]
+    reason: Reason | None = Field(default=None, description="Why it failed.")
+    message: OutsideText | None = Field(
+        default=None, description="Why it failed, stopped or was pruned, in words."
+    )
+    traceback: OutsideText | None = None
+    values: dict[str, float] = Field(default_factory=dict, description="The trial's result, by metric.")
+    step: int = Field(default=0, description="The last step reported.")
+    fits: bool = Field(
+        default=True,
+        description="False if its searched micro batch did not fit and was replaced by a smaller one.",
+    )
+    is_unreported: bool = Field(default=False, description="Whether a program never wrote an objective.")

@@ -1,0 +1,170 @@
+"""Write files and folders atomically, hash files, and name the encoding of text that cannot be read.
+
+A reader meanwhile gets the earlier content or the new one, never a part. What must also survive a loss of
+power, as checkpoints must, is left to its own writer.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+_MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_UNFINISHED = ".unfinished-"
+"""Begins the names of folders that a process still copies into; its machine and number follow."""
+_DECIDED = ".replacing"
+"""The folder of a copy that counts, whose files are only renamed from now on."""
+_CONTENT = "content"
+_REMOVED = "removed.json"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file as UTF-8, all or nothing.
+
+    Args:
+        path: The file; one that is there is replaced.
+        text: Its content.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may write at once
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None:
+    """Copy what a folder contains into another one, all or nothing, even if the process is killed.
+
+    Everything is first copied beside what is there. One rename then decides that it counts. After it only
+    names change, and if that is interrupted, `finish_copy` completes it.
+
+    Args:
+        source: The folder to copy from.
+        folder: The folder to copy into; it is made if it is missing. What it contains stays, but files of the
+            same names are replaced.
+        remove: Files in the folder, by relative path, that go when the new ones come.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        finish_copy(folder)
+        _remove_abandoned(folder)
+        # Inside, as only there it is surely the same disk: a full one is noticed before anything shows.
+        prefix = f"{_UNFINISHED}{socket.gethostname()}-{os.getpid()}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as name:
+            prepared = Path(name, "prepared")
+            (prepared / _CONTENT).mkdir(parents=True)
+            for path in sorted(source.rglob("*")):
+                target = prepared / _CONTENT / path.relative_to(source)
+                if path.is_dir():
+                    target.mkdir()
+                else:
+                    shutil.copy2(path, target)
+            (prepared / _REMOVED).write_text(json.dumps(sorted(remove)), encoding="utf-8")
+            prepared.rename(folder / _DECIDED)
+        finish_copy(folder)
+    except BaseException:
+        if made:
+            shutil.rmtree(made[-1], ignore_errors=True)
+        raise
+
+
+def finish_copy(folder: Path) -> bool:
+    """Complete a copy into a folder that was interrupted after it had been decided.
+
+    Every reader of a folder that `copy_into` writes calls this first, and several may do so at once.
+
+    Args:
+        folder: The folder; it may be missing.
+
+    Returns:
+        Whether there was something to complete.
+
+    Raises:
+        OSError: If files cannot be renamed there.
+    """
+    decided = folder / _DECIDED
+    try:
+        removed: list[str] = json.loads((decided / _REMOVED).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    content = decided / _CONTENT
+    for path in sorted(content.rglob("*")):
+        target = folder / path.relative_to(content)
+        # Another process may have renamed the file already.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir():
+                target.mkdir(exist_ok=True)
+            else:
+                path.replace(target)
+    for name in removed:
+        (folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds something else, or is gone
+            (folder / name).parent.rmdir()
+    shutil.rmtree(decided, ignore_errors=True)
+    return True
+
+
+def is_unfinished(name: str) -> bool:
+    """Return whether a name in a folder is that of what `copy_into` had not completed."""
+    return name.startswith((_UNFINISHED, _DECIDED))
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what processes of this machine left that were killed while they copied."""
+    for path in folder.glob(f"{_UNFINISHED}{glob.escape(socket.gethostname())}-*-*"):
+        pid = path.name.rsplit("-", 2)[1]
+        if pid.isdigit() and int(pid) != os.getpid() and not _is_running(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as opened:
+        digest = hashlib.sha256()
+        while chunk := opened.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def encoding_in_words(error: UnicodeDecodeError) -> str:
+    """Return what a text that is not UTF-8 seems to be instead.
+
+    Example:
+        >>> from workbench.foundation.files import encoding_in_words
+        >>> try:
+        ...     "größe".encode("latin-1").decode()
+        ... except UnicodeDecodeError as error:
+        ...     encoding_in_words(error)
+        'it seems to be Latin-1 (Windows-1252)'
+    """
+    for mark, name in _MARKS.items():
+        if error.object.startswith(mark):
+            return f"it seems to be {name}"
+    return "it is not text" if b"\0" in error.object else "it seems to be Latin-1 (Windows-1252)"

@@ -1,0 +1,108 @@
+r"""Text from outside, such as messages, names and printed lines, in a form that can be stored anywhere.
+
+A file name that is not UTF-8 reaches Python as text with lone surrogates, which no JSON and no database
+takes; PostgreSQL refuses NUL, too. Both are written as escapes. Endless texts are cut, and state it. What
+steers a terminal is stored as it is, and escaped where it is printed (`foundation.formatting.printable`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+MAX_CHARS = 100_000
+"""Characters of a stored text; of a longer one, the beginning and the end are kept."""
+MAX_NAME_CHARS = 1000
+"""Characters of a name, such as that of a metric; of a longer one, the beginning is kept."""
+MAX_LINE_CHARS = 10_000
+"""Characters of one of its lines; of a longer one, the beginning is kept."""
+_NOTE_CHARS = 80
+"""Room for the note that something was left out: a text that was cut is not cut again."""
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_LONG_LINE = re.compile(f"[^\\n]{{{MAX_LINE_CHARS + 1},}}")
+
+
+def storable(text: str) -> str:
+    r"""Return a text as it is stored: without what no database takes, and not longer than can be shown.
+
+    Args:
+        text: Any text. Bytes of file names that are not UTF-8 are written as `\xff`, other lone surrogates as
+            `\ud83d`, NUL as `\x00`.
+
+    Example:
+        >>> from workbench.foundation.outside_text import storable
+        >>> storable(b"caf\xe9.csv".decode("utf-8", errors="surrogateescape"))
+        'caf\\xe9.csv'
+    """
+    text = escaped(text)
+    if len(text) > MAX_LINE_CHARS:
+        text = _LONG_LINE.sub(_cut_line, text)
+    if len(text) > MAX_CHARS:
+        kept = (MAX_CHARS - _NOTE_CHARS) // 2
+        left_out = f"\n... {len(text) - 2 * kept:,} characters are left out ...\n"
+        text = text[:kept] + left_out + text[-kept:]
+    return text
+
+
+def escaped(text: str) -> str:
+    """Return a text of the same length but for NUL and lone surrogates, which are written as escapes."""
+    if _UNSTORABLE.search(text) is None:
+        return text
+    joined = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    return _UNSTORABLE.sub(_escape, joined)
+
+
+def storable_name(name: str) -> str:
+    """Return a name, such as that of a metric, as it is stored: a short text.
+
+    Args:
+        name: The name; of one that is longer than `MAX_NAME_CHARS`, the beginning is kept.
+    """
+    name = escaped(name)
+    return name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}\u2026"
+
+
+def storable_document(value: Any) -> Any:
+    """Return a document of mappings, lists and plain values with every text in it escaped, keys included."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, Mapping):
+        return {storable_document(key): storable_document(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable_document(inner) for inner in value]
+    return value
+
+
+def unwritable_text(value: Any, place: str = "") -> tuple[str, str] | None:
+    """Return the first text in a document that UTF-8 cannot hold, with its dotted place; None without one.
+
+    Args:
+        value: Mappings, lists, tuples and plain values; others are not looked into.
+        place: The dotted place of the document itself.
+    """
+    if isinstance(value, str):
+        return (place, value) if any("\ud800" <= character <= "\udfff" for character in value) else None
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, Mapping):
+        inner = [(str(key), key) for key in value] + [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, list | tuple):
+        inner = [(str(number), item) for number, item in enumerate(value)]
+    for name, item in inner:
+        found = unwritable_text(item, f"{place}.{name}" if place else name)
+        if found is not None:
+            return found
+    return None
+
+
+def _cut_line(line: re.Match[str]) -> str:
+    return f"{line[0][: MAX_LINE_CHARS - _NOTE_CHARS]} ... (cut: this line has {len(line[0]):,} characters)"
+
+
+def _escape(character: re.Match[str]) -> str:
+    code = ord(character[0])
+    if code == 0:
+        return "\\x00"
+    is_byte = 0xDC80 <= code <= 0xDCFF  # as Python reads bytes of file names that are not UTF-8
+    return f"\\x{code - 0xDC00:02x}" if is_byte else f"\\u{code:04x}"

@@ -1,0 +1,174 @@
+"""Values of numpy, torch and pandas as the Python values that an experiment holds.
+
+An experiment is a document of JSON. A scalar of a library stands for the Python value that it has. What would
+reach a training as something else, such as a tuple as a list, is refused with what to write instead. No
+library is imported for this.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Set
+from typing import Any
+
+from workbench.foundation.errors import ExperimentError
+
+_MAX_CHARACTERS = 80
+
+
+def python_value(value: Any) -> Any:
+    """Return the Python value of a scalar of numpy, torch or another library; anything else as it is.
+
+    Example:
+        >>> import numpy as np
+        >>> from workbench.foundation.python_values import python_value
+        >>> python_value(np.int64(3)), python_value(np.bool_(True)), python_value([np.int64(3)])
+        (3, True, [np.int64(3)])
+    """
+    if isinstance(value, enum.Enum):
+        return value
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):  # np.float64 is a float, and np.str_ a text
+            return value if type(value) is kind else kind(value)
+    if getattr(value, "shape", None) != () or not callable(getattr(value, "item", None)):
+        return value
+    found = value.item()
+    if type(found) is type(value):  # a number of more digits than Python's
+        found = float(found)
+    return found if isinstance(found, bool | int | float | str) else value
+
+
+def python_values(document: Any) -> Any:
+    """Return a document in which scalars of libraries are Python values, however deep they lie.
+
+    Args:
+        document: Mappings, lists and tuples with anything in them, which stays as it is.
+    """
+    if isinstance(document, dict):
+        return {key: python_values(value) for key, value in document.items()}
+    if type(document) in (list, tuple):
+        return type(document)(python_values(value) for value in document)
+    return python_value(document)
+
+
+def whole_bound(value: Any) -> Any:
+    """Return the bound of a range as a Python value; an array with one element, too, is that element.
+
+    Raises:
+        ExperimentError: If it is a boolean.
+    """
+    if getattr(value, "size", None) == 1 and callable(getattr(value, "reshape", None)):
+        value = value.reshape(())
+    found = python_value(value)
+    if isinstance(found, bool):
+        raise ExperimentError(f"{found} is not valid", allowed="a number")
+    return found
+
+
+def listed_choices(given: Any) -> Any:
+    """Return the values of something that lists them: an array or a column of one dimension, a set, a range.
+
+    A set has no order of its own: its values are sorted, so that every process has the same order.
+
+    Returns:
+        A list of values that an experiment can hold; what lists nothing as it is.
+
+    Raises:
+        ExperimentError: If one of the values cannot be held.
+    """
+    if isinstance(given, str | bytes | Mapping) or not hasattr(type(given), "__iter__"):
+        return given
+    if isinstance(given, Set):
+        given = _in_order(given)
+    elif len(_shape_of(given)) == 1 and callable(getattr(given, "tolist", None)):
+        given = given.tolist()
+    return [json_value(value, str(place)) for place, value in enumerate(given)]
+
+
+def json_value(value: Any, field: str | None = None) -> Any:
+    """Return a value as an experiment can hold it.
+
+    Args:
+        value: A Python value, or a scalar of a library; also a list or a mapping of such.
+        field: Where it stands, for errors.
+
+    Raises:
+        ExperimentError: If it would reach the training as something else, or not at all.
+
+    Example:
+        >>> import numpy as np
+        >>> from workbench.foundation.python_values import json_value
+        >>> json_value([np.float32(0.5), {"width": np.int64(8)}])
+        [0.5, {'width': 8}]
+    """
+    value = python_value(value)
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, list):
+        return [json_value(inner, _path(field, place)) for place, inner in enumerate(value)]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: json_value(inner, _path(field, key)) for key, inner in value.items()}
+    raise not_held(value, field)
+
+
+def not_held(value: Any, field: str | None) -> ExperimentError:
+    """Return the error for a value that an experiment cannot hold, with what to write instead."""
+    problem, next_step = _why_not_held(value)
+    return ExperimentError(
+        problem,
+        field=field,
+        allowed="numbers, texts, true, false, null, and lists and mappings of these",
+        next_step=next_step,
+    )
+
+
+def _why_not_held(value: Any) -> tuple[str, str]:
+    written = repr(value)
+    if len(written) > _MAX_CHARACTERS or "\n" in written:
+        written = f"an object of type {type(value).__name__}"
+    if isinstance(value, tuple):
+        as_list = _short(list(value))
+        return (
+            f"{written} is a tuple, which a trial would receive as a list",
+            f"Write {as_list}, and call tuple(...) in the training if it needs one.",
+        )
+    if _shape_of(value):
+        as_list = _short(value.tolist()) if callable(getattr(value, "tolist", None)) else "a list"
+        return (
+            f"{written} is an array, which a trial would receive as a list",
+            f"Write {as_list}, and make an array of it in the training.",
+        )
+    if isinstance(value, Set):
+        return f"{written} is a set, which has no order", "Write a list."
+    if isinstance(value, type) or callable(value):
+        name = getattr(value, "__name__", type(value).__name__)
+        return (
+            f"{name} is a {'class' if isinstance(value, type) else 'function'}, not a value",
+            f'Write its name, "{name}", and look it up in the training.',
+        )
+    if isinstance(value, enum.Enum):
+        return f"{written} is a member of an enumeration", f'Write its name, "{value.name}", or its value.'
+    return f"{written} is of type {type(value).__name__}, which an experiment cannot hold", (
+        "Write it as a number or a text, and convert that in the training."
+    )
+
+
+def _short(values: Any) -> str:
+    written = repr(values)
+    return written if len(written) <= _MAX_CHARACTERS else "the list"
+
+
+def _path(field: str | None, part: object) -> str:
+    return str(part) if field is None else f"{field}.{part}"
+
+
+def _shape_of(value: Any) -> tuple[Any, ...]:
+    shape = getattr(value, "shape", ())
+    return shape if isinstance(shape, tuple) else ()
+
+
+def _in_order(values: Set[Any]) -> list[Any]:
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=lambda value: (type(value).__name__, repr(value)))

@@ -1,0 +1,358 @@
+"""Translates pydantic's findings: which field is wrong, what is allowed there, and the next step.
+
+All packages that validate user input against a type use this; the types, and what is special about their
+documents, are left to them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import reprlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from workbench.foundation.errors import ExperimentError, WorkbenchError
+from workbench.foundation.python_values import not_held
+
+_PLAIN_TAGS = frozenset(
+    {
+        "float",
+        "int",
+        "choice",
+        "fixed",
+        "constrained-int",
+        "constrained-float",
+        "metric-list",
+        "metric-source",
+    }
+)
+_ALLOWED = {
+    "literal_error": "{expected}",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "greater_than": "a number greater than {gt:g}",
+    "greater_than_equal": "a number greater than or equal to {ge:g}",
+    "less_than": "a number less than {lt:g}",
+    "less_than_equal": "a number less than or equal to {le:g}",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
+    "tuple_type": "a list, such as [first, second]",
+    "dict_type": "a mapping, such as {{name: value}}",
+    "model_type": "a mapping, such as {{name: value}}",
+}
+_WRONG_SHAPES = frozenset({"tuple_type", "dict_type", "model_type"})
+
+
+_MAX_LISTED = 12
+"""Up to this many names that exist are listed whole where one is unknown."""
+_MAX_CLOSE = 5
+_UNKNOWN_KEY = "unknown key"
+
+# Limits the length of a refused value in a message.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 120
+_SHORT.maxlevel = 3
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What is special about a kind of documents.
+
+    Attributes:
+        kinds: The kinds of the items of a list, by the name of the list; they are not part of a path.
+        other_names: Names of settings that are understood, too, wherever they are written.
+        tagged: The alternatives of unions, by their tags, so that their keys are named where one is unknown.
+        elsewhere: What to write instead of a key of the whole document that other tools know; `...` stands
+            for its value.
+        examples: What a place takes, by its path without numbers of items; what an item of a list takes, by
+            the path with a dot at its end.
+        renamed: Names and values of other tools, with ours, for the keys of a section that must be written;
+            by the path of the section without numbers of items.
+    """
+
+    kinds: Mapping[str, Collection[str]] = field(default_factory=dict)
+    other_names: Collection[str] = ()
+    tagged: Mapping[str, type[BaseModel]] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+PLAIN = Dialect()
+
+
+class Checked(BaseModel):
+    """A type whose constructor raises our error; parts of other types are checked with those."""
+
+    def __init__(self, /, **fields: Any) -> None:
+        """Check and build it; arguments are its fields.
+
+        Raises:
+            ExperimentError: If a field is wrong; all that are wrong are listed.
+        """
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise refusal_of_all(error, type(self)) from error
+
+    # With this mark pydantic does not call it for parts of a document, and so knows their paths.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+
+def refusal(error: ValidationError, at: str | None = None, dialect: Dialect = PLAIN) -> ExperimentError:
+    """Return the first thing that is wrong as an error of ours.
+
+    Args:
+        error: What pydantic found.
+        at: The dotted path of what was checked.
+        dialect: What is special about the document.
+    """
+    first = findings(error, dialect=dialect)[0]
+    return first.about(".".join(part for part in (at, first.field) if part) or None)
+
+
+def refusal_of_all(
+    error: ValidationError,
+    root: type[BaseModel] | None = None,
+    dialect: Dialect = PLAIN,
+    rename: Callable[[ExperimentError], ExperimentError] = lambda found: found,
+) -> ExperimentError:
+    """Return the first thing that is wrong as an error of ours, which lists the others.
+
+    Args:
+        error: As in `findings`.
+        root: As in `findings`.
+        dialect: As in `findings`.
+        rename: Returns an error about the name that the user wrote.
+    """
+    first, *others = map(rename, findings(error, root, dialect))
+    if not others:
+        return first
+    shown = {first.allowed}
+    listed = ""
+    for other in others:
+        is_repeated = other.problem == _UNKNOWN_KEY and other.allowed in shown
+        listed += f"\n  {_without_allowed(other) if is_repeated else other}"
+        shown.add(other.allowed)
+    return ExperimentError(
+        first.problem,
+        field=first.field,
+        allowed=first.allowed,
+        next_step=f"{first.next_step or ''} Also wrong:{listed}".lstrip(),
+    )
+
+
+def _without_allowed(error: ExperimentError) -> ExperimentError:
+    return ExperimentError(error.problem, field=error.field, next_step=error.next_step)
+
+
+def findings(
+    error: ValidationError, root: type[BaseModel] | None = None, dialect: Dialect = PLAIN
+) -> list[ExperimentError]:
+    """Return everything that is wrong, one error for each field.
+
+    Args:
+        error: What pydantic found.
+        root: The type that was checked, whose keys are named where one is unknown.
+        dialect: What is special about the document.
+    """
+    found = error.errors(include_url=False)
+    # Of a list, parts that are wrong do not count: it is not too short for that.
+    found = [one for one in found if one["type"] != "too_short" or not _has_part(one["loc"], found)]
+    # Where a mapping is wrong inside, it does not matter that it is none of some words.
+    found = [one for one in found if not _is_mapping_for_word(one) or not _has_other_reason(one, found)]
+    renamed = _renamed_keys(found, dialect)
+    found = [
+        one for one in found if one["type"] != "missing" or _location(one, dialect) not in renamed.values()
+    ]
+    by_field = itertools.groupby(found, key=lambda one: _location(one, dialect))
+    return [
+        _explain_renamed(location, renamed[tuple(location)], next(details)["input"], dialect)
+        if tuple(location) in renamed
+        else _explain(list(details), location, root, dialect)
+        for location, details in by_field
+    ]
+
+
+def _renamed_keys(found: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str, ...], list[str]]:
+    """Return the keys that have another name here, with the places of these names, which are empty."""
+    missing = [_location(one, dialect) for one in found if one["type"] == "missing"]
+    renamed: dict[tuple[str, ...], list[str]] = {}
+    for one in found:
+        if one["type"] != "extra_forbidden":  # what concerns an experiment as a whole has no location
+            continue
+        *section, name = location = _location(one, dialect)
+        meant = [*section, dialect.renamed.get(_without_numbers(section), {}).get(name, "")]
+        if meant in missing:
+            renamed[tuple(location)] = meant
+    return renamed
+
+
+def _explain_renamed(location: list[str], meant: list[str], value: Any, dialect: Dialect) -> ExperimentError:
+    """Explain a key that is right but for its name."""
+    ours = dialect.renamed[_without_numbers(location[:-1])]
+    written = ours.get(value, value) if isinstance(value, str) else value
+    is_plain = isinstance(written, str | int | float) and len(str(written)) <= _SHORT.maxstring
+    return ExperimentError(
+        f"{location[-1]} is called {meant[-1]} here",
+        field=".".join(location),
+        next_step=f"Write {meant[-1]}: {written}." if is_plain else f"Write {meant[-1]}.",
+    )
+
+
+def _without_numbers(location: Sequence[str]) -> str:
+    """Return a path without the numbers of items."""
+    return ".".join(part for part in location if not part.isdigit())
+
+
+def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
+    """Return whether there is a finding within a location."""
+    return any(len(one["loc"]) > len(place) and one["loc"][: len(place)] == place for one in found)
+
+
+def _is_mapping_for_word(details: ErrorDetails) -> bool:
+    return details["type"] == "literal_error" and isinstance(details["input"], Mapping)
+
+
+def _has_other_reason(details: ErrorDetails, found: list[ErrorDetails]) -> bool:
+    """Return whether another alternative of a place tells more of why it was not met."""
+    place = details["loc"][:-1]
+    return any(one["type"] != "literal_error" and one["loc"][: len(place)] == place for one in found)
+
+
+def _location(details: ErrorDetails, dialect: Dialect) -> list[str]:
+    parts = [str(part) for part in details["loc"]]
+    if len(parts) > 2 and parts[2] in dialect.kinds.get(parts[0], ()):
+        del parts[2]  # the kind is not part of the document's path
+    # A key may look like what pydantic adds; the last part is then one.
+    return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part] or parts[-1:]
+
+
+def _explain(
+    found: list[ErrorDetails], location: list[str], root: type[BaseModel] | None, dialect: Dialect
+) -> ExperimentError:
+    """Explain the findings at one location; several findings are alternatives of which none was met."""
+    field, first = ".".join(location) or None, found[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, WorkbenchError):
+        moved = cause.at(field) if field else cause
+        return ExperimentError(
+            moved.problem, field=moved.field, allowed=moved.allowed, next_step=moved.next_step
+        )
+    if first["type"] == "extra_forbidden":
+        tag = str(first["loc"][-2]) if len(first["loc"]) > 1 else ""
+        section = dialect.tagged.get(tag) or _section_of(location[:-1], root)
+        return _unknown_key(location, first["input"], section, root, dialect)
+    if first["type"].startswith("union_tag"):
+        tag = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
+        place = ".".join(part for part in (field, tag) if part)
+        return ExperimentError(
+            "unknown or missing", field=place, allowed=sorted(dialect.kinds.get(location[0], ()))
+        )
+    place = "".join(
+        f"{part}." if index < len(location) - 1 else part
+        for index, part in enumerate(location)
+        if not part.isdigit()
+    )
+    if first["type"] in _WRONG_SHAPES and place in dialect.examples:
+        return ExperimentError(
+            f"{_SHORT.repr(first['input'])} is not valid", field=field, allowed=dialect.examples[place]
+        )
+    if first["type"] == "missing":
+        return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
+    if all(item["type"] in _ALLOWED for item in found):
+        alternatives = dict.fromkeys(_ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found)
+        allowed = ", or ".join(alternatives)
+        return ExperimentError(f"{_SHORT.repr(first['input'])} is not valid", field=field, allowed=allowed)
+    if first["type"] == "invalid-json-value":
+        return not_held(first["input"], field)
+    message = first["msg"].removeprefix("Value error, ")
+    got = _SHORT.repr(first["input"])
+    return ExperimentError(f"{message[0].lower()}{message[1:]}, got {got}", field=field)
+
+
+def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
+    """Return the type of what is at a location; None where that is not known."""
+    section: Any = root
+    for part in location:
+        if part.isdigit():
+            section = next(iter(get_args(section)), None)
+        elif get_origin(section) is dict:  # the user names the parts, such as links
+            section = get_args(section)[1]
+        else:
+            fields = section.model_fields if _is_section(section) else {}
+            section = fields[part].annotation if part in fields else None
+    return section
+
+
+def _unknown_key(
+    location: list[str], value: Any, section: Any, root: type[BaseModel] | None, dialect: Dialect
+) -> ExperimentError:
+    field = ".".join(location)
+    if not _is_section(section):
+        return ExperimentError(_UNKNOWN_KEY, field=field, next_step="Remove it.")
+    if len(location) == 1 and (instead := _instead_of(field, value, section, dialect)) is not None:
+        return ExperimentError(_UNKNOWN_KEY, field=field, next_step=f"Write {instead}.")
+    known = list(section.model_fields)
+    allowed, meant = closest(location[-1], known, dialect.other_names)
+    if meant is None and root is not None and len(location) == 2:
+        instead = _instead_of(location[-1], value, root, dialect)
+        meant = None if instead is None else f"Write {instead}."
+    return ExperimentError(_UNKNOWN_KEY, field=field, allowed=allowed, next_step=meant or "Remove it.")
+
+
+def _instead_of(name: str, value: Any, root: type[BaseModel], dialect: Dialect) -> str | None:
+    """Return what to write instead of a key that belongs into a section, or that other tools know."""
+    if name in dialect.elsewhere:
+        written = dialect.elsewhere[name]
+    else:
+        kinds: dict[str, Any] = {section: one.annotation for section, one in root.model_fields.items()}
+        sections = [
+            section for section, kind in kinds.items() if _is_section(kind) and name in kind.model_fields
+        ]
+        if len(sections) != 1:
+            return None
+        written = f"{sections[0]}: {{{name}: ...}}"
+    is_plain = isinstance(value, str | int | float) and len(str(value)) <= _SHORT.maxstring
+    return written.replace("...", json.dumps(value)) if is_plain else written
+
+
+def closest(name: str, known: Sequence[str], other_names: Collection[str] = ()) -> tuple[str, str | None]:
+    """Return what to list of the names that exist where one does not, and the question for the closest.
+
+    Args:
+        name: The name that does not exist.
+        known: Those that exist. Of many only the closest are listed, unless none is close.
+        other_names: Names that are understood, too, but not listed.
+
+    Returns:
+        The names as text; the question whether the closest was meant, None where none is close.
+    """
+    close = difflib.get_close_matches(name, [*known, *other_names], n=_MAX_CLOSE)
+    # Two letters that changed places are one slip, which difflib counts as two.
+    close.sort(key=lambda one: sorted(one) != sorted(name))
+    listed = [one for one in close if one in known]
+    if len(known) <= _MAX_LISTED or not listed:
+        allowed = ", ".join(known)
+    else:
+        allowed = f"{', '.join(listed)} and {len(known) - len(listed)} others"
+    return allowed, f"Did you mean {close[0]}?" if close else None
+
+
+def _is_section(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, BaseModel)

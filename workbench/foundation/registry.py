@@ -1,0 +1,136 @@
+"""Named objects that are loaded only when they are used.
+
+A registry is a table `name -> "module:object"` plus an entry-point group through which other packages add
+names. Nothing is imported before it is requested; the error on an unknown name lists the known ones. What
+the names stand for is left to the package that owns the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.foundation.errors import ExperimentError, UnknownNameError, missing_part
+
+_KEPT_S = 5.0
+
+
+def load_object(reference: str, *, field: str | None = None) -> Any:
+    """Import the object that `package.module:name` refers to.
+
+    Args:
+        reference: Module path, a colon, and a dotted name inside the module.
+        field: The dotted field to report if the reference is wrong.
+
+    Returns:
+        The object.
+
+    Raises:
+        ExperimentError: If the text is not of this form, or the module or the name does not exist.
+        MissingDependencyError: If a module of the workbench needs a library that is not installed.
+    """
+    module_name, _, qualified_name = reference.partition(":")
+    if not module_name or not qualified_name:
+        raise ExperimentError(
+            f"{reference!r} does not name a Python object", field=field, allowed="package.module:name"
+        )
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if (part := missing_part(error)) is not None and module_name.startswith("workbench."):
+            raise part from error
+        missing = error.name or module_name
+        whose = "" if module_name.startswith(missing) else f", which {module_name!r} imports"
+        raise ExperimentError(
+            f"cannot import {missing!r}{whose}",
+            field=field,
+            next_step="Start from the folder that contains it, or install its package.",
+        ) from error
+    for part in qualified_name.split("."):
+        if not hasattr(found, part):
+            raise ExperimentError(f"{module_name!r} has no {qualified_name!r}", field=field)
+        found = getattr(found, part)
+    return found
+
+
+class Registry:
+    """A table of names whose objects are loaded on first use."""
+
+    def __init__(
+        self, kind: str, table: Mapping[str, str], *, group: str | None = None, needs: Sequence[str] = ()
+    ) -> None:
+        """Make a registry.
+
+        Args:
+            kind: What the names stand for, in the singular, such as "model" or "strategy".
+            table: Built-in names, each with its `module:object`.
+            group: Entry-point group through which other packages add names.
+            needs: Attributes that the objects of other packages must have.
+        """
+        self.kind = kind
+        self._needs = tuple(needs)
+        self._table = dict(table)
+        self._group = group
+        self._found: list[importlib.metadata.EntryPoint] = []
+        self._found_at_s: float | None = None
+
+    def references(self) -> dict[str, str]:
+        """Return every known name with its `module:object`, built-in ones first."""
+        known = dict(self._table)
+        for entry_point in self._entry_points():
+            if known.get(entry_point.name, entry_point.value) != entry_point.value:
+                raise ExperimentError(
+                    f"{entry_point.value!r} registers the {self.kind} {entry_point.name!r}, "
+                    f"which is already {known[entry_point.name]!r}",
+                    next_step="Uninstall one of the two packages.",
+                )
+            known[entry_point.name] = entry_point.value
+        return known
+
+    def _entry_points(self) -> list[importlib.metadata.EntryPoint]:
+        # Scanning all packages takes noticeably long, and forms query at each key press.
+        now_s = time.monotonic()
+        if self._group and (self._found_at_s is None or now_s - self._found_at_s > _KEPT_S):
+            self._found = list(importlib.metadata.entry_points(group=self._group))
+            self._found_at_s = now_s
+        return self._found
+
+    def names(self) -> list[str]:
+        """Return every known name, built-in ones first."""
+        return list(self.references())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table or name in self.references()
+
+    def load(self, name: str, *, field: str | None = None) -> Any:
+        """Import the object of `name`.
+
+        Args:
+            name: A known name.
+            field: The dotted field to report if the name is unknown.
+
+        Returns:
+            The object.
+
+        Raises:
+            UnknownNameError: If no package registers the name.
+            ExperimentError: If another package registers an object that lacks what is needed.
+        """
+        reference = self._table.get(name) or self.references().get(name)
+        if reference is None:
+            raise UnknownNameError(f"unknown {self.kind} {name!r}", field=field, allowed=self.names())
+        found = load_object(reference, field=field)
+        if name not in self._table:
+            lacking = {need for need in self._needs if not hasattr(found, need)}
+            lacking |= getattr(found, "__abstractmethods__", frozenset())
+            if lacking:
+                raise ExperimentError(
+                    f"{reference!r}, which is registered as the {self.kind} {name!r}, lacks "
+                    f"{', '.join(sorted(lacking))}",
+                    field=field,
+                    next_step=f"Correct the package that registers it in {self._group}.",
+                )
+        return found

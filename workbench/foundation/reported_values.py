@@ -1,0 +1,278 @@
+"""What counts as a number: decided here for all that a training returns, reports, writes or measures.
+
+A result is one real number, whatever library made it: Python's own, a `Decimal`, a scalar or an array with
+one element of numpy, torch, jax or pandas, a text that holds a number. NaN and infinity are numbers: an
+objective that has one has diverged. A boolean is not a result; beside the results it is 0 or 1. Masked and
+missing values, complex numbers, dates, empty arrays and everything with several elements are not numbers.
+No library is imported for this. What a number in printed text looks like is left to `programs`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.foundation.attachments import Attachment, attachment_of
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.outside_text import storable_name
+
+_MAX_DEPTH = 4
+"""How deep mappings in a report may be nested."""
+_MAX_WRAPPED = 4
+"""How often a value may be wrapped, such as a tensor in an array of objects."""
+
+_MISSING = ("NAType", "NaTType")
+"""The types of missing values of pandas."""
+
+
+@dataclass(frozen=True)
+class NotANumber:
+    """What a value is that is not a number.
+
+    Attributes:
+        what: The subject of "... is not a number".
+        is_missing: Whether it stands in the place of a number that is missing, masked or complex.
+    """
+
+    what: str
+    is_missing: bool = False
+
+
+def judge(value: Any) -> float | bool | NotANumber:
+    """Return what a value counts as: a number, a boolean, or what it is instead.
+
+    Example:
+        >>> from decimal import Decimal
+        >>> from workbench.foundation.reported_values import judge
+        >>> judge(Decimal("0.25")), judge(True), judge([0.1, 0.2])
+        (0.25, True, NotANumber(what='a list', is_missing=False))
+    """
+    try:
+        return _judge(value, _MAX_WRAPPED)
+    except Exception as error:  # a type of the user's may raise anything
+        return NotANumber(f"{_type_of(value)}, which raised {type(error).__name__} when it was read,")
+
+
+def result_of(value: Any) -> float | None:
+    """Return the number that a value is as a result; None where it is not one.
+
+    Example:
+        >>> from workbench.foundation.reported_values import result_of
+        >>> result_of(3), result_of("0.25"), result_of(False), result_of(None)
+        (3.0, 0.25, None, None)
+    """
+    found = judge(value)
+    return None if isinstance(found, bool | NotANumber) else found
+
+
+def side_value_of(value: Any) -> float | None:
+    """Return the number that a value is beside the results, where a boolean is 0 or 1; None for no number.
+
+    Example:
+        >>> from workbench.foundation.reported_values import side_value_of
+        >>> side_value_of(True), side_value_of(1 + 2j)
+        (1.0, None)
+    """
+    found = judge(value)
+    return None if isinstance(found, NotANumber) else float(found)
+
+
+def why_no_result(value: Any) -> str | None:
+    """Return why a value is not a result, as a clause; None where it is one.
+
+    Example:
+        >>> from workbench.foundation.reported_values import why_no_result
+        >>> why_no_result(False)
+        'the boolean False is not a number'
+    """
+    found = judge(value)
+    if isinstance(found, bool):
+        return f"the boolean {found} is not a number"
+    return f"{found.what} is not a number" if isinstance(found, NotANumber) else None
+
+
+def _judge(value: Any, depth: int) -> float | bool | NotANumber:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return _as_float(value)
+    if value is None:
+        return NotANumber("None", is_missing=True)
+    if isinstance(value, str):
+        return _judge_text(value)
+    if isinstance(value, complex):
+        return NotANumber("a complex value", is_missing=True)
+    if isinstance(value, decimal.Decimal):
+        return math.nan if value.is_nan() else float(value)  # a signaling NaN cannot be converted
+    if type(value).__name__ in _MISSING:
+        return _convert(value)
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
+        return NotANumber(_type_of(value))
+    if isinstance(value, type):
+        return NotANumber(f"the class {value.__name__}")
+    if isinstance(value, Mapping):
+        return NotANumber(_type_of(value))
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return NotANumber(f"a {kind.__name__}" if value else f"an empty {kind.__name__}")
+    if (shape := _shape_of(value)) is not None:
+        return _judge_array(value, shape, depth)
+    return _convert(value)
+
+
+def _judge_text(text: str) -> float | NotANumber:
+    try:
+        return float(text)
+    except ValueError:
+        return NotANumber(_type_of(text))
+
+
+def _judge_array(value: Any, shape: tuple[int, ...], depth: int) -> float | bool | NotANumber:
+    """Judge a scalar or an array of numpy, torch, jax, pandas or another library like these."""
+    if math.prod(shape) != 1:
+        kind = "array" if math.prod(shape) else "empty array"
+        return NotANumber(f"an {kind} of the shape {shape}")
+    if _is_masked(value):
+        return NotANumber("a masked value", is_missing=True)
+    dtype = str(getattr(value, "dtype", "")).lower()
+    if "complex" in dtype:
+        return NotANumber("a complex value", is_missing=True)
+    if "datetime" in dtype or "timedelta" in dtype:  # their items may be whole numbers of nanoseconds
+        return NotANumber(f"a value of the type {dtype}")
+    item = value.item() if callable(getattr(value, "item", None)) else value
+    if item is not value and type(item) is not type(value) and depth:
+        return _judge(item, depth - 1)
+    found = _convert(item)
+    is_boolean = "bool" in dtype and not isinstance(found, NotANumber)
+    return bool(found) if is_boolean else found
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of an array or a scalar of a library; None for anything else."""
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return None
+    try:
+        return tuple(int(side) for side in shape)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_masked(value: Any) -> bool:
+    masked_arrays = sys.modules.get("numpy.ma")
+    if masked_arrays is not None and isinstance(value, masked_arrays.MaskedArray):
+        return bool(masked_arrays.getmaskarray(value).any())
+    get_mask: Any = getattr(value, "get_mask", None)  # of a tensor of torch.masked, true where it is known
+    return get_mask is not None and not bool(get_mask().all())
+
+
+def _convert(value: Any) -> float | NotANumber:
+    """Convert an object that states how it becomes a float."""
+    kind = type(value)
+    if kind.__name__ in _MISSING and kind.__module__.startswith("pandas"):
+        return NotANumber(f"the missing value {value}", is_missing=True)
+    if not hasattr(kind, "__float__") and not hasattr(kind, "__index__"):
+        return NotANumber(_type_of(value))
+    return _as_float(value)
+
+
+def _as_float(value: Any) -> float:
+    """Return a number as a float; one that is too large becomes infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _type_of(value: Any) -> str:
+    return type(value).__name__
+
+
+@dataclass
+class ReportedValues:
+    """What a report consists of.
+
+    Attributes:
+        numbers: The numbers by name; those of nested mappings by names with dots.
+        booleans: The booleans by name.
+        attachments: Pictures, tables and texts.
+        problems: Why something is not kept, by name.
+        what: What each value is that is not a number, by name; of attachments, too.
+    """
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    booleans: dict[str, bool] = field(default_factory=dict)
+    attachments: dict[str, Attachment] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    what: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def side_values(self) -> dict[str, float]:
+        """All that can be kept as a number beside the results: booleans are 0 or 1."""
+        return self.numbers | {name: float(value) for name, value in self.booleans.items()}
+
+
+def sort_values(values: Mapping[str, Any]) -> ReportedValues:
+    """Sort what a training reports or returns by what it is; nothing of it raises an error.
+
+    Args:
+        values: Anything by name. A mapping whose columns are lists is a table; any other is taken apart.
+
+    Example:
+        >>> from workbench.foundation.reported_values import sort_values
+        >>> found = sort_values({"loss": 0.5, "ok": True, "val": {"acc": 0.9}, "model": object()})
+        >>> found.side_values, list(found.problems)
+        ({'loss': 0.5, 'val.acc': 0.9, 'ok': 1.0}, ['model'])
+    """
+    found = ReportedValues()
+    for name, value in values.items():
+        for inner_name, inner in _taken_apart(str(name), value, _MAX_DEPTH):
+            _sort(storable_name(inner_name), inner, found)
+    return found
+
+
+def _sort(name: str, value: Any, found: ReportedValues) -> None:
+    judged = judge(value)
+    if isinstance(judged, bool):
+        found.booleans[name] = judged
+        found.what[name] = f"the boolean {judged}"
+    elif not isinstance(judged, NotANumber):
+        found.numbers[name] = judged
+    else:
+        found.what[name] = judged.what
+        attachment = _attachment_of(name, value)
+        if isinstance(attachment, Attachment):
+            found.attachments[name] = attachment
+        else:
+            nothing = f"{judged.what} is neither a number nor a picture, a table or a text"
+            found.problems[name] = attachment or nothing
+
+
+def _taken_apart(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield a value, or those of a mapping that is not a table, with their names."""
+    if not isinstance(value, Mapping) or not value or depth == 0 or _is_table(value):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _taken_apart(f"{name}.{key}", inner, depth - 1)
+
+
+def _is_table(value: Mapping[Any, Any]) -> bool:
+    return all(
+        isinstance(column, list | tuple) or getattr(column, "ndim", 0) == 1 for column in value.values()
+    )
+
+
+def _attachment_of(name: str, value: Any) -> Attachment | str | None:
+    """Return what is kept of a value; why it cannot be kept; None where it is nothing to look at."""
+    try:
+        return attachment_of(name, value)
+    except ArgumentError as error:
+        return str(error)
+    except Exception as error:  # drawing a figure runs code of the user
+        return f"{_type_of(value)} cannot be kept: {type(error).__name__}: {error}"

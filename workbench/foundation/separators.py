@@ -1,0 +1,88 @@
+"""What separates the columns of a text table, or the thousands of a number, and whether columns share a name.
+
+Reading the table or the number itself is left to them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from workbench.foundation.errors import DataError
+
+GROUPED_DIGITS = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+"
+"""The pattern of a whole number with commas between thousands."""
+SIGNS = {".csv": (",", ";"), ".tsv": ("\t",)}
+"""What may separate the columns of a text table by the ending of its file, the usual sign first.
+
+Excel writes semicolons where decimal numbers have commas.
+"""
+PARQUET_ENDINGS = (".parquet", ".pq")
+"""The endings of tables that are not text."""
+_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
+def separator_in(heads: Mapping[str, Sequence[str]]) -> str:
+    """Return the sign that separates the columns of a table: that by which its first row has most names.
+
+    Semicolons in the texts of other rows do not count.
+
+    Args:
+        heads: The names of its columns as each sign separates them, the usual sign first.
+
+    Example:
+        >>> from workbench.foundation.separators import separator_in
+        >>> separator_in({",": ["size;price", " CHF;town"], ";": ["size", "price, CHF", "town"]})
+        ';'
+    """
+    return max(heads, key=lambda sign: len(heads[sign]))
+
+
+def check_separator(
+    path: Path, heads: Sequence[str], expected: str = ",", *, field: str | None = None
+) -> None:
+    """Refuse a table whose columns were read as one, because another sign separates them.
+
+    Args:
+        path: The file, for the message.
+        heads: The names of its columns, as they were read.
+        expected: The sign by which they were separated.
+        field: The field of the experiment that names the file.
+
+    Raises:
+        DataError: If there is one column, and its name has another separator in it.
+    """
+    if len(heads) != 1:
+        return
+    for separator, name in _NAMES.items():
+        if separator != expected and separator in heads[0]:
+            points = ", and points in decimal numbers" if separator == ";" else ""
+            raise DataError(
+                f"the columns of {path} are separated by {name}",
+                field=field,
+                allowed=_NAMES[expected],
+                next_step=f"Save it with {_NAMES[expected]} between the columns{points}.",
+            )
+
+
+def check_repeated(path: Path | str, heads: Sequence[str], *, field: str | None = None) -> None:
+    """Refuse a table in which two columns have the same name.
+
+    Args:
+        path: The file, or another word for the table, for the message.
+        heads: The names of its columns, as they are written there.
+        field: The field of the experiment that names the file.
+
+    Raises:
+        DataError: If a name is repeated; empty ones may be.
+    """
+    repeated = [name for name, count in Counter(heads).items() if count > 1 and name]
+    if repeated:
+        names = ", ".join(map(repr, repeated))
+        raise DataError(
+            f"{path} has more than one column named {names}",
+            field=field,
+            allowed="a different name for each column",
+            next_step="Rename or remove all but one of them.",
+        )

@@ -1,0 +1,1 @@
+"""What machines have, and the laws by which time, memory and noise follow from it."""

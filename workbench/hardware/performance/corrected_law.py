@@ -1,0 +1,270 @@
+"""A law fitted to logarithms of measurements under beliefs, and a Gaussian process for what it leaves over.
+
+The law carries what is known of the mechanism to plans unlike those measured; the process carries what was
+measured to plans that are like them in some columns. Both are fitted to the same rows, and rows that are held
+out show how wide intervals must be. Which law, which columns and what is believed are left to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from workbench.hardware.performance.least_squares import jacobian, minimise
+
+Array = NDArray[np.float64]
+Columns = Mapping[str, Array]
+"""One array of the same length for each name: what a law and a part read."""
+
+NORMAL_90 = 1.6449
+# Half of what is normally distributed is off by less than this many deviations.
+_MEDIAN_OF_NORMAL = 0.6745
+on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
+"""For functions of small matrices, where threads only wait for each other."""
+
+_ROWS_TO_FIT = 400
+_ROWS_TO_ADAPT = 250
+# No plan is timed or weighed more exactly.
+_MIN_DEVIATION = 0.008
+# What a law leaves over where nothing is known of it.
+_PLAIN = 0.05
+_ROUNDS = 2
+_FACTORS = (2.0, 1.5)
+# How sure the sizes of parts are before they are adapted: the standard deviation of their logarithms.
+_DOUBT = 0.7
+_MIN_GAIN = 1e-3
+# A row that is this many stated deviations off is taken to be as much noisier, and twice that.
+OUTLYING = 3.0
+DISCOUNT = 2.0
+# Held-out rows outweigh the stated spread once they are more than this.
+_ROWS_OF_TRUST = 20
+_MAX_TRUST = 2.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of what a law leaves over: alike for rows that are near in some columns.
+
+    Attributes:
+        deviation: Its standard deviation, of the logarithm, before it is adapted.
+        reaches: How far rows are from each other, column by column, where they have a correlation of 0.6; 0
+            where they have none unless they are equal.
+        where: A column of factors, 0 for rows without this part; None where all rows have it.
+    """
+
+    deviation: float
+    reaches: Mapping[str, float]
+    where: str | None = None
+
+    def correlation(self, rows: Columns, columns: Columns) -> Array:
+        """Return how alike rows are, from 0 to 1, [rows, columns]."""
+        found = np.ones((_length(rows), _length(columns)))
+        for name, reach in self.reaches.items():
+            apart = rows[name][:, None] - columns[name][None, :]
+            found *= np.exp(-0.5 * (apart / reach) ** 2) if reach else apart == 0.0
+        if self.where is not None:
+            found *= rows[self.where][:, None] * columns[self.where][None, :]
+        return found
+
+    def share(self, rows: Columns) -> Array:
+        """Return how much of the part's variance each row has, [rows]."""
+        return np.ones(_length(rows)) if self.where is None else rows[self.where] ** 2
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What is believed of a law's parameters before measuring: means, deviations, and where a fit begins."""
+
+    means: Array
+    deviations: Array
+    starts: Sequence[Array]
+
+
+class CorrectedLaw:
+    """A fitted law with its correction; the same rows in any order give the same one.
+
+    Attributes:
+        parameters: The fitted parameters of the law.
+    """
+
+    @on_one_thread
+    def __init__(
+        self,
+        law: Callable[[Array, Columns], Array],
+        belief: Belief,
+        parts: Sequence[Part],
+        noise: float,
+        measured: Columns,
+        logs: Array,
+        groups: Sequence[object],
+        *,
+        settles: bool = True,
+    ) -> None:
+        """Fit.
+
+        Args:
+            law: Parameters and columns -> logarithms, [n].
+            belief: What is believed of the parameters.
+            parts: Of what the law leaves over.
+            noise: Standard deviation between measurements of one plan, before it is adapted.
+            measured: What was measured, one row or more.
+            logs: Logarithms of the measurements, [n].
+            groups: Which rows are held out together, to see how wide an interval must be, [n].
+            settles: Whether the law is fitted under the sizes of the parts. That suits plans like those
+                measured; a law that carries further is better fitted to plain times, less those far off it.
+        """
+        self._law, self._belief, self._parts = law, belief, tuple(parts)
+        self._measured, self._logs = measured, logs
+        self._alike = [part.correlation(measured, measured) for part in parts]
+        self._usual = np.array([*(part.deviation for part in parts), noise])
+        self._sizes = self._usual
+        self._noise_factors = np.ones(len(logs))
+        self._chosen = spread_over(len(logs), _ROWS_TO_FIT)
+        self.parameters = self._fit(belief.starts, whole=settles)
+        for _ in range(_ROUNDS):
+            self._condition(groups, settles=settles)
+            off = np.abs(self._held_out) if settles else self._off_the_law()
+            self._noise_factors = np.where(off > OUTLYING, DISCOUNT * off, 1.0)
+            self._adapt()
+            self.parameters = self._fit([self.parameters], whole=settles)
+        self._condition(groups, settles=settles)
+
+    @on_one_thread
+    def predict(self, columns: Columns) -> tuple[Array, Array]:
+        """Predict logarithms and their standard deviations, [n] each."""
+        logs, slopes = jacobian(lambda at: self._law(at, columns), self.parameters)
+        shared = np.zeros((len(logs), len(self._logs)))
+        for part, size in zip(self._parts, self._sizes, strict=False):
+            shared += size**2 * part.correlation(columns, self._measured)
+        known = shared @ self._precision
+        unexplained = slopes - known @ self._slopes
+        own = sum(size**2 * part.share(columns) for part, size in zip(self._parts, self._sizes, strict=False))
+        of_misfit = own + self._sizes[-1] ** 2 - np.sum(known * shared, axis=1)
+        of_parameters = np.sum((unexplained @ self._parameter_covariance) * unexplained, axis=1)
+        variance = np.maximum(of_misfit, self._sizes[-1] ** 2) + of_parameters
+        deviations = np.sqrt(variance) * self._trust
+        return logs + shared @ self._weights, np.maximum(deviations, _MIN_DEVIATION)
+
+    def _covariance(self, sizes: Array, rows: NDArray[np.int_]) -> Array:
+        found = np.diag((sizes[-1] * self._noise_factors[rows]) ** 2)
+        for size, alike in zip(sizes, self._alike, strict=False):
+            found += size**2 * alike[np.ix_(rows, rows)]
+        return found
+
+    def _fit(self, starts: Sequence[Array], *, whole: bool = True) -> Array:
+        rows = self._chosen
+        columns, logs = {name: values[rows] for name, values in self._measured.items()}, self._logs[rows]
+        plain = np.diag((_PLAIN * self._noise_factors[rows]) ** 2)
+        covariance = self._covariance(self._sizes, rows) if whole else plain
+        whiten = np.linalg.inv(np.linalg.cholesky(covariance))
+        return minimise(
+            lambda at: (self._law(at, columns) - logs) @ whiten.T,
+            self._belief.means,
+            self._belief.deviations,
+            starts,
+        )
+
+    def _off_the_law(self) -> Array:
+        """Return by how many usual deviations each row is off the law itself, which no other row excuses.
+
+        Rows that are odd in the same way predict each other, so holding some out does not show them.
+        """
+        off = np.abs(self._law(self.parameters, self._measured) - self._logs)
+        return off / max(_PLAIN, float(np.median(off)) / _MEDIAN_OF_NORMAL)
+
+    def _adapt(self) -> None:
+        """Choose the sizes of the parts under which what is left over is most probable, a size at a time."""
+        rows = spread_over(len(self._logs), _ROWS_TO_ADAPT)
+        columns = {name: values[rows] for name, values in self._measured.items()}
+        logs, slopes = jacobian(lambda at: self._law(at, columns), self.parameters)
+        left = self._logs[rows] - logs + slopes @ (self.parameters - self._belief.means)
+        of_parameters = (slopes * self._belief.deviations**2) @ slopes.T
+
+        def surprise_of(sizes: Array) -> float:
+            factor = np.linalg.cholesky(self._covariance(sizes, rows) + of_parameters)
+            whitened = np.linalg.solve(factor, left)
+            from_usual = np.log(sizes / self._usual) / _DOUBT
+            return float(
+                0.5 * whitened @ whitened + np.sum(np.log(np.diag(factor))) + 0.5 * from_usual @ from_usual
+            )
+
+        best = surprise_of(self._sizes)
+        for factor in _FACTORS:
+            for index in range(len(self._sizes)):
+                for change in (factor, 1.0 / factor):
+                    while True:
+                        tried = self._sizes.copy()
+                        tried[index] *= change
+                        surprise = surprise_of(tried)
+                        if surprise >= best - _MIN_GAIN:
+                            break
+                        self._sizes, best = tried, surprise
+
+    def _condition(self, groups: Sequence[object], *, settles: bool) -> None:
+        """Work out once what every prediction needs, and how rows that are held out compare with the rest.
+
+        Of a Gaussian process the latter has a closed form: nothing is fitted again.
+
+        Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, equation 5.12.
+        """
+        logs, slopes = jacobian(lambda at: self._law(at, self._measured), self.parameters)
+        everything = np.arange(len(self._logs))
+        precision = np.linalg.inv(self._covariance(self._sizes, everything))
+        believed = np.diag(self._belief.deviations**-2)
+        self._slopes, self._precision = slopes, precision
+        self._parameter_covariance = np.linalg.inv(slopes.T @ precision @ slopes + believed)
+        left = self._logs - logs
+        self._weights = precision @ left
+        across = precision @ slopes
+        of_rows = precision - across @ self._parameter_covariance @ across.T
+        self._held_out = _held_out(of_rows, left, groups)
+        # What lies far from the measured rows is not like those held out.
+        self._trust = trust_of(self._held_out) if settles else 1.0
+
+
+def order_of(columns: Columns, logs: Array, most: int) -> NDArray[np.int_]:
+    """Return the rows in an order that depends on their contents alone, no more than `most` of them."""
+    names = sorted(columns)
+    order = np.lexsort([logs, *(columns[name] for name in names)])
+    return order[spread_over(len(order), most)]
+
+
+def _held_out(precision: Array, left: Array, groups: Sequence[object]) -> Array:
+    """Return by how many stated deviations each row is off when its group is predicted from the others."""
+    weights = precision @ left
+    members: dict[object, list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
+    found = np.empty(len(left))
+    for rows in members.values():
+        covariance = np.linalg.inv(precision[np.ix_(rows, rows)])
+        found[rows] = covariance @ weights[rows] / np.sqrt(np.diag(covariance))
+    return found
+
+
+def trust_of(standardised: Array, lowest: float = 0.6) -> float:
+    """Return by what factor errors of held-out rows exceed the stated ones; near 1 where rows are few.
+
+    Args:
+        standardised: By how many stated deviations each row is off.
+        lowest: The least factor.
+    """
+    found = float(np.quantile(np.abs(standardised), 0.9)) / NORMAL_90
+    num_rows = len(standardised)
+    factor = (num_rows * found + _ROWS_OF_TRUST) / (num_rows + _ROWS_OF_TRUST)
+    return float(np.clip(factor, lowest, _MAX_TRUST))
+
+
+def _length(columns: Columns) -> int:
+    return len(next(iter(columns.values())))
+
+
+def spread_over(num_rows: int, most: int) -> NDArray[np.int_]:
+    """Return rows to work with where all would take too long."""
+    if num_rows <= most:
+        return np.arange(num_rows)
+    return np.sort(np.random.default_rng(0).permutation(num_rows)[:most])

@@ -1,0 +1,184 @@
+"""Gradient noise: its scale, from norms of gradients, and the steps that a batch takes.
+
+The gradient of one sample is the true gradient G plus noise of covariance Sigma. The noise scale
+phi = tr(Sigma) / |G|^2, in samples, is the batch at which the two weigh the same: below it, twice the batch
+saves nearly half of the steps; far above it, nothing. Taking the norms is left to the code that has
+the gradients; nothing here imports torch. How the scale grows during a training is left to `noise_course`.
+
+Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv:1812.06162).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SHORTEST_WINDOW = 100
+# Beyond this many noise scales a larger batch saves next to no steps, and no rule for the rate surely holds.
+MAX_NOISE_SCALES = 4.0
+
+
+@dataclass(frozen=True)
+class GradientMoments:
+    """Signal and noise from norms of gradients; of one step, either may be negative.
+
+    Attributes:
+        signal_sqr: Estimate of |G|^2, the squared norm of the true gradient.
+        noise: Estimate of tr(Sigma), the variance of the gradient of one sample.
+    """
+
+    signal_sqr: float
+    noise: float
+
+    @classmethod
+    def of_two_batches(
+        cls, small_sqr_norm: float, large_sqr_norm: float, *, small_batch: float, large_batch: float
+    ) -> GradientMoments:
+        """Estimate both, without bias, from gradients of two batches at the same parameters.
+
+        Source: McCandlish et al. 2018, appendix A.1.
+
+        Args:
+            small_sqr_norm: Squared norm of the gradient of the small batch, or the mean of several such.
+            large_sqr_norm: Squared norm of the gradient of the large batch.
+            small_batch: Samples in the small batch, > 0.
+            large_batch: Samples in the large batch, > `small_batch`.
+
+        Raises:
+            ValueError: If the large batch is not the larger.
+        """
+        if not 0 < small_batch < large_batch:
+            raise ValueError(f"batches of {small_batch} and {large_batch}: 0 < small < large is needed")
+        signal_sqr = (large_batch * large_sqr_norm - small_batch * small_sqr_norm) / (
+            large_batch - small_batch
+        )
+        noise = (small_sqr_norm - large_sqr_norm) / (1.0 / small_batch - 1.0 / large_batch)
+        return cls(signal_sqr, noise)
+
+    @classmethod
+    def of_parts(
+        cls, mean_part_sqr_norm: float, averaged_sqr_norm: float, *, num_parts: int, part_batch: float
+    ) -> GradientMoments:
+        """Estimate both from the parts of one step: its workers, or the micro steps that it accumulates.
+
+        Args:
+            mean_part_sqr_norm: Mean over the parts of the squared norm of their own gradients.
+            averaged_sqr_norm: Squared norm of the average of these gradients.
+            num_parts: How many there are, >= 2.
+            part_batch: Samples in one part, > 0.
+
+        Raises:
+            ValueError: If there are fewer than two parts.
+        """
+        if num_parts < 2:
+            raise ValueError("the noise of a gradient needs two parts of a step or more")
+        return cls.of_two_batches(
+            mean_part_sqr_norm, averaged_sqr_norm, small_batch=part_batch, large_batch=num_parts * part_batch
+        )
+
+    def noise_scale(self) -> float | None:
+        """Return tr(Sigma) / |G|^2 in samples; None where either is not positive: not estimable yet."""
+        return self.noise / self.signal_sqr if self.signal_sqr > 0 and self.noise > 0 else None
+
+
+class NoiseSmoother:
+    """The noise scale of a training in progress: signal and noise smoothed separately, then divided.
+
+    The mean of ratios is not the ratio of means, and the signal of a single step is negative as often as not.
+    """
+
+    def __init__(self, window: int = SHORTEST_WINDOW) -> None:
+        """Begin without any step.
+
+        Args:
+            window: Steps that the exponential mean looks back on, >= 100; shorter ones are too noisy to use.
+
+        Raises:
+            ValueError: If the window is shorter.
+        """
+        if window < SHORTEST_WINDOW:
+            raise ValueError(f"a window of {window} steps: {SHORTEST_WINDOW} or more are needed")
+        self._window = window
+        self._signal_sqr = 0.0
+        self._noise = 0.0
+        self._num_steps = 0
+
+    def add(self, moments: GradientMoments) -> None:
+        """Take in one step."""
+        keep = 1.0 - 1.0 / self._window
+        self._signal_sqr = keep * self._signal_sqr + (1.0 - keep) * moments.signal_sqr
+        self._noise = keep * self._noise + (1.0 - keep) * moments.noise
+        self._num_steps += 1
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps were taken in."""
+        return self._num_steps
+
+    def moments(self) -> GradientMoments | None:
+        """Return both smoothed, without the bias of the start at 0; None before a whole window of steps."""
+        if self._num_steps < self._window:
+            return None
+        weight = 1.0 - (1.0 - 1.0 / self._window) ** self._num_steps
+        return GradientMoments(self._signal_sqr / weight, self._noise / weight)
+
+    def noise_scale(self) -> float | None:
+        """Return the noise scale in samples; None where it is not estimable yet."""
+        moments = self.moments()
+        return None if moments is None else moments.noise_scale()
+
+    def state_dict(self) -> dict[str, float]:
+        """Return what a checkpoint keeps."""
+        return {
+            "window": self._window,
+            "num_steps": self._num_steps,
+            "signal_sqr": self._signal_sqr,
+            "noise": self._noise,
+        }
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Go on from what `state_dict` returned."""
+        self._window, self._num_steps = int(state["window"]), int(state["num_steps"])
+        self._signal_sqr, self._noise = state["signal_sqr"], state["noise"]
+
+
+def gain(batch: float, *, reference_batch: float, noise_scale: float) -> float:
+    """Return how many steps of a reference batch one step of a batch replaces.
+
+    Source: Johnson et al. 2020, "AdaScale SGD" (arXiv:2007.05105).
+
+    Args:
+        batch: Samples per step, > 0.
+        reference_batch: Samples per step of the steps that are replaced, > 0.
+        noise_scale: In samples, >= 0.
+
+    Returns:
+        From 1, where there is no noise, to `batch / reference_batch`, where there is nothing else.
+    """
+    return batch / reference_batch * (noise_scale + reference_batch) / (noise_scale + batch)
+
+
+def critical_batch(*, least_steps: float, least_samples: float) -> float:
+    """Return the batch that takes twice the least steps and twice the least samples; near the noise scale.
+
+    Args:
+        least_steps: Steps that even the largest batch needs, > 0.
+        least_samples: Samples that even the smallest batch needs, > 0.
+    """
+    return least_samples / least_steps
+
+
+def steps_to_target(batch: float, *, least_steps: float, critical: float) -> float:
+    """Return the steps of a training: least_steps (1 + critical / batch).
+
+    Source: McCandlish et al. 2018, equation 2.11, solved for the steps.
+    """
+    return least_steps * (1.0 + critical / batch)
+
+
+def samples_to_target(batch: float, *, least_samples: float, critical: float) -> float:
+    """Return the samples that a training processes: least_samples (1 + batch / critical).
+
+    Source: McCandlish et al. 2018, equation 2.11, solved for the samples.
+    """
+    return least_samples * (1.0 + batch / critical)

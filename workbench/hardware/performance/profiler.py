@@ -1,0 +1,151 @@
+"""The parts of a training step, timed without making the device wait, and summaries of timed steps.
+
+On a CPU every step is timed with the clock. On a GPU, where calls return before the work is done, every
+tenth step records events on the stream; they are read when a window closes, where the loop waits anyway.
+A probe closes a window after each step, and so waits for the device once a step. Making steps is left to
+training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.foundation.events.step_parts import input_stall
+
+PARTS: tuple[str, ...] = ("data", "forward", "backward", "update")
+GPU_SAMPLING_INTERVAL = 10
+COMPUTED: tuple[str, ...] = ("forward", "backward")
+"""The parts in which workers may also exchange something."""
+
+
+class StepProfiler:
+    """Mean seconds a step spends in each part, over a window of steps."""
+
+    def __init__(self, device_type: str, gpu_sampling_interval: int = GPU_SAMPLING_INTERVAL) -> None:
+        """Make a profiler.
+
+        Args:
+            device_type: "cuda" to time work on the GPU's stream; anything else to read the clock.
+            gpu_sampling_interval: One of how many steps is timed on a GPU, at least 1.
+        """
+        self._on_gpu = device_type == "cuda"
+        self._gpu_sampling_interval = gpu_sampling_interval
+        self._last_s = 0.0
+        self._totals_s = dict.fromkeys(PARTS, 0.0)
+        self._num_timed_steps = 0
+        self._num_steps = 0
+        self._timeline: list[tuple[str | None, Any]] = []
+        self._sampling = False
+        self.mark: Callable[[str], None] = self._mark_on_gpu if self._on_gpu else self._mark_on_cpu
+
+    def start_step(self) -> None:
+        """Begin a step: what follows until the first mark belongs to that mark's part."""
+        if self._on_gpu:
+            self._sampling = self._num_steps % self._gpu_sampling_interval == 0
+            self._num_steps += 1
+            if self._sampling:
+                self._num_timed_steps += 1
+                self._record(None)
+        else:
+            self._num_timed_steps += 1
+            self._last_s = perf_counter()
+
+    def _mark_on_cpu(self, part: str) -> None:
+        now_s = perf_counter()
+        self._totals_s[part] += now_s - self._last_s
+        self._last_s = now_s
+
+    def _mark_on_gpu(self, part: str) -> None:
+        if self._sampling:
+            self._record(part)
+
+    def _record(self, part: str | None) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self._timeline.append((part, event))
+
+    def close_window(self) -> dict[str, float]:
+        """Return the mean seconds of each part over the timed steps since the last call.
+
+        Returns:
+            Seconds a step, by part; empty where no step was timed. The parts of a step with several micro
+            batches are sums over them.
+        """
+        if self._timeline:
+            self._timeline[-1][1].synchronize()
+            for (_, before), (part, event) in zip(self._timeline, self._timeline[1:], strict=False):
+                if part is not None:
+                    self._totals_s[part] += before.elapsed_time(event) / 1000.0
+        num_timed_steps = self._num_timed_steps
+        means_s = {part: total / num_timed_steps for part, total in self._totals_s.items() if num_timed_steps}
+        self._totals_s = dict.fromkeys(PARTS, 0.0)
+        self._timeline.clear()
+        self._num_timed_steps = 0
+        return means_s
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """What steps that were timed one by one come to.
+
+    Attributes:
+        num_steps: Steps that were timed.
+        step_time_s: Their median.
+        spread_s: Their interquartile range.
+        parts_s: Median seconds of each part: data, forward, backward, communication, update. Communication
+            is left out where it is not known.
+        straggling_s: Median seconds for which a worker waits for the slowest one after a step that exchanges
+            nothing; None where it is not known.
+    """
+
+    num_steps: int
+    step_time_s: float
+    spread_s: float
+    parts_s: dict[str, float]
+    straggling_s: float | None = None
+
+    @property
+    def input_stall(self) -> float:
+        """The part of a step that waits for data, 0 to 1."""
+        return input_stall(self.parts_s)
+
+
+def summarise(
+    steps: Sequence[Mapping[str, float]],
+    alone: Sequence[Mapping[str, float]] | None = None,
+    *,
+    comes_in_bursts: bool = False,
+) -> StepTimes:
+    """Summarise timed steps, with communication separated from computing.
+
+    Communication is what forward and backward take longer in a step than in one that exchanges nothing: a
+    difference of medians, and 0 where that is negative. What an exchange hides behind computing is no part
+    of it. Forward and backward are those of the steps that exchange nothing, so that the parts still add up.
+
+    Args:
+        steps: Seconds of each part of each step, at least one step.
+        alone: The same of steps that exchanged nothing; None where communication is not known, and empty
+            where there are no other workers.
+        comes_in_bursts: Whether some steps find their data ready and the next one waits for all of them, so
+            that means are taken: a median would leave the waiting out.
+    """
+    middle = mean if comes_in_bursts else median
+    parts_s = {part: middle([step[part] for step in steps]) for part in PARTS}
+    if alone is not None:
+        computing_s = {part: middle([step[part] for step in alone]) for part in COMPUTED} if alone else {}
+        beyond_s = math.fsum(parts_s[part] - computing_s[part] for part in computing_s)
+        if beyond_s > 0.0:
+            parts_s |= computing_s
+        parts_s["communication"] = max(beyond_s, 0.0)
+        parts_s["update"] = parts_s.pop("update")  # the parts stand in the order in which they happen
+    totals_s = [sum(step.values()) for step in steps]
+    lower_s, upper_s = np.percentile(totals_s, (25, 75))
+    return StepTimes(len(steps), middle(totals_s), float(upper_s - lower_s), parts_s)

@@ -1,0 +1,136 @@
+"""What a law of a step leaves over, and how alike it is for plans that are alike.
+
+Logarithms of measured times differ from those of the law by a sum of parts, each a Gaussian process: by
+topology, by topology and batch together, by batch, by batch for each kind of topology, and by placement; and
+noise. Between topologies of different kinds nothing is shared but what depends on the batch alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.hardware.performance.step_law import Plans
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """How large the parts are, as standard deviations of the logarithm, and how far they reach.
+
+    Attributes:
+        topology: What is the same at all batches.
+        topology_and_batch: What changes with both.
+        batch: What is the same for all topologies, such as the size at which a kernel changes.
+        kind_and_batch: What is the same for topologies of one kind.
+        placement: What is the same for rows with the same GPUs on each node.
+        noise: What two measurements of the same plan differ by.
+        topology_reach: In doublings of GPUs.
+        batch_reach: In logarithms of the batch.
+    """
+
+    topology: float = 0.08
+    topology_and_batch: float = 0.06
+    batch: float = 0.04
+    kind_and_batch: float = 0.04
+    placement: float = 0.04
+    noise: float = 0.06
+    topology_reach: float = 1.0
+    batch_reach: float = 1.0
+
+    @property
+    def variance(self) -> float:
+        """The variance of one measurement, noise included."""
+        parts = (self.topology, self.topology_and_batch, self.batch, self.kind_and_batch, self.placement)
+        return sum(part**2 for part in (*parts, self.noise))
+
+
+_NAMES = tuple(field.name for field in fields(Misfit))
+
+
+def _sizes(misfit: Misfit) -> Array:
+    return np.array([getattr(misfit, name) for name in _NAMES])  # a fraction of the time of `astuple`
+
+
+_DEFAULTS = _sizes(Misfit())
+# How sure the defaults are: standard deviations of their logarithms.
+_DOUBTS = _sizes(Misfit(0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.3, 0.4))
+_FACTORS = (2.0, 1.5)
+_ROUNDS = 2
+_MIN_GAIN = 1e-3
+
+
+def covariance(rows: Plans, columns: Plans, misfit: Misfit) -> Array:
+    """Return how what is left over varies together, [rows, columns]; noise is left out."""
+    squared = (
+        _log2_distance(rows.num_gpus, columns.num_gpus) ** 2
+        + 4.0 * _log2_distance(rows.num_nodes, columns.num_nodes) ** 2
+        + _log2_distance(rows.most_gpus_per_node, columns.most_gpus_per_node) ** 2
+    )
+    same_kind = rows.kind[:, None] == columns.kind[None, :]
+    near_topology = np.where(same_kind, np.exp(-0.5 * squared / misfit.topology_reach**2), 0.0)
+    batches = np.log(rows.micro_batch)[:, None] - np.log(columns.micro_batch)[None, :]
+    near_batch = np.exp(-0.5 * (batches / misfit.batch_reach) ** 2)
+    same_placement = rows.placement[:, None] == columns.placement[None, :]
+    return (
+        misfit.topology**2 * near_topology
+        + misfit.topology_and_batch**2 * near_topology * near_batch
+        + misfit.batch**2 * near_batch
+        + misfit.kind_and_batch**2 * near_batch * same_kind
+        + misfit.placement**2 * same_placement
+    )
+
+
+def _log2_distance(rows: Array, columns: Array) -> Array:
+    return np.log2(rows)[:, None] - np.log2(columns)[None, :]
+
+
+def noisy_covariance(plans: Plans, misfit: Misfit, noise_factors: Array) -> Array:
+    """Return the covariance of measurements, [n, n], whose noise is a multiple of the usual, [n]."""
+    return covariance(plans, plans, misfit) + np.diag((misfit.noise * noise_factors) ** 2)
+
+
+def adapt(misfit: Misfit, plans: Plans, noise_factors: Array, left: Array, of_parameters: Array) -> Misfit:
+    """Adapt the size of the parts to what a law leaves over.
+
+    Climbs along one part after the other: the parts are few and the evidence is smooth.
+
+    Args:
+        misfit: Where to begin.
+        plans: What was measured, [n].
+        noise_factors: How much noisier than usual each row is, [n].
+        left: Logarithms of times less those of the law as believed before, [n].
+        of_parameters: How they vary because the law's parameters are uncertain, [n, n].
+
+    Returns:
+        The sizes under which `left` is most probable, weighed against the defaults.
+    """
+
+    def surprise_of(tried: Misfit) -> float:
+        return _surprise(tried, left, noisy_covariance(plans, tried, noise_factors) + of_parameters)
+
+    best = surprise_of(misfit)
+    for factor in _FACTORS:
+        for _ in range(_ROUNDS):
+            for name in _NAMES:
+                for change in (factor, 1.0 / factor):
+                    while True:
+                        tried = replace(misfit, **{name: getattr(misfit, name) * change})
+                        surprise = surprise_of(tried)
+                        if surprise >= best - _MIN_GAIN:
+                            break
+                        misfit, best = tried, surprise
+    return misfit
+
+
+def _surprise(misfit: Misfit, left: Array, covariances: Array) -> float:
+    """Return the negative logarithm of the probability of what is left and of the sizes, less a constant."""
+    factor = np.linalg.cholesky(covariances)
+    whitened = np.linalg.solve(factor, left)
+    from_defaults = np.log(_sizes(misfit) / _DEFAULTS) / _DOUBTS
+    return float(
+        0.5 * whitened @ whitened + np.sum(np.log(np.diag(factor))) + 0.5 * from_defaults @ from_defaults
+    )

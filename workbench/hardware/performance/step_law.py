@@ -1,0 +1,179 @@
+"""The law of a training step by topology and batch, and what is believed of it before anything is measured.
+
+A step of K GPUs on N nodes, G on the fullest, with micro batch b is computing joined with communicating:
+
+    compute = scale * ((1 - share) + share * b / b0) * (1 + contention * (1 - 1/G))
+    communication = scale * ring * (1 + ring_growth * log2(K/2))                         on one node
+                  = scale * ring * network * (1 + network_growth * x)                    on two nodes
+                  = the same * many_nodes * (N/3)^many_nodes_exponent                    on more nodes
+    step = (compute^p + communication^p)^(1/p),  p = 1 + overlap
+
+x is what the laws of communication differ in. p = 1 is no overlap; a large p hides the shorter behind the
+longer. Parameters are fitted as logarithms (the share as log-odds, the exponent as it is): beliefs about them
+are normal distributions, and no time can become negative. Fitting them is left to `step_time`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.hardware.performance.topology import KINDS, Topology
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Plans:
+    """Plans in columns, one row a plan: what the law reads of them.
+
+    Attributes:
+        num_nodes: [n] nodes.
+        num_gpus: [n] GPUs on all nodes.
+        most_gpus_per_node: [n] GPUs on the fullest node.
+        micro_batch: [n] samples per GPU.
+        kind: [n] which of `topology.KINDS`.
+        placement: [n] `Topology.placement`: equal where plans use hardware alike.
+    """
+
+    num_nodes: Array
+    num_gpus: Array
+    most_gpus_per_node: Array
+    micro_batch: Array
+    kind: NDArray[np.int_]
+    placement: NDArray[np.str_]
+
+    @classmethod
+    def of(cls, topologies: Sequence[Topology], micro_batches: Sequence[float]) -> Plans:
+        """Put plans into columns."""
+        return cls(
+            np.array([each.num_nodes for each in topologies], float),
+            np.array([each.num_gpus for each in topologies], float),
+            np.array([each.most_gpus_per_node for each in topologies], float),
+            np.array(micro_batches, float),
+            np.array([KINDS.index(each.kind) for each in topologies], int),
+            np.array([each.placement for each in topologies], str),
+        )
+
+    def __len__(self) -> int:
+        return len(self.num_gpus)
+
+    def rows(self, selected: NDArray[np.int_]) -> Plans:
+        """Return some of the rows."""
+        return Plans(*(getattr(self, name)[selected] for name in self.__dataclass_fields__))
+
+
+# What a parameter is believed to be: the mean and the standard deviation of its logarithm.
+_BELIEFS = {
+    # The compute time at the middle batch, relative to the middle of all measured times.
+    "scale": (0.0, 2.0),
+    # Log-odds of the share of it that grows with the batch.
+    "share": (0.0, 1.5),
+    # GPUs of one node share its memory, its bus and its input pipeline: usually some per cent.
+    "contention": (np.log(0.05), 1.0),
+    # Communication of two GPUs on a node, relative to computing.
+    "ring": (np.log(0.1), 1.5),
+    # A ring of K carries 2 (K-1)/K of the gradients over each link: from 2 to 8, 0.38 more per doubling.
+    "ring_growth": (np.log(0.4), 0.8),
+    # Links between nodes are several times slower than those within.
+    "network": (np.log(4.0), 1.2),
+    "network_growth": (np.log(0.4), 0.8),
+    # Two nodes send both ways of their ring over one pair of links, and often as one flow; three and more
+    # have a neighbour on either side.
+    "many_nodes": (-0.2, 0.1),
+    "many_nodes_exponent": (0.0, 0.15),
+    # p = 1 + exp(overlap): around 2.
+    "overlap": (0.0, 0.7),
+}
+# Clusters differ: where three nodes and more were measured, belief only breaks ties.
+_WHERE_MANY_WERE_MEASURED = 0.3
+PARAMETERS = tuple(_BELIEFS)
+_INDEX = {name: index for index, name in enumerate(PARAMETERS)}
+
+
+def _per_node(plans: Plans) -> Array:
+    return np.log2(plans.num_gpus / plans.num_nodes)
+
+
+def _log2_of_group(plans: Plans) -> Array:
+    return np.log2(np.maximum(plans.num_gpus, 2.0) / 2.0)
+
+
+def _linear_in_group(plans: Plans) -> Array:
+    return np.maximum(plans.num_gpus - 2.0, 0.0) / 2.0
+
+
+# What communication between nodes grows with, the one to begin with first.
+LAWS: dict[str, Callable[[Plans], Array]] = {
+    "GPUs per node": _per_node,
+    "log2 of the group": _log2_of_group,
+    "linear in the group": _linear_in_group,
+}
+
+
+@dataclass(frozen=True)
+class StepLaw:
+    """One law of a step.
+
+    Attributes:
+        communication: Which of `LAWS`.
+        middle_batch: b0, the micro batch at which `scale` is the compute time.
+    """
+
+    communication: str
+    middle_batch: float
+
+    def compute_s(self, parameters: Array, plans: Plans) -> Array:
+        """Return the seconds that one micro batch is computed, [n]."""
+        share = 1.0 / (1.0 + np.exp(-parameters[_INDEX["share"]]))
+        contention = np.exp(parameters[_INDEX["contention"]]) * (1.0 - 1.0 / plans.most_gpus_per_node)
+        affine = (1.0 - share) + share * plans.micro_batch / self.middle_batch
+        return np.exp(parameters[_INDEX["scale"]]) * affine * (1.0 + contention)
+
+    def communication_s(self, parameters: Array, plans: Plans) -> Array:
+        """Return the seconds that the gradients of one step are exchanged, [n]; 0 on one GPU."""
+        value = {name: np.exp(parameters[index]) for name, index in _INDEX.items()}
+        ring_s = value["scale"] * value["ring"]
+        within = ring_s * (1.0 + value["ring_growth"] * _log2_of_group(plans))
+        growth = 1.0 + value["network_growth"] * LAWS[self.communication](plans)
+        exponent = parameters[_INDEX["many_nodes_exponent"]]
+        many = value["many_nodes"] * (np.maximum(plans.num_nodes, 3.0) / 3.0) ** exponent
+        between = ring_s * value["network"] * growth * np.where(plans.num_nodes > 2, many, 1.0)
+        return np.where(plans.num_gpus < 2, 0.0, np.where(plans.num_nodes < 2, within, between))
+
+    def log_step(self, parameters: Array, plans: Plans) -> Array:
+        """Return the logarithm of the seconds of one step, [n]."""
+        compute_s = self.compute_s(parameters, plans)
+        communication_s = self.communication_s(parameters, plans)
+        power = 1.0 + np.exp(parameters[_INDEX["overlap"]])
+        return np.log(p_norm(compute_s, communication_s, power))
+
+
+def p_norm(one: Array, other: Array, power: Array | float) -> Array:
+    """Return (one^p + other^p)^(1/p), [n]: their sum at p = 1, and the larger where p is large.
+
+    Args:
+        one: [n] numbers from 0 on.
+        other: [n] such numbers; of each pair one at least is positive.
+        power: p, at least 1.
+    """
+    larger = np.maximum(one, other)
+    return larger * ((one / larger) ** power + (other / larger) ** power) ** (1.0 / power)
+
+
+def believe(plans: Plans, middle_time_s: float) -> tuple[Array, Array]:
+    """Return what is believed before measuring: means and standard deviations, in the order of `PARAMETERS`.
+
+    Args:
+        plans: What was measured.
+        middle_time_s: The middle of the measured times, from which the scale is taken.
+    """
+    beliefs = np.array(list(_BELIEFS.values()))
+    means, deviations = beliefs[:, 0].copy(), beliefs[:, 1].copy()
+    means[_INDEX["scale"]] += np.log(middle_time_s)
+    if np.any(plans.num_nodes > 2):
+        deviations[[_INDEX["many_nodes"], _INDEX["many_nodes_exponent"]]] = _WHERE_MANY_WERE_MEASURED
+    return means, deviations

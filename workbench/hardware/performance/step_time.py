@@ -1,0 +1,298 @@
+"""Seconds per training step of a data-parallel plan, from measured ones: fit once, then predict.
+
+A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little was
+measured; what it leaves over (`misfit`) is interpolated where much was. Which law of communication is used is
+decided by placements that were held out, and rows that were held out show how wide the intervals must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.hardware.performance.corrected_law import (
+    DISCOUNT,
+    NORMAL_90,
+    OUTLYING,
+    Array,
+    on_one_thread,
+    spread_over,
+    trust_of,
+)
+from workbench.hardware.performance.extrapolation import Support
+from workbench.hardware.performance.least_squares import jacobian, minimise
+from workbench.hardware.performance.residuals import Misfit, adapt, covariance, noisy_covariance
+from workbench.hardware.performance.step_law import LAWS, PARAMETERS, Plans, StepLaw, believe
+from workbench.hardware.performance.topology import Topology
+
+MAX_ROWS = 2000
+_ROUNDS = 2
+_POINTS_AT_ONCE = 1000
+_ROWS_TO_ADAPT = 250
+_ROWS_TO_FIT = 500
+_LOWEST_TRUST = 0.7
+# The error of step - synchronisation as computing time: the two clocks do not start and end together.
+_COMPUTE_DEVIATION = 0.15
+_ROWS_OF_COMPUTE = 20
+_MAX_SYNC_SHARE = 0.9
+# Further starts: little and much that grows with the batch, slow links between nodes, much overlap.
+_FURTHER_STARTS = (("share", -1.0), ("share", 1.0), ("network", -1.0), ("overlap", 1.0))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measured plan.
+
+    Attributes:
+        topology: Where its workers were.
+        micro_batch: Samples per GPU and micro step, > 0.
+        step_time_s: Seconds per step, > 0.
+        sync_time_s: Seconds of them after the last gradient was computed, where that was measured.
+    """
+
+    topology: Topology
+    micro_batch: float
+    step_time_s: float
+    sync_time_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A plan whose step time is wanted.
+
+    Attributes:
+        topology: Where its workers would be.
+        micro_batch: Samples per GPU and micro step, > 0.
+        accumulation: Micro steps per step, >= 1; gradients are exchanged after the last.
+    """
+
+    topology: Topology
+    micro_batch: float
+    accumulation: int = 1
+
+
+class Prediction(NamedTuple):
+    """Seconds per step, where nine of ten truths should lie, and whether that is beyond what was measured."""
+
+    step_time_s: float
+    low_s: float
+    high_s: float
+    extrapolated: bool
+
+
+@on_one_thread
+def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
+    """Fit a model of step times; the same measurements give the same model.
+
+    The first law of communication is replaced by another only where that is better on held-out placements by
+    more than twice the standard error of the difference.
+
+    Args:
+        measurements: One or more; of more than 2,000 rows, as many are used.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If there is no measurement.
+    """
+    if not measurements:
+        raise ValueError("a step-time model needs one measurement or more")
+    if len(measurements) > MAX_ROWS:
+        chosen = np.random.default_rng(0).permutation(len(measurements))[:MAX_ROWS]
+        measurements = [measurements[index] for index in np.sort(chosen)]
+    first, *others = LAWS
+    best = StepTimeModel(measurements, first)
+    if np.sum(best.plans.num_nodes > 1) == 0:
+        return best
+    for communication in others:
+        other = StepTimeModel(measurements, communication)
+        gains = best.held_out_errors - other.held_out_errors
+        if len(gains) > 2 and np.mean(gains) > 2.0 * np.std(gains, ddof=1) / np.sqrt(len(gains)):
+            best = other
+    return best
+
+
+class StepTimeModel:
+    """Step times of all plans, from measured ones, under one law of communication.
+
+    Attributes:
+        law: The law of a step.
+        parameters: Its fitted parameters, in the order of `step_law.PARAMETERS`.
+        plans: What was measured.
+        held_out_errors: Mean absolute error of the logarithm by placement, predicted without its own rows.
+    """
+
+    def __init__(self, measurements: Sequence[Measurement], communication: str) -> None:
+        """Fit one law; `fit` chooses among laws."""
+        self.plans = Plans.of(
+            [each.topology for each in measurements], [each.micro_batch for each in measurements]
+        )
+        self._log_times = np.log([each.step_time_s for each in measurements])
+        self._support = Support(self.plans)
+        self.law = StepLaw(communication, float(np.exp(np.mean(np.log(self.plans.micro_batch)))))
+        self._beliefs = believe(self.plans, float(np.exp(np.median(self._log_times))))
+        self._computing = _Computing.of(self.plans, measurements)
+        self._misfit = Misfit()
+        self._noise_factors = np.ones(len(measurements))
+        self.parameters = self._fit_parameters(first=True)
+        for _ in range(_ROUNDS):
+            self._condition()
+            self._discount_outliers()
+            self._adapt_misfit()
+            self.parameters = self._fit_parameters(first=False)
+        self._condition()
+
+    @on_one_thread
+    def predict(self, points: Sequence[Point]) -> list[Prediction]:
+        """Predict steps of plans.
+
+        Args:
+            points: The plans.
+
+        Returns:
+            One prediction a point, in order.
+        """
+        found: list[Prediction] = []
+        for start in range(0, len(points), _POINTS_AT_ONCE):
+            found += self._predict_some(points[start : start + _POINTS_AT_ONCE])
+        return found
+
+    def _predict_some(self, points: Sequence[Point]) -> list[Prediction]:
+        plans = Plans.of([point.topology for point in points], [point.micro_batch for point in points])
+        logs, deviations = self._predict_logs(plans)
+        accumulation = np.array([point.accumulation for point in points], float)
+        last_s = np.exp(logs)
+        # A micro step before the last exchanges nothing; the law's share of computing is that of the step.
+        computing = self.law.compute_s(self.parameters, plans) / np.exp(
+            self.law.log_step(self.parameters, plans)
+        )
+        times_s = last_s * (1.0 + (accumulation - 1.0) * computing)
+        widths = np.exp(NORMAL_90 * deviations)
+        return [
+            Prediction(float(time_s), float(time_s / width), float(time_s * width), bool(beyond))
+            for time_s, width, beyond in zip(times_s, widths, self._support.is_beyond(plans), strict=True)
+        ]
+
+    def _fit_parameters(self, *, first: bool) -> Array:
+        rows = spread_over(len(self.plans), _ROWS_TO_FIT)
+        plans, log_times = self.plans.rows(rows), self._log_times[rows]
+        means, deviations = self._beliefs
+        whiten = np.linalg.inv(
+            np.linalg.cholesky(noisy_covariance(plans, self._misfit, self._noise_factors[rows]))
+        )
+
+        def residuals(parameters: Array) -> Array:
+            left = (self.law.log_step(parameters, plans) - log_times) @ whiten.T
+            return np.concatenate([left, self._computing.residuals(self.law, parameters)], axis=-1)
+
+        if not first:
+            return minimise(residuals, means, deviations, [self.parameters])
+        starts = [means]
+        for name, shift in _FURTHER_STARTS:
+            start = means.copy()
+            start[PARAMETERS.index(name)] += shift
+            starts.append(start)
+        return minimise(residuals, means, deviations, starts)
+
+    def _adapt_misfit(self) -> None:
+        rows = spread_over(len(self.plans), _ROWS_TO_ADAPT)
+        plans = self.plans.rows(rows)
+        means, deviations = self._beliefs
+        logs, slopes = jacobian(lambda at: self.law.log_step(at, plans), self.parameters)
+        left = self._log_times[rows] - logs + slopes @ (self.parameters - means)
+        self._misfit = adapt(
+            self._misfit, plans, self._noise_factors[rows], left, (slopes * deviations**2) @ slopes.T
+        )
+
+    def _condition(self) -> None:
+        """Work out once what every prediction needs, and how the rows relate to each other."""
+        logs, slopes = jacobian(lambda at: self.law.log_step(at, self.plans), self.parameters)
+        precision = np.linalg.inv(noisy_covariance(self.plans, self._misfit, self._noise_factors))
+        believed = np.diag(self._beliefs[1] ** -2) + self._computing.curvature(self.law, self.parameters)
+        self._slopes, self._precision = slopes, precision
+        self._parameter_covariance = np.linalg.inv(slopes.T @ precision @ slopes + believed)
+        self._weights = precision @ (self._log_times - logs)
+        across = precision @ slopes
+        self._hold_out(precision - across @ self._parameter_covariance @ across.T, self._log_times - logs)
+
+    def _hold_out(self, precision: Array, left: Array) -> None:
+        """Predict each row, and each placement, from the others.
+
+        Of a Gaussian process that has a closed form: nothing is fitted again.
+
+        Args:
+            precision: The inverse of the covariance of `left`, the parameters' part included, [n, n].
+            left: What the law leaves over, [n].
+
+        Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, equation 5.12.
+        """
+        weights = precision @ left
+        placements = (
+            np.flatnonzero(self.plans.placement == name) for name in np.unique(self.plans.placement)
+        )
+        self.held_out_errors = np.array(
+            [
+                np.mean(np.abs(np.linalg.solve(precision[np.ix_(rows, rows)], weights[rows])))
+                for rows in placements
+            ]
+        )
+        variances = 1.0 / np.diag(precision)
+        # A row that is discounted is still judged by the noise that is usual.
+        usual = variances - self._misfit.noise**2 * (self._noise_factors**2 - 1.0)
+        self._held_out = weights * variances / np.sqrt(usual)
+        self._trust = trust_of(self._held_out, _LOWEST_TRUST)
+
+    def _discount_outliers(self) -> None:
+        off = np.abs(self._held_out)
+        self._noise_factors = np.where(off > OUTLYING, DISCOUNT * off, 1.0)
+
+    def _predict_logs(self, plans: Plans) -> tuple[Array, Array]:
+        """Return the logarithms of step times and their standard deviations."""
+        logs, slopes = jacobian(lambda at: self.law.log_step(at, plans), self.parameters)
+        shared = covariance(plans, self.plans, self._misfit)
+        known = shared @ self._precision
+        unexplained = slopes - known @ self._slopes
+        variance = self._misfit.variance - np.sum(known * shared, axis=1)
+        of_parameters = np.sum((unexplained @ self._parameter_covariance) * unexplained, axis=1)
+        beyond = self._support.deviation_beyond(plans)
+        deviations = np.sqrt(variance * self._trust**2 + of_parameters + beyond**2)
+        return logs + shared @ self._weights, deviations
+
+
+@dataclass(frozen=True)
+class _Computing:
+    """Computing times from synchronisation times: what is left of a step without them."""
+
+    plans: Plans
+    log_times: Array
+
+    @classmethod
+    def of(cls, plans: Plans, measurements: Sequence[Measurement]) -> _Computing:
+        known = [
+            index
+            for index, each in enumerate(measurements)
+            if each.topology.num_gpus > 1
+            and each.sync_time_s is not None
+            and each.sync_time_s < _MAX_SYNC_SHARE * each.step_time_s
+        ]
+        left_s = [
+            measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0) for index in known
+        ]
+        return cls(plans.rows(np.array(known, int)), np.log(np.array(left_s, float)))
+
+    @cached_property
+    def _deviation(self) -> float:
+        # Rows err alike, so that many of them add little to some.
+        return _COMPUTE_DEVIATION * max(1.0, float(np.sqrt(len(self.plans) / _ROWS_OF_COMPUTE)))
+
+    def residuals(self, law: StepLaw, parameters: Array) -> Array:
+        return (np.log(law.compute_s(parameters, self.plans)) - self.log_times) / self._deviation
+
+    def curvature(self, law: StepLaw, parameters: Array) -> Array:
+        slopes = jacobian(lambda at: self.residuals(law, at), parameters)[1]
+        return slopes.T @ slopes

@@ -1,0 +1,55 @@
+"""What hardware there is and what it is doing: CPUs, memory, disks, GPUs, and the nodes of a cluster.
+
+`nvml` is the only access to NVIDIA's management library; without it a machine has no GPUs, and a reason why.
+Samples are attributed to workers and trials, and aggregated with age; when to sample is decided elsewhere.
+Who gets which hardware is decided elsewhere. Importing this loads neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+from workbench.hardware.resources.attribution import Assignment, TrialEnergy
+from workbench.hardware.resources.cluster import (
+    ClusterInventory,
+    NodeInventory,
+    cluster_inventory,
+    likely_cluster,
+    loaded_ray,
+)
+from workbench.hardware.resources.energy import (
+    EnergyCounter,
+    energy_between_j,
+    gpu_counter,
+    processor_counters,
+)
+from workbench.hardware.resources.gpu_meter import GpuMeter, GpuUsage
+from workbench.hardware.resources.inventory import Inventory, inventory
+from workbench.hardware.resources.memory import num_memory_kills, resident_bytes
+from workbench.hardware.resources.nvml import Gpu
+from workbench.hardware.resources.rollups import Rollup
+from workbench.hardware.resources.sampler import NodeSample, Sampler, WatchedWorker, WorkerUsage
+
+__all__ = [
+    "Assignment",
+    "ClusterInventory",
+    "EnergyCounter",
+    "Gpu",
+    "GpuMeter",
+    "GpuUsage",
+    "Inventory",
+    "NodeInventory",
+    "NodeSample",
+    "Rollup",
+    "Sampler",
+    "TrialEnergy",
+    "WatchedWorker",
+    "WorkerUsage",
+    "cluster_inventory",
+    "energy_between_j",
+    "gpu_counter",
+    "inventory",
+    "likely_cluster",
+    "loaded_ray",
+    "num_memory_kills",
+    "processor_counters",
+    "resident_bytes",
+]

@@ -1,0 +1,136 @@
+"""The resources of this machine that this process may use, within container limits and CPU affinity."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from workbench.hardware.resources.nvml import Gpu, GpusState, list_gpus
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The hardware of one machine that this process may use.
+
+    Attributes:
+        host: Name of the machine.
+        num_cpus: CPUs that this process may keep busy; at least 1.
+        memory_bytes: Memory that this process may fill.
+        gpus: GPUs that the driver knows.
+        no_gpus_because: Why there are no GPUs, or not all of them.
+        gpus_state: The same as a fixed word or two for programs.
+    """
+
+    host: str
+    num_cpus: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+    no_gpus_because: str | None = None
+    gpus_state: GpusState = "ok"
+
+
+def inventory() -> Inventory:
+    """Return the inventory of this machine.
+
+    Returns:
+        The inventory. A machine without an NVIDIA driver has no GPUs and a reason; that is not an error.
+    """
+    folders = cgroup_folders(_CGROUPS, _MEMBERSHIP)
+    found = list_gpus()
+    return Inventory(
+        host=platform.node(),
+        num_cpus=usable_cpus(_affinity(), folders),
+        memory_bytes=usable_memory_bytes(psutil.virtual_memory().total, folders),
+        gpus=found.gpus,
+        no_gpus_because=found.reason,
+        gpus_state=found.state,
+    )
+
+
+def cgroup_folders(root: Path, membership: Path) -> list[Path]:
+    """Return the folders whose limits apply to this process, from its own up to the root.
+
+    Args:
+        root: Where the control groups are mounted.
+        membership: The file that names the groups of this process.
+
+    Returns:
+        Folders of version 2 and of the cpu and memory controllers of version 1; empty where none exist.
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        lines = []
+    mounts = {"": root, "cpu": root / "cpu", "memory": root / "memory"}
+    folders: list[Path] = []
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            if controller in mounts:
+                own = mounts[controller] / path.lstrip("/")
+                steps = len(own.relative_to(mounts[controller]).parts)
+                folders += [own, *list(own.parents)[:steps]]
+    # Inside a container the path is often that of the host, while the mount is already its own group.
+    folders += mounts.values()
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def usable_cpus(affinity: int, folders: list[Path]) -> int:
+    """Return how many CPUs this process may keep busy.
+
+    Args:
+        affinity: CPUs that it may run on.
+        folders: Its control groups.
+
+    Returns:
+        The tightest limit, rounded up; at least 1.
+    """
+    limits = [float(affinity)]
+    for folder in folders:
+        quota, period = _words(folder / "cpu.max", 2) or (
+            *(_words(folder / "cpu.cfs_quota_us", 1) or ("max",)),
+            *(_words(folder / "cpu.cfs_period_us", 1) or ("100000",)),
+        )
+        if quota.isdigit() and period.isdigit() and int(period):
+            limits.append(int(quota) / int(period))
+    return max(1, math.ceil(min(limits)))
+
+
+def usable_memory_bytes(installed_bytes: int, folders: list[Path]) -> int:
+    """Return how much memory this process may fill.
+
+    Args:
+        installed_bytes: Memory of the machine.
+        folders: Its control groups.
+    """
+    limits = [installed_bytes]
+    for folder in folders:
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            words = _words(folder / name, 1)
+            if words and words[0].isdigit():
+                limits.append(int(words[0]))
+    return min(limits)
+
+
+def _affinity() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _words(path: Path, count: int) -> tuple[str, ...] | None:
+    try:
+        words = tuple(path.read_text().split())
+    except OSError:
+        return None
+    return words if len(words) == count else None

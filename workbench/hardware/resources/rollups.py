@@ -1,0 +1,191 @@
+"""Aggregate samples of a machine over time: means, and extremes of the quantities where they matter.
+
+Samples become rollups, and short rollups longer ones: energies are summed, most other values are averaged,
+and what is rare and matters (errors, states other than "ok") is kept. Where rollups are stored, and for how
+long, is left to the store.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, TypeVar
+
+from workbench.hardware.resources.gpu_meter import GpuUsage
+from workbench.hardware.resources.sampler import NodeSample, WorkerUsage
+
+MAX_WORKERS = 32
+"""Workers that a rollup keeps: those that appear in most of its samples."""
+MAX_XIDS = 16
+_WORST = ("ok", "silent", "needs reset", "failed", "no driver", "lost", "gone")
+_NODE_RANGES = ("cpu_utilisation", "memory_used_bytes")
+_GPU_RANGES = ("utilisation", "memory_used_bytes", "power_w", "temperature_c", "clock_mhz")
+_SUMMED = frozenset({"elapsed_s", "energy_j", "cpu_energy_j"})
+_GREATEST = frozenset({"ecc_corrected", "ecc_uncorrected"})
+
+Kind = TypeVar("Kind", GpuUsage, WorkerUsage, NodeSample)
+
+
+class Range(NamedTuple):
+    """The minimum and maximum of a quantity."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class GpuRanges:
+    """The ranges of a GPU's quantities, as in `GpuUsage`; None if not reported."""
+
+    utilisation: Range | None = None
+    memory_used_bytes: Range | None = None
+    power_w: Range | None = None
+    temperature_c: Range | None = None
+    clock_mhz: Range | None = None
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of a machine's quantities, as in `NodeSample`; GPUs by UUID."""
+
+    gpus: dict[str, GpuRanges]
+    cpu_utilisation: Range | None = None
+    memory_used_bytes: Range | None = None
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """One sample of a machine, or the aggregate of many.
+
+    Attributes:
+        mean: The sample, or the mean of the samples.
+        num_looks: Number of samples.
+        ranges: Their ranges; None if there was only one.
+    """
+
+    mean: NodeSample
+    num_looks: int = 1
+    ranges: Ranges | None = None
+
+    @property
+    def extremes(self) -> Ranges:
+        """The ranges of the samples."""
+        return self.ranges or _ranges_of(self.mean)
+
+    def to_json(self) -> str:
+        """Write it as one line of JSON, without default values."""
+        return _adapter().dump_json(self, exclude_defaults=True).decode()
+
+    @staticmethod
+    def from_json(text: str) -> Rollup:
+        """Read what `to_json` wrote."""
+        return _adapter().validate_json(text)
+
+
+def merge(spans: Sequence[Rollup]) -> Rollup:
+    """Merge rollups of one machine into one.
+
+    Args:
+        spans: At least one, oldest first.
+    """
+    if len(spans) == 1:
+        return spans[0]
+    last = max(spans, key=lambda span: span.mean.time_unix_s).mean
+    weighted = [(span.mean, span.num_looks) for span in spans]
+    usages = [
+        [(usage, weight) for node, weight in weighted for known, usage in _gpus_of(node) if known == gpu.uuid]
+        for gpu in last.machine.gpus
+    ]
+    mean = replace(
+        _mean(weighted),
+        machine=last.machine,
+        time_unix_s=last.time_unix_s,
+        gpus=tuple(_mean_of_gpu(each) if each else GpuUsage() for each in usages),
+        workers=_workers(weighted),
+    )
+    return Rollup(mean, sum(weight for _, weight in weighted), _widest([span.extremes for span in spans]))
+
+
+def _mean(weighted: Sequence[tuple[Kind, int]]) -> Kind:
+    """Merge known values field by field; texts and lists are those of the last."""
+    last, _ = weighted[-1]
+    merged: dict[str, Any] = {}
+    for one in fields(last):
+        known = [(getattr(each, one.name), weight) for each, weight in weighted]
+        known = [(value, weight) for value, weight in known if value is not None]
+        if known and all(isinstance(value, int | float) for value, _ in known):
+            merged[one.name] = _number(one.name, known)
+        elif one.name == "state":
+            merged["state"] = max((value for value, _ in known), key=_WORST.index)
+    return replace(last, **merged)
+
+
+def _number(name: str, known: Sequence[tuple[Any, int]]) -> float:
+    values = [value for value, _ in known]
+    if name in _SUMMED:
+        return sum(values)
+    if name in _GREATEST:
+        return max(values)
+    mean = sum(value * weight for value, weight in known) / sum(weight for _, weight in known)
+    mean = min(max(mean, min(values)), max(values))  # rounding may have left this range
+    return round(mean) if all(isinstance(value, int) for value in values) else mean
+
+
+def _mean_of_gpu(weighted: Sequence[tuple[GpuUsage, int]]) -> GpuUsage:
+    usages = [usage for usage, _ in weighted]
+    return replace(
+        _mean(weighted),
+        slowed_by=tuple(dict.fromkeys(word for usage in usages for word in usage.slowed_by)),
+        xids=tuple(xid for usage in usages for xid in usage.xids)[:MAX_XIDS],
+    )
+
+
+def _workers(weighted: Sequence[tuple[NodeSample, int]]) -> tuple[WorkerUsage, ...]:
+    seen: dict[tuple[int, int, int], list[tuple[WorkerUsage, int]]] = {}
+    for node, weight in weighted:
+        for worker in node.workers:
+            seen.setdefault((worker.trial, worker.rank, worker.pid), []).append((worker, weight))
+    longest = sorted(seen, key=lambda key: sum(weight for _, weight in seen[key]), reverse=True)
+    return tuple(
+        replace(_mean(seen[key]), trial=key[0], rank=key[1], pid=key[2])
+        for key in sorted(longest[:MAX_WORKERS])
+    )
+
+
+def _gpus_of(node: NodeSample) -> Iterable[tuple[str, GpuUsage]]:
+    # A node that is silent has GPUs and no usage of them.
+    return ((gpu.uuid, usage) for gpu, usage in zip(node.machine.gpus, node.gpus, strict=False))
+
+
+def _ranges_of(node: NodeSample) -> Ranges:
+    def read(usage: NodeSample | GpuUsage, names: Sequence[str]) -> dict[str, Range | None]:
+        values = {name: getattr(usage, name) for name in names}
+        return {name: None if value is None else Range(value, value) for name, value in values.items()}
+
+    gpus = {uuid: GpuRanges(**read(usage, _GPU_RANGES)) for uuid, usage in _gpus_of(node)}
+    return Ranges(gpus, **read(node, _NODE_RANGES))
+
+
+def _widest(every: Sequence[Ranges]) -> Ranges:
+    def widest(every: Sequence[Any], names: Sequence[str]) -> dict[str, Range | None]:
+        found: dict[str, Range | None] = {}
+        for name in names:
+            known = [each for one in every if (each := getattr(one, name)) is not None]
+            least, most = [each.least for each in known], [each.most for each in known]
+            found[name] = Range(min(least), max(most)) if known else None
+        return found
+
+    by_uuid: dict[str, list[GpuRanges]] = {}
+    for ranges in every:
+        for uuid, went in ranges.gpus.items():
+            by_uuid.setdefault(uuid, []).append(went)
+    gpus = {uuid: GpuRanges(**widest(each, _GPU_RANGES)) for uuid, each in by_uuid.items()}
+    return Ranges(gpus, **widest(every, _NODE_RANGES))
+
+
+@functools.cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Rollup)

@@ -1,0 +1,248 @@
+"""Choose the models to try on a data set, their search space, and the configurations to start with.
+
+The result is an ordinary experiment. The ranges suit small and medium data sets; the first configurations are
+sound defaults of each family, so that even a short run tries all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from workbench.data.encoders import SampleKind
+from workbench.experiment import Experiment
+from workbench.experiment.automl import STANDARDISES_TARGET
+from workbench.experiment.domain import Int
+from workbench.models import default_metrics
+from workbench.models.one_of import Family
+from workbench.runs.automl.preparation import LearningData
+from workbench.runs.automl.scores import METRICS
+from workbench.runs.automl.targets import Task
+
+FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
+    "table": ("mlp", "boosted_trees", "forest"),
+    "images": ("convnet", "resnet"),
+    "texts": ("mlp",),
+}
+NUM_ENSEMBLED = 20
+METRIC = "metric"
+"""The option of the data that names what is optimised, where the user chose it."""
+MAX_TRIALS = 400
+PLATEAU_TRIALS = 80
+# Trees try every threshold of every feature; beyond this size a network is trained faster.
+_MAX_TREE_NUMBERS = 200_000_000
+# A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300 MB.
+_MAX_LEAVES = 20_000
+_STARTUP_TRIALS = 8
+# Approximate number of steps of a training, and maximum number of epochs.
+_STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
+    "table": (600, 40),
+    "images": (500, 25),
+    "texts": (600, 40),
+}
+
+_DECAY = {"weight_decay": {"low": 1e-5, "high": 0.5, "log": True}}
+_SEARCH: dict[Family, dict[str, Any]] = {
+    "mlp": {
+        "mlp_num_layers": {"low": 0, "high": 3},
+        "mlp_hidden_width": {"choices": [32, 64, 128, 256]},
+        "mlp_dropout": {"low": 0.0, "high": 0.5},
+    },
+    "boosted_trees": {
+        "boosted_trees_num_trees": {"low": 40, "high": 400, "log": True},
+        "boosted_trees_shrinkage": {"low": 0.02, "high": 0.3, "log": True},
+        "boosted_trees_max_leaves": {"low": 3, "high": 63, "log": True},
+        "boosted_trees_min_samples_leaf": {"low": 2, "high": 50, "log": True},
+        "boosted_trees_l2": {"low": 1e-3, "high": 10.0, "log": True},
+    },
+    "forest": {
+        "forest_num_trees": {"choices": [200]},
+        "forest_min_samples_leaf": {"low": 1, "high": 10, "log": True},
+        "forest_features_per_split": {"low": 0.1, "high": 1.0},
+    },
+    "convnet": {
+        "convnet_width": {"choices": [16, 32, 64]},
+        "convnet_num_blocks": {"low": 2, "high": 3},
+        "convnet_convolutions_per_block": {"low": 1, "high": 2},
+        "convnet_dropout": {"low": 0.0, "high": 0.4},
+    },
+    "resnet": {
+        "resnet_depth": {"choices": [8, 14, 20]},
+        "resnet_width": {"choices": [16, 32]},
+        "resnet_dropout": {"low": 0.0, "high": 0.4},
+    },
+}
+_LR = {"mlp": (3e-4, 3e-2), "images": (1e-3, 2e-2)}
+_FIRST: dict[Family, list[dict[str, Any]]] = {
+    "mlp": [
+        {"mlp_num_layers": 0, "mlp_hidden_width": 64, "mlp_dropout": 0.0, "lr": 0.01, "weight_decay": 0.05},
+        {"mlp_num_layers": 2, "mlp_hidden_width": 128, "mlp_dropout": 0.2, "lr": 3e-3, "weight_decay": 0.01},
+    ],
+    "boosted_trees": [
+        {
+            "boosted_trees_num_trees": 100,
+            "boosted_trees_shrinkage": 0.1,
+            "boosted_trees_max_leaves": 31,
+            "boosted_trees_min_samples_leaf": 20,
+            "boosted_trees_l2": 1e-3,
+        },
+        {
+            "boosted_trees_num_trees": 200,
+            "boosted_trees_shrinkage": 0.05,
+            "boosted_trees_max_leaves": 5,
+            "boosted_trees_min_samples_leaf": 10,
+            "boosted_trees_l2": 1.0,
+        },
+    ],
+    "forest": [
+        {"forest_num_trees": 200, "forest_min_samples_leaf": 1, "forest_features_per_split": 0.5},
+        {"forest_num_trees": 200, "forest_min_samples_leaf": 3, "forest_features_per_split": 0.3},
+    ],
+    "convnet": [
+        {
+            "convnet_width": 32,
+            "convnet_num_blocks": 2,
+            "convnet_convolutions_per_block": 2,
+            "convnet_dropout": 0.1,
+            "lr": 5e-3,
+            "weight_decay": 0.01,
+        },
+    ],
+    "resnet": [
+        {"resnet_depth": 8, "resnet_width": 16, "resnet_dropout": 0.1, "lr": 5e-3, "weight_decay": 0.01},
+    ],
+}
+
+
+def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]:
+    """Return the model families to try.
+
+    Args:
+        kind: The kind of sample.
+        learning: The data; its size counts.
+    """
+    families = FAMILIES[kind]
+    is_large = learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs) > _MAX_TREE_NUMBERS
+    return tuple(family for family in families if not (is_large and family in ("boosted_trees", "forest")))
+
+
+def experiment_for(
+    kind: SampleKind,
+    learning: LearningData,
+    *,
+    held_out: str,
+    time_s: float,
+    seed: int,
+    name: str,
+    task: Task = "classification",
+    metric: str | None = None,
+) -> Experiment:
+    """Create the experiment that tries the candidates.
+
+    Args:
+        kind: The kind of sample.
+        learning: The data.
+        held_out: SHA-256 of the object that holds the test part.
+        time_s: Time that the user allows in seconds, for trials and to choose and test the model.
+        seed: Seed of the run.
+        name: Name of the experiment.
+        task: Whether classes or numbers are predicted.
+        metric: What is optimised; None for the loss.
+    """
+    measure = None if metric is None else METRICS[task][metric]
+    objective = {"metric": "val_loss", "goal": "minimize"}
+    if measure is not None:
+        objective = {"metric": measure.objective, "goal": measure.objective_goal}
+    families = families_for(kind, learning)
+    num_train, num_folds = len(learning.folds[0].train_targets), len(learning.folds)
+    batch = _batch_for(num_train)
+    epochs = _epochs_for(kind, num_train, batch)
+    return Experiment(
+        name=name,
+        model="one_of",
+        data={
+            "name": learning,
+            "held_out": held_out,
+            **({STANDARDISES_TARGET: True} if task == "regression" else {}),
+            **({} if metric is None else {METRIC: metric}),
+        },
+        metrics=_reported_metrics(task, objective["metric"].removeprefix("val_")),
+        objectives=[objective],
+        search=_search_for(kind, families, _min_samples_leaf(num_train)),
+        training={
+            "epochs": epochs,
+            "global_batch": batch,
+            "reference_batch": batch,
+            "checkpoint_every": epochs,
+            "clip_norm": 1.0,
+        },
+        # Concurrent candidates use the hardware better than several workers for each.
+        plan={"workers": 1},
+        budget={"time": time_s, "trials": MAX_TRIALS, "plateau": PLATEAU_TRIALS},
+        early_stop=_early_stop(num_folds, epochs),
+        sampler={"name": "tpe", "options": {"multivariate": True, "group": True}},
+        resources={"keep_best": NUM_ENSEMBLED * num_folds},
+        repeats=num_folds,
+        seed=seed,
+    )
+
+
+def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the configurations that are tried before the sampler proposes any.
+
+    Args:
+        experiment: As `experiment_for` returns it.
+    """
+    families: Any = experiment.search.root["family"].values()
+    listed = [[{"family": family, **params} for params in _FIRST[family]] for family in families]
+    if "forest" in families:
+        least = experiment.search.root["forest_min_samples_leaf"]
+        assert isinstance(least, Int)
+        for params in listed[families.index("forest")]:
+            params["forest_min_samples_leaf"] *= least.low
+    longest = max(len(each) for each in listed)
+    # Families take turns, so that the first few configurations differ in kind.
+    return [each[index] for index in range(longest) for each in listed if index < len(each)]
+
+
+def _reported_metrics(task: Task, optimised: str) -> list[str]:
+    """Return the metrics to report where the usual ones lack what is optimised; none for the usual ones."""
+    usual = default_metrics(task)
+    return [] if optimised in ("loss", *usual) else [*usual, optimised]
+
+
+def _early_stop(num_folds: int, epochs: int) -> dict[str, Any]:
+    if num_folds > 1:  # a configuration that is worse on most folds is not trained on the others
+        return {"pruner": "wilcoxon"}
+    # Half of them are trained to the end: an ensemble needs several good models, not only the best.
+    return {"pruner": "median", "grace": max(1, epochs // 4), "startup_trials": _STARTUP_TRIALS}
+
+
+def _min_samples_leaf(num_train: int) -> int:
+    return -(-num_train // _MAX_LEAVES)
+
+
+def _search_for(kind: SampleKind, families: tuple[Family, ...], min_samples_leaf: int) -> dict[str, Any]:
+    search: dict[str, Any] = {"family": {"choices": list(families)}}
+    for family in families:
+        search |= {name: {**domain, "when": {"family": family}} for name, domain in _SEARCH[family].items()}
+    if "forest" in families:
+        leaf = search["forest_min_samples_leaf"]
+        search["forest_min_samples_leaf"] = leaf | {"low": min_samples_leaf, "high": 10 * min_samples_leaf}
+    trained = [family for family in families if family not in ("boosted_trees", "forest")]
+    low, high = _LR["images" if kind == "images" else "mlp"]
+    steps = {"lr": {"low": low, "high": high, "log": True}, **_DECAY}
+    return search | {name: {**domain, "when": {"family": trained}} for name, domain in steps.items()}
+
+
+def _batch_for(num_train: int) -> int:
+    """Return the samples of a step, at most those of the smallest fold, which has one less than the first."""
+    if num_train < 4_000:
+        return max(1, min(32, num_train - 1))
+    return 64 if num_train < 20_000 else 128 if num_train < 100_000 else 256
+
+
+def _epochs_for(kind: SampleKind, num_train: int, batch: int) -> int:
+    """Return the number of epochs: small data needs more of them for the same number of steps."""
+    steps, most = _STEPS_AND_EPOCHS[kind]
+    return int(min(most, max(8, steps * batch / num_train)))

@@ -1,0 +1,140 @@
+"""Find the columns of a table to learn from, and recognise dates and numbers written as text, and prose.
+
+Only the form of a column counts: how its values are written and how many differ. What is left out is noted.
+Encoders are learnt elsewhere, from train rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.data.column_notes import (
+    constant_columns,
+    empty_columns,
+    identifiers_in,
+    listed,
+    notes_of_columns,
+    sorted_by_time,
+)
+from workbench.data.columns import TextForm, text_form_of
+from workbench.data.dates import is_text
+from workbench.data.encoders import MAX_CATEGORIES
+from workbench.data.table_files import column_of
+from workbench.foundation.absent_columns import absent_columns
+from workbench.foundation.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WORDS_OF_A_TEXT = 3.0
+
+
+@dataclass(frozen=True)
+class UsableColumns:
+    """The columns to learn from.
+
+    Attributes:
+        names: The columns that are used.
+        are_texts: Whether these are texts, which are joined into one.
+        text_forms: How columns write dates or numbers as text.
+        notes: What the user should know about the other columns.
+    """
+
+    names: tuple[str, ...]
+    are_texts: bool
+    text_forms: dict[str, TextForm] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def usable_columns(table: pd.DataFrame) -> UsableColumns:
+    """Find the columns to learn from.
+
+    Args:
+        table: The columns to predict from; their names are strings.
+
+    Raises:
+        DataError: If there are none.
+    """
+    columns = {str(name): column_of(table, name) for name in table.columns}
+    empty = empty_columns(columns)
+    if len(empty) == len(columns):
+        raise DataError("every value of every column is missing", field="data")
+    forms = {name: form for name, column in columns.items() if (form := text_form_of(column)) is not None}
+    texts = [name for name, column in columns.items() if name not in forms and _is_prose(column)]
+    named = identifiers_in(columns, forms, texts=texts)
+    used = {name: column for name, column in columns.items() if name not in texts and name not in named}
+    notes = [f"columns without any value: {listed(empty)}"] if empty else []
+    if constant := constant_columns({name: columns[name] for name in used}):
+        items = [f"{name} (always {value})" for name, value in constant.items()]
+        notes.append(f"left out columns that are the same in every row: {listed(items)}")
+    notes += _notes_of_identifiers(named, columns)
+    if texts and not used:
+        return UsableColumns(tuple(texts), True, {}, tuple(notes))
+    if not used:
+        raise DataError(
+            f"no column is left to predict the target from: {'; '.join(notes)}",
+            field="data",
+            next_step="Add columns that describe a row.",
+        )
+    if texts:
+        notes.append(
+            f"left out texts of several words, as there are other columns: {listed(texts)}; to "
+            f"learn from one alone, pass it as X: wb.automl((table[{texts[0]!r}], y))"
+        )
+    notes += notes_of_columns({name: columns[name] for name in columns if name not in texts}, forms)
+    notes += [note for name in used if name not in forms for note in _notes_of_many(name, columns[name])]
+    if (time := sorted_by_time(columns, forms)) is not None:
+        notes.append(
+            f"the rows are sorted by {time}, and those to validate and test are drawn from all of them: "
+            "scores say little about later rows; keep the last rows back to measure that"
+        )
+    return UsableColumns(tuple(used), False, forms, tuple(notes))
+
+
+def joined_texts(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """Return the texts of some columns, those of one row joined by line breaks; missing ones are empty.
+
+    Args:
+        table: The table.
+        names: The columns.
+
+    Raises:
+        DataError: If the table lacks one of them.
+    """
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise absent_columns(missing, names)
+    columns = [column_of(table, name) for name in names]
+    texts = [column.astype(object).where(column.notna(), "").astype(str) for column in columns]
+    return np.array(["\n".join(row).strip() for row in zip(*texts, strict=True)], dtype=object)
+
+
+def _is_prose(column: pd.Series) -> bool:
+    """Return whether a column holds sentences rather than categories."""
+    known = column.dropna()
+    if not len(known) or not all(isinstance(value, str) for value in known):
+        return False
+    num_words = np.mean([len(value.split()) for value in known])
+    return bool(num_words >= _WORDS_OF_A_TEXT and known.nunique() > len(known) / 2)
+
+
+def _notes_of_identifiers(names: Sequence[str], columns: dict[str, pd.Series]) -> list[str]:
+    if not names:
+        return []
+    first = {name: columns[name].dropna().iloc[0] for name in names}
+    items = [
+        f"{name} (such as {value!r})" if isinstance(value, str) else f"{name} (such as {value})"
+        for name, value in first.items()
+    ]
+    return [f"left out columns that differ in nearly every row: {listed(items)}"]
+
+
+def _notes_of_many(name: str, column: pd.Series) -> list[str]:
+    num_values = column.dropna().astype(str).nunique() if is_text(column) else 0
+    if num_values <= MAX_CATEGORIES:
+        return []
+    return [f"{name} has {num_values} distinct texts: only the frequency of each is used"]

@@ -1,0 +1,53 @@
+"""The result of an AutoML run as the driver stores it when the last trial has ended.
+
+Choosing and testing is left to `result`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from workbench.experiment.automl import concluding_s
+from workbench.foundation.events import ModelChosen, RunState, RunStateChanged
+from workbench.foundation.strict_json import plain
+from workbench.runs.automl.result import AutoML
+from workbench.runs.handle import Run
+from workbench.store.database import Store
+from workbench.store.history import History
+
+
+class _EndingRun(Run):
+    """A run as it will be once its end is stored."""
+
+    def __init__(self, store: Store, run_id: str, ending: RunStateChanged) -> None:
+        super().__init__(store, run_id)
+        self._ending = ending
+        super().history.apply(ending)
+
+    @property
+    def state(self) -> RunState:
+        return self._ending.state
+
+    @property
+    def history(self) -> History:
+        assert self._history is not None
+        return self._history
+
+
+def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
+    """Choose the model of a run, test it, and return the result.
+
+    Args:
+        store: The store of the run.
+        run_id: Its id; no trial is under way any more.
+        ending: How the run is about to end.
+
+    Raises:
+        RunError: If models failed, and none was trained.
+    """
+    found = AutoML(_EndingRun(store, run_id, ending))
+    history = found.run.history
+    if (limit_s := history.in_force.budget.time) is not None:
+        left_s = limit_s - history.limited_s(history.now_unix_s())
+        found.longest_s = max(left_s, concluding_s(history.in_force))
+    return ModelChosen(result=json.loads(json.dumps(plain(found.to_json()))))

@@ -1,0 +1,221 @@
+"""What the chosen model does on the held-out test part: whom it confuses, how far off it is, what it needs.
+
+Nothing here takes part in the choice of the model. Drawing is left to `plots`, scores to `scores`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.foundation.formatting import format_number
+from workbench.runs.automl.targets import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_CLASSES = 20
+MAX_POINTS = 600
+NUM_SHUFFLES = 5
+MAX_SHUFFLED_SAMPLES = 1_000
+MAX_COLUMNS = 60
+MAX_SECONDS = 10.0
+"""How long columns are shuffled; the first is always measured."""
+_OTHERS = "(others)"
+_SIDES_OF_90 = 1.645  # standard errors on both sides of a mean that enclose 90 %
+
+
+@dataclass(frozen=True)
+class TestAnalysis:
+    """What the chosen model does on the held-out test samples.
+
+    Example:
+        >>> found.analysis.importance().columns.tolist()
+        ['column', 'loss_of_accuracy', 'low', 'high']
+    """
+
+    __test__ = False  # not a test, whatever its name begins with
+
+    found: Mapping[str, Any]
+    """As `analyse` returned it, or as it was stored."""
+
+    def confusion(self) -> pd.DataFrame:
+        """Return how often each class (rows) was predicted as each class (columns); empty for numbers."""
+        import pandas as pd
+
+        part = self.found.get("confusion") or {"labels": [], "counts": []}
+        labels = part["labels"]
+        return pd.DataFrame(part["counts"], pd.Index(labels, name="true"), pd.Index(labels, name="predicted"))
+
+    def errors(self) -> pd.DataFrame:
+        """Return true and predicted numbers of test samples, in the target's unit; empty for classes."""
+        import pandas as pd
+
+        part = self.found.get("errors") or {"true": [], "predicted": []}
+        table = pd.DataFrame({"true": part["true"], "predicted": part["predicted"]}, dtype=float)
+        return table.assign(error=table["predicted"] - table["true"])
+
+    def importance(self) -> pd.DataFrame:
+        """Return how much worse the model is without each column, with a 90 % interval, the largest first.
+
+        A column is made useless by shuffling it. Columns that repeat each other share what they contribute.
+        Empty for images and texts.
+        """
+        import pandas as pd
+
+        part = self.found.get("importance") or {"score": "score", "columns": []}
+        table = pd.DataFrame(part["columns"], columns=["column", "mean", "low", "high"])
+        verb = "gain_of" if part["score"] == "mae" else "loss_of"
+        return table.rename(columns={"mean": f"{verb}_{part['score']}"})
+
+
+def analyse(
+    predict: Callable[[Any], np.ndarray],
+    samples: Any,
+    targets: np.ndarray,
+    task: Task,
+    *,
+    labels: Sequence[Any] = (),
+    target_name: str | None = None,
+    target_unit: str = "",
+    seed: int = 0,
+    predicted: np.ndarray | None = None,
+    longest_s: float = MAX_SECONDS,
+) -> dict[str, Any]:
+    """Return what the model does on test samples, as plain values.
+
+    Args:
+        predict: Returns (samples, classes) probabilities, or (samples, 1) numbers.
+        samples: Test samples as they were given; columns are shuffled where they are a data frame.
+        targets: Class numbers, or numbers in their own unit.
+        task: Whether classes or numbers are predicted.
+        labels: The classes.
+        target_name: The name of the target, which is the unit of errors.
+        target_unit: The sign or word beside its numbers, such as CHF; "" for none.
+        seed: Seed of the shuffling, and of the points that are kept.
+        predicted: The predictions for the samples, where they are known.
+        longest_s: For how many seconds columns are shuffled, at most; the first is always shuffled once.
+    """
+    predicted = predict(samples) if predicted is None else predicted
+    until_s = time.monotonic() + min(MAX_SECONDS, longest_s)
+    importance = _importance(predict, samples, targets, task, seed, predicted, until_s)
+    if task == "classification":
+        found: dict[str, Any] = {"confusion": _confusion(predicted.argmax(axis=1), targets, labels)}
+    else:
+        found = {"errors": _errors(predicted[:, 0], targets, target_name, target_unit, seed)}
+    return found | ({"importance": importance} if importance else {})
+
+
+def describe_analysis(found: Mapping[str, Any]) -> list[str]:
+    """Return what stands out, in sentences."""
+    lines = []
+    if errors := found.get("errors"):
+        of = f" of {errors['unit']}" if errors["unit"] else ""
+        written = f" {unit}" if (unit := errors.get("written_unit")) else ""
+        half, most = (f"{format_number(errors[key])}{written}" for key in ("median", "p90"))
+        lines.append(f"errors{of}: half are below {half}, nine in ten below {most}")
+    if confusion := found.get("confusion"):
+        pairs = [
+            (count, true, predicted)
+            for true, counts in zip(confusion["labels"], confusion["counts"], strict=True)
+            for predicted, count in zip(confusion["labels"], counts, strict=True)
+            if true != predicted and count
+        ]
+        if pairs:
+            count, true, predicted = max(pairs, key=lambda pair: pair[0])
+            total = sum(confusion["counts"][confusion["labels"].index(true)])
+            lines.append(f"most frequent mistake: {predicted} instead of {true}, {count} of {total} times")
+    if (importance := found.get("importance")) and importance["columns"]:
+        needed = [each["column"] for each in importance["columns"] if each["low"] > 0.0][:5]
+        lines.append(
+            f"relies most on: {', '.join(needed)}" if needed else "no single column matters measurably"
+        )
+    return lines
+
+
+def _confusion(predicted: np.ndarray, targets: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:
+    names = [str(label) for label in labels]
+    counted = Counter(targets.tolist())
+    kept = sorted(range(len(names)), key=lambda number: -counted[number])[:MAX_CLASSES]
+    place = {number: at for at, number in enumerate(sorted(kept))}
+    shown = [names[number] for number in sorted(kept)]
+    if len(kept) < len(names):
+        shown.append(_OTHERS)
+    counts = np.zeros((len(shown), len(shown)), dtype=int)
+    others = len(shown) - 1
+    for true, guess in zip(targets.tolist(), predicted.tolist(), strict=True):
+        counts[place.get(true, others), place.get(guess, others)] += 1
+    return {"labels": shown, "counts": counts.tolist()}
+
+
+def _errors(
+    predicted: np.ndarray, targets: np.ndarray, name: str | None, unit: str, seed: int
+) -> dict[str, Any]:
+    off = np.abs(predicted - targets)
+    kept = _some(len(targets), MAX_POINTS, seed)
+    return {
+        "unit": name,
+        "written_unit": unit,
+        "median": float(np.median(off)),
+        "p90": float(np.quantile(off, 0.9)),
+        "num_samples": len(targets),
+        "true": [float(value) for value in targets[kept]],
+        "predicted": [float(value) for value in predicted[kept]],
+    }
+
+
+def _importance(
+    predict: Callable[[Any], np.ndarray],
+    samples: Any,
+    targets: np.ndarray,
+    task: Task,
+    seed: int,
+    predicted: np.ndarray,
+    until_s: float,
+) -> dict[str, Any] | None:
+    """Shuffle one column at a time, and measure how much worse each sample is then predicted."""
+    if not hasattr(samples, "columns"):
+        return None
+    kept = _some(len(targets), MAX_SHUFFLED_SAMPLES, seed)
+    table, wanted = samples.iloc[kept].reset_index(drop=True), targets[kept]
+    before = _mistakes(predicted[kept], wanted, task)
+    random = np.random.default_rng(seed)
+    rows = []
+    for name in list(table.columns)[:MAX_COLUMNS]:
+        differences = []
+        for _ in range(NUM_SHUFFLES):
+            order = random.permutation(len(wanted))
+            shuffled = table.copy()
+            shuffled[name] = table[name].take(order).array
+            differences.append(_mistakes(predict(shuffled), wanted, task) - before)
+            if time.monotonic() > until_s:
+                break
+        worse = np.mean(differences, axis=0)
+        around = _SIDES_OF_90 * float(worse.std(ddof=1)) / len(wanted) ** 0.5 if len(wanted) > 1 else 0.0
+        mean = float(worse.mean())
+        rows.append({"column": str(name), "mean": mean, "low": mean - around, "high": mean + around})
+        if time.monotonic() > until_s:
+            break
+    if not any(row["mean"] for row in rows):  # the simplest guess reads no column
+        return None
+    rows.sort(key=lambda row: -row["mean"])
+    score = "accuracy" if task == "classification" else "mae"
+    return {"score": score, "columns": rows, "num_left_out": len(table.columns) - len(rows)}
+
+
+def _mistakes(predicted: np.ndarray, targets: np.ndarray, task: Task) -> np.ndarray:
+    """Return the error of each sample: 1 for a wrong class, or the distance in the target's unit."""
+    if task == "classification":
+        return (predicted.argmax(axis=1) != targets).astype(float)
+    return np.abs(predicted[:, 0] - targets)
+
+
+def _some(count: int, most: int, seed: int) -> np.ndarray:
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))

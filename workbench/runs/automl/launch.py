@@ -1,0 +1,198 @@
+"""`automl`: create and start the run for a data set."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.formatting import duration_argument_s
+from workbench.runs.automl.targets import Task
+from workbench.runs.automl.task_detection import Problem, read_problem
+from workbench.runs.waiting_view import waiting_for
+from workbench.store.database import Store
+
+if TYPE_CHECKING:
+    from workbench.runs.automl.result import AutoML
+    from workbench.runs.handle import Run
+
+MIN_TIME_S = 10.0
+
+
+def automl(
+    data: Any,
+    target: str | None = None,
+    *,
+    time: float | str = "10m",
+    task: Task | None = None,
+    metric: str | None = None,
+    drop: Sequence[str] = (),
+    seed: int = 0,
+    name: str | None = None,
+    store: Store | str | None = None,
+    launcher: str = "ray",
+    address: str | None = None,
+    wait: bool = False,
+) -> AutoML:
+    """Find a good model for a data set within a time budget, and test the result once on held-out samples.
+
+    Returns as soon as the run has been started; the run continues without this process.
+
+    Args:
+        data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples, height,
+            width[, channels]) or texts; a data frame or the path of a .csv, .tsv or .parquet file, with
+            `target`; or the name of a bundled data set.
+        target: The column to predict, where data is a table.
+        time: Time from this call until the result is chosen and tested, in seconds or such as 10m; at least
+            10 s. Reading data and starting processes take some seconds of it, but at least 8 s are left for
+            trials. A tenth of it, from 2 s to 1 min, is kept for choosing and testing.
+        task: classification or regression; None to detect it from the target.
+        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc; of numbers rmse,
+            mae or r2. None for log_loss, or the squared error.
+        drop: Columns of a table that must not be used, such as those that are not known when a prediction is
+            made.
+        seed: Seed of the split into train, validation and test, and of everything random in the run.
+        name: Name of the run; None to name it after the data.
+        store: The store; None for the one that WORKBENCH_STORE names, or else the user's own.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+        wait: Whether to return only when the run has ended.
+
+    Returns:
+        A handle: `.wait()`, `.progress`, `.leaderboard()`, `.score()`, `.predict(X)`, `.run`.
+
+    Raises:
+        DataError: If the data cannot be read, or is not sufficient to train and test on.
+        ArgumentError: If an argument is invalid.
+        RunError: If the driver could not be started.
+
+    Example:
+        >>> found = wb.automl("breast_cancer", time="10s", wait=True)
+        >>> found.has_result
+        True
+    """
+    began_s = monotonic()
+    found = create(
+        data,
+        target,
+        time=time,
+        task=task,
+        metric=metric,
+        drop=drop,
+        seed=seed,
+        name=name,
+        store=store,
+        launcher=launcher,
+        address=address,
+    )
+    with waiting_for(found.run, lambda: found.progress) if wait else contextlib.nullcontext():
+        start(found, began_s=began_s, launcher=launcher, address=address)
+        return found.wait() if wait else found
+
+
+def create(
+    data: Any,
+    target: str | None = None,
+    *,
+    time: float | str = "10m",
+    task: Task | None = None,
+    metric: str | None = None,
+    drop: Sequence[str] = (),
+    seed: int = 0,
+    name: str | None = None,
+    store: Store | str | None = None,
+    launcher: str = "ray",
+    address: str | None = None,
+) -> AutoML:
+    """Read and split data, and store a run that waits for a driver; arguments and errors as in `automl`."""
+    from workbench.runs.automl.candidates import experiment_for, first_configurations
+    from workbench.runs.automl.preparation import MAX_FOLDS, pack, prepare
+    from workbench.runs.automl.result import AutoML
+    from workbench.runs.automl.scores import check_metric
+    from workbench.runs.handle import open_store
+    from workbench.runs.launch import create as create_run
+    from workbench.search.samplers import training_seed
+    from workbench.store.database.objects import write_objects
+
+    time_s = _check_time(time)
+    if task not in (None, "classification", "regression"):
+        raise ArgumentError(f"{task!r} is not a task", field="task", allowed="classification, regression")
+    problem = read_problem(data, target, task=task, drop=(drop,) if isinstance(drop, str) else tuple(drop))
+    check_metric(metric, problem.task)
+    seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
+    learning, held_out = prepare(problem, seed, seeds)
+    sha256, payload = pack(held_out)
+    experiment = experiment_for(
+        problem.kind,
+        learning,
+        held_out=sha256,
+        time_s=time_s,
+        seed=seed,
+        name=name or _name_of(data, problem),
+        task=problem.task,
+        metric=metric,
+    )
+    opened = open_store(store)
+    run = create_run(experiment, store=opened, launcher=launcher, address=address)
+    write_objects(opened.artifacts_of(run.run_id), {sha256: payload})
+    for params in first_configurations(experiment):
+        opened.command(run.run_id, "enqueue", {"params": params})
+    return AutoML(run)
+
+
+def start(found: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None) -> None:
+    """Start the driver of a stored run; its time budget counts from when the user began to wait.
+
+    Args:
+        found: The run.
+        began_s: When the user began to wait, by `time.monotonic`.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+
+    Raises:
+        RunError: If the driver could not be started.
+    """
+    from workbench.cluster.head.attachment import attached
+    from workbench.runs.launch import start as start_run
+
+    if launcher == "inline":  # it returns when the run has ended
+        with attached(address):
+            _count_wait(found.run, began_s)
+            start_run(found.run, launcher=launcher, address=address)
+    else:
+        start_run(found.run, launcher=launcher, address=address)
+        _count_wait(found.run, began_s)
+
+
+def _count_wait(run: Run, began_s: float) -> None:
+    """Let what the user has waited before the run was driven count as time of the run."""
+    time_s = run.experiment.budget.time
+    if time_s is not None and not run.finished:
+        least_s = MIN_TRIAL_TIME_S + concluding_s(run.experiment)
+        spent_s = max(0.0, min(monotonic() - began_s, time_s - least_s))
+        history = run.history
+        waited_s = max(0.0, spent_s - history.active_s(history.now_unix_s()))
+        run.store.command(run.run_id, "count_wait", {"seconds": round(waited_s, 1)})
+
+
+def _check_time(given: float | str) -> float:
+    time_s = duration_argument_s(given, field="time")
+    if time_s < MIN_TIME_S:
+        raise ArgumentError(
+            f"{time_s:g} s is too short to train a model",
+            field="time",
+            allowed=f"at least {MIN_TIME_S:g} s",
+            next_step='For small data, "1m" is enough.',
+        )
+    return time_s
+
+
+def _name_of(data: Any, problem: Problem) -> str:
+    source = Path(data).name.split(".")[0] if isinstance(data, str | Path) else problem.target_name
+    text = re.sub(r"[^A-Za-z0-9_-]+", "-", source or problem.kind).strip("-")
+    return f"automl-{text or problem.kind}"[:80]

@@ -1,0 +1,299 @@
+"""Choose one model from the trials of a run: judge each configuration on validation, combine the best.
+
+A configuration was trained on each fold; every sample is predicted by the model that had not learnt from it,
+and a new sample by the mean of all of them. No function here receives test samples: the choice cannot depend
+on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import RunError
+from workbench.models.ensemble_selection import select, weighted_mean
+from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
+from workbench.runs.automl.preparation import Fold, Interpreter, LearningData
+from workbench.runs.automl.scores import loss_of
+from workbench.store.database.trial_files import find_moved
+from workbench.store.history import History, Trial
+from workbench.store.history.failure_text import headline
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from workbench.experiment import Experiment
+    from workbench.runs import Run
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration that was trained on all folds that count.
+
+    Attributes:
+        trial: Number of its first trial.
+        family: Its model family.
+        params: Its configuration.
+        models: By fold, the module with its best weights; only where it is used, as a forest may be large.
+        predicted: Its predictions for the validation samples, fold after fold: (samples, classes)
+            probabilities, or (samples, 1) numbers in the unit of the target.
+        loss: Loss of these predictions.
+    """
+
+    trial: int
+    family: str
+    params: dict[str, object]
+    models: dict[int, nn.Module] = field(repr=False)
+    predicted: np.ndarray = field(repr=False)
+    loss: float
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """The model that was chosen: a weighted mean of candidates.
+
+    Attributes:
+        candidates: The best candidates of the run by validation loss, the best first.
+        weights: The weight of each; they sum to 1, and most are 0.
+        targets: The true values of the validation samples.
+        interpreter: Reads samples.
+        guess: The simplest guess, which is used where no candidate was ready in time.
+    """
+
+    candidates: tuple[Candidate, ...]
+    weights: tuple[float, ...]
+    targets: np.ndarray = field(repr=False)
+    interpreter: Interpreter = field(repr=False)
+    guess: np.ndarray = field(repr=False)
+
+    @property
+    def used(self) -> list[tuple[Candidate, float]]:
+        """The candidates with a weight, the largest weight first."""
+        pairs = [pair for pair in zip(self.candidates, self.weights, strict=True) if pair[1] > 0.0]
+        return sorted(pairs, key=lambda pair: -pair[1])
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """Predictions for the validation samples."""
+        if not self.used:
+            return self._guessed(len(self.targets))
+        return weighted_mean([each.predicted for each, _ in self.used], [weight for _, weight in self.used])
+
+    def outputs(self, samples: Any) -> np.ndarray:
+        """Return predictions for samples: probabilities of classes, or numbers.
+
+        Args:
+            samples: Samples of the kind that the run was given.
+
+        Raises:
+            DataError: If they cannot be read.
+        """
+        from workbench.training.inference import outputs_of
+
+        if not self.used or not len(samples):
+            return self._guessed(len(samples))
+        classes = self.interpreter.task == "classification"
+        folds = sorted(self.used[0][0].models)
+        readers = {number: self.interpreter.readers[number] for number in folds}
+        inputs = {number: reader.encoder.encode(samples) for number, reader in readers.items()}
+        predictions = [
+            np.mean(
+                [
+                    readers[number].in_units(outputs_of(model, inputs[number], classes=classes))
+                    for number, model in each.models.items()
+                ],
+                axis=0,
+            )
+            for each, _ in self.used
+        ]
+        return weighted_mean(predictions, [weight for _, weight in self.used])
+
+    def _guessed(self, num_samples: int) -> np.ndarray:
+        return np.tile(self.guess.astype(np.float64), (num_samples, 1))
+
+
+def choose(
+    run: Run,
+    learning: LearningData,
+    interpreter: Interpreter,
+    guess: np.ndarray,
+    *,
+    most: int = NUM_ENSEMBLED,
+    until_s: float = math.inf,
+) -> ChosenModel:
+    """Choose among the configurations of a run by their predictions for the validation samples.
+
+    Args:
+        run: A run that has ended.
+        learning: The data that it learnt from.
+        interpreter: Reads its samples.
+        guess: Used where the run was too short for any model.
+        most: How many configurations are compared, those that seemed the best to the run.
+        until_s: When no further one is judged, by `time.monotonic`; one always is.
+
+    Raises:
+        RunError: If models failed, and none was trained.
+    """
+    trained = _trained(run)
+    if not can_choose(run.history):
+        failed = run.history.in_state("failed")
+        raise RunError(
+            f"no model of run {run.run_id} was trained"
+            + (
+                f"; the last failed: {headline(failed[-1].message)}"
+                if failed
+                else f": it {run.history.state}"
+            ),
+            next_step=suggest(
+                "extend", run.run_id, time="5m", lead=f"Read its logs in {run.folder}; to give it more time"
+            ),
+        )
+    folds = list(range(min(len(learning.folds), max((len(each) for each in trained), default=1))))
+    whole = [each for each in trained if set(folds) <= set(each)]
+    targets = np.concatenate([_targets(learning.folds[number], interpreter, number) for number in folds])
+    pairs = []
+    for each in whole[:most]:
+        if pairs and time.monotonic() > until_s:
+            break
+        pairs.append((_judge(run, each, folds, learning, interpreter, targets), each))
+    pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial))
+    predictions = [candidate.predicted for candidate, _ in pairs]
+    loss = functools.partial(
+        loss_of, targets=targets, task=interpreter.task, metric=metric_of(run.experiment)
+    )
+    weights = [float(weight) for weight in select(predictions, loss)] if predictions else []
+    found = [
+        dataclasses.replace(
+            candidate, models={number: _model(run, trials[number], learning, number) for number in folds}
+        )
+        if weight > 0.0
+        else candidate
+        for (candidate, trials), weight in zip(pairs, weights, strict=True)
+    ]
+    return ChosenModel(tuple(found), tuple(weights), targets, interpreter, guess)
+
+
+def can_choose(history: History) -> bool:
+    """Return whether a run has trained a model, or was merely too short for one."""
+    was_short = history.state in ("complete", "stopped") and not history.in_state("failed")
+    return was_short or any(_has_weights(trial) for trial in history.trials.values())
+
+
+def _trained(run: Run) -> list[dict[int, Trial]]:
+    """Return the trials of each configuration by fold, the best configuration first.
+
+    Trials that were cut short come after complete ones: their best weights are used as they are, so that a
+    short run has a result, too.
+    """
+    history, objective = run.history, run.experiment.objectives[0]
+    sign = -1.0 if objective.goal == "maximize" else 1.0
+
+    def loss(trial: Trial) -> float:
+        value = (trial.values or trial.last_values).get(objective.metric, math.nan)
+        return math.inf if math.isnan(value) else sign * value
+
+    cut_short = sorted(history.in_state("stopped", "pruned"), key=lambda trial: (loss(trial), trial.number))
+    found: dict[int, dict[int, Trial]] = {}
+    for trial in [*history.ranked(), *cut_short]:
+        if _has_weights(trial):
+            found.setdefault(trial.configuration, {})[trial.repeat] = trial
+    # A later repeat is only trained once the first is complete; folds after a missing one are not used.
+    return [kept for kept in map(_without_gaps, found.values()) if kept]
+
+
+def _has_weights(trial: Trial) -> bool:
+    return trial.best_checkpoint is not None and trial.checkpoints_deleted is None
+
+
+def _without_gaps(trials: dict[int, Trial]) -> dict[int, Trial]:
+    first_missing = next(number for number in range(len(trials) + 1) if number not in trials)
+    return {number: trials[number] for number in range(first_missing)}
+
+
+def _targets(fold: Fold, interpreter: Interpreter, number: int) -> np.ndarray:
+    if interpreter.task == "classification":
+        return fold.validation_targets
+    return interpreter.readers[number].in_units(fold.validation_targets.astype(np.float64))
+
+
+def _judge(
+    run: Run,
+    trials: dict[int, Trial],
+    folds: Sequence[int],
+    learning: LearningData,
+    interpreter: Interpreter,
+    targets: np.ndarray,
+) -> Candidate:
+    """Predict the validation samples with a configuration, with one of its models in memory at a time."""
+    from workbench.training.inference import outputs_of
+
+    classes = interpreter.task == "classification"
+    predictions = []
+    for number in folds:
+        model = _model(run, trials[number], learning, number)
+        outputs = outputs_of(model, learning.folds[number].validation_inputs, classes=classes)
+        predictions.append(interpreter.readers[number].in_units(outputs))
+    predicted, first = np.concatenate(predictions), trials[folds[0]]
+    loss = loss_of(predicted, targets, interpreter.task, metric_of(run.experiment))
+    family = family_of(first.params, run.experiment)
+    return Candidate(first.number, family, dict(first.params), {}, predicted, loss)
+
+
+def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Module:
+    from workbench.training.checkpoint import fetched
+    from workbench.training.inference import load_model
+
+    assert trial.best_checkpoint is not None
+    artifacts, name = find_moved(run.store.artifacts_of(run.run_id), run.run_id, trial.best_checkpoint)
+    with fetched(artifacts, name) as path:
+        return load_model(
+            run.experiment,
+            trial.params,
+            path,
+            input_shape=learning.folds[number].input_shape,
+            num_outputs=learning.num_outputs,
+        )
+
+
+def metric_of(experiment: Experiment) -> str | None:
+    """Return what the user chose to optimise; None for the default.
+
+    Args:
+        experiment: The experiment of an AutoML run.
+    """
+    chosen = None if experiment.data is None else experiment.data.options.get(METRIC)
+    return None if chosen is None else str(chosen)
+
+
+def family_of(params: Mapping[str, object], experiment: Experiment) -> str:
+    """Return the model family of a configuration: the model of the experiment where it is not searched.
+
+    Args:
+        params: The configuration.
+        experiment: The experiment of its run.
+    """
+    model = "model" if experiment.model is None else experiment.model.short_name
+    return str(params.get("family", model))
+
+
+def describe(params: Mapping[str, object], family: str) -> str:
+    """Describe a configuration in one line, without the name of its model family.
+
+    Args:
+        params: The configuration.
+        family: The model family.
+    """
+    shown: Sequence[tuple[str, object]] = [
+        (name.removeprefix(f"{family}_"), value) for name, value in params.items() if name != "family"
+    ]
+    return ", ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown
+    )

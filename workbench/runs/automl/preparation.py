@@ -1,0 +1,286 @@
+"""Split samples into learning and test parts, and the learning part into encoded folds.
+
+The run is given the folds only; the test samples are in another object that only the final score opens. So no
+trial, pruner or choice between models can see a test sample. The encoder and the target scale of a fold are
+learnt from the train part of that fold only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from workbench.data import Datasets
+from workbench.data.encoders import Encoder, SampleKind, learn_encoder
+from workbench.data.splits import ArraySplit, divisor, split_indices
+from workbench.foundation.errors import RunError
+from workbench.runs.automl.scores import simplest_guess
+from workbench.runs.automl.targets import Task
+from workbench.runs.automl.task_detection import Problem, take
+
+TEST_FRACTION = 0.2
+VALIDATION_FRACTION = 0.2
+# Maximum number of learning samples for a number of folds: with few samples the choice needs several.
+MAX_FOLDS = 5
+_FOLDS = ((1_000, MAX_FOLDS), (5_000, 3))
+# Each fold is encoded and sent separately.
+_MAX_FOLDED_NUMBERS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One split of the learning samples, encoded.
+
+    Attributes:
+        train_inputs: Encoded train samples.
+        train_targets: Class numbers, or standardised numbers as float32.
+        validation_inputs: Encoded validation samples.
+        validation_targets: As those of train.
+        target_scale: What numbers to predict were divided by, in their unit.
+    """
+
+    train_inputs: np.ndarray = field(repr=False)
+    train_targets: np.ndarray = field(repr=False)
+    validation_inputs: np.ndarray = field(repr=False)
+    validation_targets: np.ndarray = field(repr=False)
+    target_scale: float = 1.0
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one encoded sample."""
+        return self.train_inputs.shape[1:]
+
+
+@dataclass(frozen=True)
+class LearningData:
+    """The data that trials learn from and are compared on; a worker calls it to get a data set.
+
+    Attributes:
+        folds: A fold for each repeat of a training.
+        training_seeds: The seed of the training on each fold.
+        class_names: Names of the classes, by number; empty for a regression.
+    """
+
+    folds: tuple[Fold, ...]
+    training_seeds: tuple[int, ...]
+    class_names: tuple[str, ...]
+
+    def __call__(self, _options: Mapping[str, Any], training_seed: int | None = None) -> Datasets:
+        """Return the fold of a training as a data set; the first where nothing is trained."""
+        seeds = self.training_seeds
+        fold = self.folds[seeds.index(training_seed) if training_seed in seeds else 0]
+        return Datasets(
+            name="automl",
+            task="classification" if self.class_names else "regression",
+            train=ArraySplit(fold.train_inputs, fold.train_targets),
+            validation=ArraySplit(fold.validation_inputs, fold.validation_targets),
+            input_shape=fold.input_shape,
+            num_outputs=self.num_outputs,
+            class_names=self.class_names,
+            target_scale=fold.target_scale,
+        )
+
+    @property
+    def num_outputs(self) -> int:
+        """The number of classes, or 1 for a regression."""
+        return len(self.class_names) or 1
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Encodes samples for the models of one fold, and converts their outputs to the unit of the target.
+
+    Attributes:
+        encoder: Learnt from the train part of the fold.
+        target_mean: Added to a predicted number after scaling.
+        target_scale: Factor of a predicted number.
+    """
+
+    encoder: Encoder = field(repr=False)
+    target_mean: float = 0.0
+    target_scale: float = 1.0
+
+    def in_units(self, outputs: np.ndarray) -> np.ndarray:
+        """Return numbers in the unit of the target; probabilities are unchanged."""
+        return outputs * self.target_scale + self.target_mean
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """Everything needed to read the user's samples and to return predictions in the user's terms.
+
+    Attributes:
+        kind: The kind of sample.
+        task: Whether a class or a number is predicted.
+        readers: One for each fold.
+        labels: The value of each class as it was given, by number.
+        target_name: The name of the target, where it has one.
+        text_columns: The columns of a table that texts are read from.
+        target_unit: The sign or word beside the numbers of the target, such as CHF; "" for none.
+    """
+
+    kind: SampleKind
+    task: Task
+    readers: tuple[Reader, ...] = field(repr=False)
+    labels: tuple[Any, ...] = field(repr=False)
+    target_name: str | None
+    text_columns: tuple[str, ...] = ()
+    target_unit: str = ""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The part that no trial sees: the test samples, and what is needed to predict them.
+
+    Attributes:
+        interpreter: Reads samples.
+        samples: Test samples as they were given.
+        targets: Class numbers, or numbers in their own unit.
+        guess: The simplest guess, from the learning targets.
+        num_samples: Number of learning and of test samples.
+        notes: What the user should know about the data.
+    """
+
+    interpreter: Interpreter
+    samples: Any = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+    guess: np.ndarray = field(repr=False)
+    num_samples: tuple[int, int]
+    notes: tuple[str, ...]
+
+
+def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split samples into those to learn from and those to test on, stratified by class.
+
+    Args:
+        problem: The samples.
+        seed: Seed of the split.
+
+    Returns:
+        Sorted sample numbers: disjoint, complete, none empty.
+    """
+    classes = problem.targets if problem.task == "classification" else None
+    return split_indices(len(problem), validation_fraction=TEST_FRACTION, seed=seed, classes=classes)
+
+
+def fold(num_samples: int, num_folds: int, seed: int, classes: np.ndarray | None) -> list[np.ndarray]:
+    """Choose the validation samples of each fold.
+
+    Args:
+        num_samples: Samples to learn from.
+        num_folds: A single fold holds out a part; several folds hold out each sample once.
+        seed: Seed of the split.
+        classes: Class of each sample, for stratified folds.
+
+    Returns:
+        Sorted sample numbers, none empty; those of several folds are disjoint and complete.
+    """
+    if num_folds == 1:
+        held_out = split_indices(
+            num_samples, validation_fraction=VALIDATION_FRACTION, seed=seed, classes=classes
+        )[1]
+        return [held_out]
+    order = np.random.default_rng(seed).permutation(num_samples)
+    if classes is not None:
+        order = order[np.argsort(classes[order], kind="stable")]
+    return [np.sort(order[first::num_folds]) for first in range(num_folds)]
+
+
+def num_folds_for(num_learning: int, num_numbers: int) -> int:
+    """Return the number of folds for a data set.
+
+    Args:
+        num_learning: Samples to learn from.
+        num_numbers: Numbers that the encoded samples consist of.
+    """
+    if num_numbers > _MAX_FOLDED_NUMBERS:
+        return 1
+    return next((folds for most, folds in _FOLDS if num_learning <= most), 1)
+
+
+def prepare(problem: Problem, seed: int, training_seeds: Sequence[int]) -> tuple[LearningData, HeldOut]:
+    """Split and encode samples.
+
+    Args:
+        problem: The samples.
+        seed: Seed of the split.
+        training_seeds: Seeds of the repeats of a training; at least as many as there may be folds.
+
+    Raises:
+        DataError: If nothing can be learnt from the learning samples.
+    """
+    learning, test = divide(problem, seed)
+    samples, targets = take(problem.samples, learning), problem.targets[learning]
+    classes = targets if problem.task == "classification" else None
+    parts = fold(len(learning), 1, seed, classes)
+    made = [_encode(problem, samples, targets, part) for part in parts]
+    num_folds = num_folds_for(len(learning), made[0][0].train_inputs[0].size * len(learning))
+    if num_folds > 1:
+        parts = fold(len(learning), num_folds, seed, classes)
+        made = [_encode(problem, samples, targets, part) for part in parts]
+    interpreter = Interpreter(
+        problem.kind,
+        problem.task,
+        tuple(reader for _, reader in made),
+        problem.labels,
+        problem.target_name,
+        problem.text_columns,
+        problem.target_unit,
+    )
+    folds = tuple(encoded for encoded, _ in made)
+    guess = simplest_guess(targets, len(problem.class_names) or None)
+    held_out = HeldOut(
+        interpreter,
+        take(problem.samples, test),
+        problem.targets[test],
+        guess,
+        (len(learning), len(test)),
+        problem.notes,
+    )
+    return LearningData(folds, tuple(training_seeds[:num_folds]), problem.class_names), held_out
+
+
+def _encode(
+    problem: Problem, samples: Any, targets: np.ndarray, validation: np.ndarray
+) -> tuple[Fold, Reader]:
+    """Encode learning samples with what those that are not held out tell."""
+    train = np.setdiff1d(np.arange(len(targets)), validation)
+    reader = Reader(learn_encoder(problem.kind, take(samples, train), text_forms=problem.text_forms))
+    scaled = targets
+    if problem.task == "regression":
+        mean = float(targets[train].mean())
+        scale = float(divisor(np.asarray(mean), targets[train].std()))
+        reader = Reader(reader.encoder, mean, scale)
+        scaled = ((targets - mean) / scale).astype(np.float32)
+    inputs = [reader.encoder.encode(take(samples, part)) for part in (train, validation)]
+    encoded = Fold(inputs[0], scaled[train], inputs[1], scaled[validation], reader.target_scale)
+    return encoded, reader
+
+
+def pack(held_out: HeldOut) -> tuple[str, bytes]:
+    """Serialize a test part; return the SHA-256 of the bytes, and the bytes."""
+    payload = cloudpickle.dumps(held_out)
+    return hashlib.sha256(payload).hexdigest(), payload
+
+
+def unpack(sha256: str, payload: bytes) -> HeldOut:
+    """Return the test part that was packed.
+
+    Args:
+        sha256: The expected hash of the bytes, which can execute code when they are loaded.
+        payload: The bytes.
+
+    Raises:
+        RunError: If the hash differs.
+    """
+    if hashlib.sha256(payload).hexdigest() != sha256:
+        raise RunError(
+            "the test part of this run is not the one that was stored",
+            next_step="Start a new run from the data: wb.automl(data).",
+        )
+    return cloudpickle.loads(payload)

@@ -1,0 +1,413 @@
+"""The handle of an AutoML run: its progress and, once it has ended, its result.
+
+Everything is read from the store, so that a handle can be dropped and attached again. The test part is opened
+only after the run has ended and the model has been chosen, and only to compute its scores.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from typing_extensions import Self
+
+from workbench.experiment.automl import HELD_OUT, is_automl
+from workbench.foundation.errors import DataError, RunError, Suggestion
+from workbench.foundation.formatting import format_percent
+from workbench.runs.automl.candidate_results import candidates_of, describe_best, describe_counts
+from workbench.runs.automl.candidates import NUM_ENSEMBLED
+from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
+from workbench.runs.automl.leaderboard import columns_of, table_of
+from workbench.runs.automl.model_selection import ChosenModel, can_choose, choose, describe, metric_of
+from workbench.runs.automl.preparation import HeldOut, LearningData, unpack
+from workbench.runs.automl.result_summary import SIMPLEST, summary_lines
+from workbench.runs.automl.scores import scores_of
+from workbench.runs.automl.targets import Task
+from workbench.runs.automl.task_detection import as_samples, read_labelled
+from workbench.runs.handle import Run, attach
+from workbench.runs.notebook_output import bundle
+from workbench.runs.progress import progress_of
+from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
+from workbench.runs.written_file import linked
+from workbench.store.database import Store
+from workbench.store.database.objects import read_objects
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PART_TO_JUDGE = 0.5
+
+
+class AutoML:
+    """An AutoML run and its result.
+
+    Example:
+        >>> found = wb.automl("breast_cancer", time="10s")
+        >>> found.wait().has_result
+        True
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Attach to a run that `automl` started.
+
+        Args:
+            run: The run.
+
+        Raises:
+            RunError: If it is not an AutoML run.
+        """
+        if not is_automl(run.experiment):
+            raise RunError(
+                f"run {run.run_id} is not an AutoML run",
+                next_step="Attach to it with: wb.attach(...)",
+            )
+        self.run = run
+        self.longest_s = math.inf
+        """For how many seconds the model is chosen and examined, beyond what is necessary."""
+        self._ended: tuple[int, ChosenModel, np.ndarray] | None = None
+        self._analysed: tuple[int, TestAnalysis] | None = None
+
+    @classmethod
+    def attach(cls, run_id: str = "last", *, store: Store | str | None = None) -> Self:
+        """Attach to an AutoML run that was started earlier, by this or another process.
+
+        Args:
+            run_id: A run id, a prefix or a name that only one run has, or "last".
+            store: The store; None for the usual one.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            RunError: If it is not an AutoML run.
+        """
+        return cls(attach(run_id, store=store))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended, so that there is a result."""
+        return self.run.finished
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the run has ended with a usable result, which may be the simplest guess."""
+        return self.finished and can_choose(self.run.history)
+
+    @property
+    def progress(self) -> str:
+        """The progress of the run in one line."""
+        history = self.run.history
+        progress = progress_of(history, history.now_unix_s())
+        candidates = candidates_of(history)
+        parts = [self.run.state, describe_counts(candidates)]
+        if best := describe_best(candidates):
+            parts.append(best)
+        if not self.finished and progress.part is not None:
+            left = progress.describe_left()
+            parts.append(f"{format_percent(progress.part)} of the budget" + (f", {left}" if left else ""))
+        return "; ".join(parts)
+
+    def wait(self, timeout_s: float | None = None) -> Self:
+        """Wait for the end of the run; interrupting the wait does not stop the run.
+
+        Args:
+            timeout_s: Maximum number of seconds to wait; None for no limit.
+
+        Raises:
+            RunError: If the run failed or was lost.
+        """
+        with waiting_for(self.run, lambda: self.progress):
+            self.run.wait(timeout_s)
+        return self
+
+    def stop(self) -> Self:
+        """Stop the run now, and keep what it has found so far."""
+        self.run.stop()
+        return self
+
+    def leaderboard(self) -> pd.DataFrame:
+        """Return one row for the result, for each trained model, the best first, and for the simplest guess.
+
+        `fit_s` is the time of training on all folds in seconds, `with` the configuration. Only the result and
+        the guess have test scores: choosing by test scores would make them worthless.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+        """
+        return table_of({"columns": columns_of(rows := self._rows()), "rows": rows})
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the leaderboard; a row has no value for what was not measured."""
+        chosen, task = self._chosen, self._task
+        is_joined = len(chosen.used) > 1
+        rows: list[dict[str, Any]] = []
+        if is_joined:
+            joined = {**self._validated(chosen.predicted), **self._test}
+            rows.append({"model": self._label, "trial": None, "weight": 1.0, **joined})
+        for each, weight in zip(chosen.candidates, chosen.weights, strict=True):
+            tested = self._test if weight == 1.0 and not is_joined else {}
+            row = {"model": each.family, "trial": each.trial, "weight": weight}
+            row |= {**self._validated(each.predicted), **tested, "fit_s": self._fit_s(each.trial)}
+            rows.append(row | {"with": describe(each.params, each.family)})
+        guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
+        last = {"model": SIMPLEST[task], "trial": None, "weight": 0.0 if chosen.used else 1.0}
+        rows.append({**last, **self._validated(guess), **self._guess_test})
+        return rows
+
+    def _fit_s(self, trial: int) -> float:
+        """Return how long a configuration was trained on all its folds, in seconds."""
+        trials = self.run.history.trials
+        same = [each for each in trials.values() if each.configuration == trials[trial].configuration]
+        return sum(each.duration_s or 0.0 for each in same)
+
+    def score(self, data: Any = None, target: str | None = None) -> dict[str, float]:
+        """Return the scores of the model on samples that it has not seen, the most important one first.
+
+        Args:
+            data: Samples with their targets, as `automl` takes them; None for the held-out test part. Scores
+                on samples that the run was given are too optimistic.
+            target: The column to predict, where data is a table; None for the one of the run.
+
+        Returns:
+            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae; what is optimised comes first.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+            DataError: If the samples cannot be read.
+        """
+        if data is None:
+            return {name.removeprefix("test_"): value for name, value in self._test.items()}
+        interpreter = self._held_out.interpreter
+        name = target if isinstance(data, tuple) else target or interpreter.target_name
+        samples, targets = read_labelled(data, name, interpreter.labels)
+        return self._scores(self._predicted(samples, "data"), targets)
+
+    @property
+    def baseline(self) -> dict[str, float]:
+        """The test scores of the simplest guess: the most frequent class, or the mean of the target."""
+        return {name.removeprefix("test_"): value for name, value in self._guess_test.items()}
+
+    @property
+    def analysis(self) -> TestAnalysis:
+        """Which classes are confused or how far off numbers are, and which columns matter, on the test part.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+        """
+        seq, stored = self.run.row.last_seq, (self.run.history.result or {}).get("analysis")
+        if isinstance(stored, dict):
+            return TestAnalysis(stored)
+        (chosen, predicted), held_out = self._ending(), self._held_out
+        if self._analysed is None or self._analysed[0] != seq:
+            interpreter = held_out.interpreter
+            found = analyse(
+                chosen.outputs,
+                held_out.samples,
+                held_out.targets,
+                self._task,
+                labels=interpreter.labels,
+                target_name=interpreter.target_name,
+                predicted=predicted,
+                target_unit=interpreter.target_unit,
+                longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
+            )
+            self._analysed = (seq, TestAnalysis(found))
+        return self._analysed[1]
+
+    def predict(self, samples: Any) -> np.ndarray:
+        """Return the predicted class or number of each sample.
+
+        Args:
+            samples: As X was given to `automl`; a data frame or the path of a table with the same columns.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+            DataError: If they are samples of another kind or shape.
+        """
+        predicted = self._predicted(samples)
+        if self._task == "regression":
+            return predicted[:, 0]
+        return np.array(self._held_out.interpreter.labels)[predicted.argmax(axis=1)]
+
+    def predict_proba(self, samples: Any) -> np.ndarray:
+        """Return the probability of each class, in the order of `classes`; samples as in `predict`.
+
+        Raises:
+            RunError: If numbers are predicted, or there is no result yet.
+        """
+        if self._task == "regression":
+            raise RunError("a regression has no class probabilities", next_step="Use predict.")
+        return self._predicted(samples)
+
+    @property
+    def classes(self) -> list[Any]:
+        """The classes as they were given, in the order of `predict_proba`; empty for numbers."""
+        return list(self._held_out.interpreter.labels)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the data."""
+        return self._held_out.notes
+
+    def export(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the result as a bundle: one ONNX graph from the columns as they are to the prediction.
+
+        Args:
+            folder: A folder that is empty or does not exist.
+            force: Write into a folder that is not empty; files of the same names are replaced.
+
+        Raises:
+            RunError: If there is no result yet, it cannot be exported, or the folder is not empty.
+        """
+        from workbench.runs.automl.exported_ensemble import write_ensemble
+
+        values = {**self._validated(self._chosen.predicted), **self._test}
+        parts = (self.run, self._chosen, self._learning, self._held_out)
+        write_ensemble(*parts, Path(folder), label=self._label, values=values, force=force)
+        return linked(Path(folder))
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the report of the run as one self-contained page; arguments as in `Run.report`."""
+        return self.run.report(path)
+
+    def summary(self, write: Callable[[Suggestion], str] = str, *, has_notes: bool = True) -> list[str]:
+        """Return the result in a few lines: the model, its test scores, and those of the simplest guess.
+
+        Args:
+            write: Writes a next step that is a command; by default as Python.
+            has_notes: Whether the notes about the data follow, which may have been shown before.
+        """
+        return summary_lines(self._document(), self.run.history, write, has_notes=has_notes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain values; as it was stored, where the driver of the run has stored it."""
+        found = self._document()
+        return found if "summary" in found else found | {"summary": self.summary()}
+
+    def _document(self) -> dict[str, Any]:
+        stored = self.run.history.result
+        if stored is not None:
+            return dict(stored)
+        chosen = self._chosen
+        return {
+            "run_id": self.run.run_id,
+            "state": self.run.state,
+            "task": self._task,
+            "metric": metric_of(self.run.experiment),
+            "model": self._label,
+            "used": [
+                {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
+                for each, weight in chosen.used
+            ],
+            "num_compared": len(chosen.candidates),
+            "test": self.score(),
+            "baseline": self.baseline,
+            "num_samples": dict(zip(("learning", "test"), self._held_out.num_samples, strict=True)),
+            "notes": list(self.notes),
+            "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
+            "analysis": dict(self.analysis.found),
+        }
+
+    def __repr__(self) -> str:
+        stored: Any = self.run.history.result
+        summary = stored.get("summary") if stored else None
+        answer = f"; {summary[0]}" if summary else ""  # which may be that nothing was learnt in time
+        return f"AutoML({self.run.run_id!r}): {self.progress}{answer}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        stored: Any = self.run.history.result
+        # Choosing loads what the author of the run pickled, and looking at a run runs nothing of it.
+        is_known = stored is not None or (self._ended is not None and self.has_result)
+        lines = stored["summary"] if stored else self.summary() if is_known else [repr(self)]
+        if is_shown_in_this_cell(self.run):
+            return {"text/plain": "\n".join(lines)}
+        shown = bundle(self.run)
+        if not is_known:
+            return shown
+        paragraphs = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)
+        table = table_of(stored["leaderboard"]) if stored else self.leaderboard()
+        page = table.head(12).to_html(index=False, na_rep="", float_format="{:.4g}".format, border=0)
+        forms = {"text/html": paragraphs + page, "text/plain": "\n".join(lines)}
+        # A live view knows no result that was chosen only here, after a run that stored none.
+        return shown | forms if stored else forms
+
+    @cached_property
+    def _learning(self) -> LearningData:
+        component = self.run.experiment.data
+        assert component is not None
+        return component.load(field="data")
+
+    @cached_property
+    def _held_out(self) -> HeldOut:
+        component = self.run.experiment.data
+        assert component is not None
+        sha256 = str(component.options[HELD_OUT])
+        return unpack(sha256, read_objects(self.run.store.artifacts_of(self.run.run_id), [sha256])[sha256])
+
+    @property
+    def _task(self) -> Task:
+        return self._held_out.interpreter.task
+
+    @property
+    def _label(self) -> str:
+        used = self._chosen.used
+        if not used:
+            return SIMPLEST[self._task]
+        return used[0][0].family if len(used) == 1 else f"ensemble of {len(used)}"
+
+    @property
+    def _chosen(self) -> ChosenModel:
+        return self._ending()[0]
+
+    @property
+    def _test(self) -> dict[str, float]:
+        return _named("test", self._scores(self._ending()[1], self._held_out.targets))
+
+    def _ending(self) -> tuple[ChosenModel, np.ndarray]:
+        """Choose a model and test it: once for each end of the run, which may be extended."""
+        if not self.finished:
+            raise RunError(
+                f"run {self.run.run_id} is {self.run.state}: there is no result yet",
+                next_step="Wait for it with .wait(), or stop it now with .stop().",
+            )
+        last_seq = self.run.row.last_seq
+        if self._ended is None or self._ended[0] != last_seq:
+            most = (self.run.history.result or {}).get("num_compared")  # in the time that there was
+            judged_s = time.monotonic() + _PART_TO_JUDGE * self.longest_s
+            chosen = choose(
+                self.run,
+                self._learning,
+                self._held_out.interpreter,
+                self._held_out.guess,
+                most=most if isinstance(most, int) else NUM_ENSEMBLED,
+                until_s=judged_s,
+            )
+            self._ended = (last_seq, chosen, chosen.outputs(self._held_out.samples))
+        return self._ended[1], self._ended[2]
+
+    @property
+    def _guess_test(self) -> dict[str, float]:
+        targets = self._held_out.targets
+        predicted = np.tile(self._held_out.guess, (len(targets), 1))
+        return _named("test", self._scores(predicted, targets))
+
+    def _validated(self, predicted: np.ndarray) -> dict[str, float]:
+        return _named("val", self._scores(predicted, self._chosen.targets))
+
+    def _scores(self, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+        return scores_of(predicted, targets, self._task, metric_of(self.run.experiment))
+
+    def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
+        chosen, interpreter = self._chosen, self._held_out.interpreter
+        try:
+            return chosen.outputs(as_samples(interpreter.kind, samples, interpreter.text_columns))
+        except DataError as error:
+            raise error.about(field) from error
+
+
+def _named(part: str, scores: dict[str, float]) -> dict[str, float]:
+    return {f"{part}_{name}": value for name, value in scores.items()}

@@ -1,0 +1,105 @@
+"""Check targets: they must be classes or finite numbers, and not all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from workbench.foundation.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Task = Literal["classification", "regression"]
+
+_TIMES = ("date", "time", "period")
+_MAX_ROWS = 5
+
+
+def check_targets(targets: pd.Series, task: Task | None, *, num_missing: int) -> None:
+    """Refuse targets from which nothing can be learnt.
+
+    Args:
+        targets: The targets that are known.
+        task: Whether to predict classes or numbers; None to detect it from the targets.
+        num_missing: Number of samples without a target.
+
+    Raises:
+        DataError: If they are dates, or all the same.
+    """
+    from pandas.api import types
+
+    name = _name_of(targets)
+    kind = types.infer_dtype(targets, skipna=True)
+    if kind.startswith(_TIMES) and task != "classification":
+        raise DataError(
+            f"{name} holds dates or times, such as {targets.iloc[0]}",
+            field="target",
+            allowed="classes, or numbers",
+            next_step="Predict a number computed from it, such as (dates - dates.min()).dt.days, or, if the "
+            "dates stand for classes, set task to classification.",
+        )
+    first = targets.iloc[0]
+    if targets.astype(str).nunique() == 1:
+        value = repr(first) if isinstance(first, str) else str(first)
+        raise DataError(
+            f"{name} is {value} in every sample" + (" that has one" if num_missing else ""),
+            field="target",
+            allowed="at least two classes, or numbers that differ",
+            next_step=f"{num_missing} samples have none: if that means another class, fill it in, as in "
+            'y.fillna("no").'
+            if num_missing
+            else "Add samples that differ in it, or name another column.",
+        )
+
+
+def numbers_of(targets: pd.Series) -> np.ndarray:
+    """Return the targets of a regression as float64.
+
+    Args:
+        targets: Targets, none missing.
+
+    Raises:
+        DataError: If some are not finite numbers.
+    """
+    name = _name_of(targets)
+    try:
+        values = targets.to_numpy(dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{name} holds values that are not numbers: {error}",
+            field="target",
+            allowed="numbers for a regression",
+            next_step="Correct them, or set task to classification.",
+        ) from error
+    check_finite(targets)
+    return values
+
+
+def check_finite(targets: pd.Series) -> None:
+    """Refuse infinite numbers.
+
+    Args:
+        targets: Targets, also missing ones.
+
+    Raises:
+        DataError: If some are infinite.
+    """
+    from pandas.api import types
+
+    if not types.is_numeric_dtype(targets):
+        return
+    wrong = np.flatnonzero(np.isinf(targets.to_numpy(dtype=np.float64, na_value=np.nan)))
+    if len(wrong):
+        rows = ", ".join(map(str, wrong[:_MAX_ROWS])) + (", ..." if len(wrong) > _MAX_ROWS else "")
+        raise DataError(
+            f"{_name_of(targets)} is infinite in {len(wrong)} of {len(targets)} samples: {rows} (from 0)",
+            field="target",
+            allowed="finite numbers",
+            next_step="Correct them, or write NaN: samples without a target are left out.",
+        )
+
+
+def _name_of(targets: pd.Series) -> str:
+    return "the target" if targets.name is None else f"the target {str(targets.name)!r}"

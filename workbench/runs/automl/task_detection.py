@@ -1,0 +1,487 @@
+"""Detect the task that a data set poses: the kind of sample, and whether classes or numbers are predicted.
+
+Data comes as arrays, data frames, files, texts or by the name of a data set. Only its form is examined here;
+splitting and encoding is left to `preparation`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.data.column_notes import notes_of_numeric_target
+from workbench.data.columns import TextForm, check_numbers
+from workbench.data.encoders import SampleKind
+from workbench.data.leaks import find_leaks
+from workbench.data.number_texts import number_text_of
+from workbench.data.options import existing_path
+from workbench.data.plain_frames import PlainFrame, plain_column, plain_frame
+from workbench.data.table_files import check_columns, column_of, read_noted_table, read_table
+from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
+from workbench.foundation.errors import ArgumentError, DataError
+from workbench.foundation.formatting import format_count
+from workbench.runs.automl.column_roles import UsableColumns, joined_texts, usable_columns
+from workbench.runs.automl.targets import Task, check_finite, check_targets, numbers_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MIN_SAMPLES = 20
+MIN_PER_CLASS = 3
+# A class that is this many times rarer than the most frequent one is reported.
+_IMBALANCE = 5.0
+# From this share of copies on, they are reported; larger tables are not searched, as that would take seconds.
+_COPIES = 0.02
+_MAX_COMPARED_CELLS = 5_000_000
+_TARGET_OF_ROWS = "target of each row"
+_TABLES = (".csv", ".tsv", ".parquet", ".pq")
+_NAMED = ("digits", "breast_cancer")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Samples and their targets.
+
+    Attributes:
+        kind: The kind of sample.
+        task: Whether a class or a number is predicted.
+        samples: A data frame, an array of images, or an array of texts.
+        targets: Class numbers as int64, or numbers as float64.
+        class_names: Names of the classes, by number; empty for a regression.
+        labels: The value of each class as it was given, by number.
+        target_name: The name of the target, where it has one.
+        notes: What the user should know about the data.
+        text_forms: How columns write dates or numbers as text.
+        text_columns: The columns of a table that texts are read from.
+        target_unit: The sign or word beside the numbers of the target, such as CHF; "" for none.
+    """
+
+    kind: SampleKind
+    task: Task
+    samples: Any = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+    class_names: tuple[str, ...]
+    labels: tuple[Any, ...]
+    target_name: str | None
+    notes: tuple[str, ...]
+    text_forms: Mapping[str, TextForm] = field(default_factory=dict)
+    text_columns: tuple[str, ...] = ()
+    target_unit: str = ""
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+def read_problem(
+    data: Any, target: str | None = None, *, task: Task | None = None, drop: Sequence[str] = ()
+) -> Problem:
+    """Read data and detect its task.
+
+    Args:
+        data: A pair (X, y); a data frame or the path of a .csv, .tsv or .parquet file, with `target`; or the
+            name of a bundled data set. X is a data frame, an array (samples, features), images (samples,
+            height, width[, channels]), or texts.
+        target: The column to predict, where data is a table.
+        task: Whether to predict classes or numbers; None to detect it from the target.
+        drop: Columns of a table that must not be used.
+
+    Raises:
+        DataError: If the data is not sufficient to train and test on: too few samples, one class only; or if
+            a column to leave out does not exist.
+        ArgumentError: If the type of the data is not supported, or `target` is missing.
+    """
+    samples, targets, name, converted = _take_apart(data, target)
+    kind, samples = _samples_of(samples)
+    samples = _without(kind, samples, drop, name)
+    if len(samples) != len(targets):
+        raise DataError(f"there are {len(samples)} samples and {len(targets)} targets", field="data")
+    targets = targets.infer_objects()  # numbers beside gaps may come as objects
+    check_finite(targets)
+    written, targets = targets, read_targets(targets, task)
+    samples, targets, dropped = _drop_without_target(samples, targets)
+    notes = [*converted, *([f"left out {dropped} samples without a target"] if dropped else [])]
+    if len(targets) < MIN_SAMPLES:
+        raise DataError(
+            f"{len(targets)} samples with a target are too few to train, validate and test on"
+            + (f" ({dropped} have none)" if dropped else ""),
+            field="data",
+            allowed=f"at least {MIN_SAMPLES}",
+            next_step="Add samples.",
+        )
+    check_targets(targets, task, num_missing=dropped)
+    notes += _notes_of_copies(kind, samples, targets)
+    kind, samples, usable = _usable(kind, samples)
+    wanted = task or ("classification" if detect_task(targets) == "classification" else "regression")
+    if wanted == "regression":
+        numbers = numbers_of(targets)
+        notes += notes_of_numeric_target(written, name or "the target")
+        form = number_text_of(written, min_share=1.0)
+        notes += [*usable.notes, *_notes_of_leaks(kind, samples, numbers, usable, wanted, name)]
+        return Problem(
+            kind,
+            "regression",
+            samples,
+            numbers,
+            (),
+            (),
+            name,
+            tuple(notes),
+            usable.text_forms,
+            usable.names if usable.are_texts else (),
+            "" if form is None else form.unit,
+        )
+    class_names, classes = number_classes(targets)
+    given = dict(zip(targets.astype(str), targets, strict=True))
+    samples, classes, class_names, left_out = _drop_rare(samples, classes, class_names)
+    notes += left_out + _imbalance(classes, class_names)
+    labels = tuple(given[class_name] for class_name in class_names)
+    notes += [*usable.notes, *_notes_of_leaks(kind, samples, classes, usable, wanted, name)]
+    return Problem(
+        kind,
+        "classification",
+        samples,
+        classes,
+        tuple(class_names),
+        labels,
+        name,
+        tuple(notes),
+        usable.text_forms,
+        usable.names if usable.are_texts else (),
+    )
+
+
+def _notes_of_copies(kind: SampleKind, samples: Any, targets: pd.Series) -> list[str]:
+    """Return a note on rows that are there twice: one may be learnt from, and the model tested on the other.
+
+    Rows of few possible values are alike by chance, so one column must tell most of the others apart.
+    """
+    if kind != "table" or samples.size > _MAX_COMPARED_CELLS:
+        return []
+    rows = samples.reset_index(drop=True).assign(**{_TARGET_OF_ROWS: targets.to_numpy()})
+    num_copies = int(rows.duplicated().sum())
+    fewest_values = max(MIN_SAMPLES, (len(rows) - num_copies) / 2)
+    if num_copies < _COPIES * len(rows) or all(rows[name].nunique() < fewest_values for name in samples):
+        return []
+    return [
+        f"{num_copies} of {len(rows)} rows are copies of others: the model may be tested on rows that it "
+        "learnt from, so scores are too good; remove the copies"
+    ]
+
+
+def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tuple[Any, np.ndarray]:
+    """Read samples with their targets, for a model that has been trained.
+
+    Args:
+        data: As in `read_problem`.
+        target: As in `read_problem`.
+        labels: The classes that the model knows, by number; empty for a regression.
+
+    Returns:
+        The samples, and class numbers or numbers.
+
+    Raises:
+        DataError: If a target is missing, or a class is unknown to the model.
+    """
+    samples, targets, _, _ = _take_apart(data, target)
+    targets = read_targets(targets, "classification" if labels else "regression")
+    if not len(targets):
+        raise DataError("there are no samples", field="data", allowed="at least one")
+    if targets.isna().any():
+        raise DataError("some samples have no target", field="target", next_step="Leave them out.")
+    if not labels:
+        return samples, numbers_of(targets)
+    numbers = {_name_of_class(label): number for number, label in enumerate(labels)}
+    names = [_name_of_class(value) for value in targets]
+    unknown = sorted(set(names) - numbers.keys())
+    if unknown:
+        raise DataError(f"{unknown[0]!r} is not a class of the model", field="target", allowed=list(numbers))
+    return samples, np.array([numbers[name] for name in names], dtype=np.int64)
+
+
+def take(samples: Any, indices: np.ndarray) -> Any:
+    """Return some of the samples.
+
+    Args:
+        samples: A data frame or an array.
+        indices: The numbers of the samples.
+    """
+    return samples.iloc[indices] if hasattr(samples, "iloc") else samples[indices]
+
+
+def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -> Any:
+    """Return the samples to predict in the form that the model was trained on; no samples are an empty list.
+
+    Args:
+        kind: The kind of sample.
+        given: As in `read_problem`, without targets; a path or a data frame may still have the target, and a
+            single string is one sample.
+        text_columns: The columns of a table that texts are read from.
+
+    Raises:
+        DataError: If these are samples of another kind.
+    """
+    import pandas as pd
+
+    if isinstance(given, str | Path) and (kind == "table" or Path(given).suffix.lower() in _TABLES):
+        given = read_table(existing_path(Path(given)))
+    elif kind == "texts" and isinstance(given, str):
+        given = [given]
+    if isinstance(given, Sized) and not len(given):
+        return []  # valid for every kind
+    found, samples = _samples_of(given)
+    if kind == "texts" and isinstance(given, pd.DataFrame) and (text_columns or len(samples.columns) == 1):
+        return joined_texts(samples, text_columns or list(samples.columns))
+    if found != kind:
+        raise DataError(f"{found} were given to a model that was trained on {kind}", field="data")
+    return samples
+
+
+def _usable(kind: SampleKind, samples: Any) -> tuple[SampleKind, Any, UsableColumns]:
+    """Return the samples to learn from and their kind."""
+    if kind != "table":
+        return kind, samples, UsableColumns((), are_texts=False)
+    found = usable_columns(samples)
+    if found.are_texts:
+        return "texts", joined_texts(samples, found.names), found
+    used = samples[list(found.names)]
+    try:
+        check_numbers(used)
+    except DataError as error:
+        raise error.about("data") from error
+    return kind, used, found
+
+
+def _without(kind: SampleKind, samples: Any, drop: Sequence[str], target: str | None) -> Any:
+    """Return the samples without the columns that must not be used."""
+    if not drop:
+        return samples
+    if kind != "table":
+        raise ArgumentError(f"{kind} have no columns to leave out", field="drop", next_step="Remove it.")
+    if target in drop and target not in samples.columns:
+        raise ArgumentError(f"{target!r} is the column to predict", field="drop", next_step="Remove it.")
+    check_columns(samples.columns, {"drop": drop}, section="")
+    rest = samples.drop(columns=list(dict.fromkeys(drop)))
+    if not len(rest.columns):
+        raise DataError("no column is left to predict the target from", field="drop")
+    return rest
+
+
+def _notes_of_leaks(
+    kind: SampleKind, samples: Any, targets: np.ndarray, usable: UsableColumns, task: Task, target: str | None
+) -> list[str]:
+    if kind != "table":
+        return []
+    columns = {str(name): column_of(samples, name) for name in samples.columns}
+    leaks = find_leaks(columns, targets, usable.text_forms, is_classification=task == "classification")
+    return [
+        leak.note(
+            "the target" if target is None else f"`{target}`",
+            f"--drop {shlex.quote(leak.name)}, or drop=[{leak.name!r}] in Python",
+        )
+        for leak in leaks
+    ]
+
+
+def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | None, tuple[str, ...]]:
+    """Return the samples, their targets, the name of the target, and what was converted."""
+    import pandas as pd
+
+    converted: tuple[str, ...] = ()
+    if isinstance(data, str) and data in _NAMED:
+        samples, values = _bundled(data)
+        return samples, pd.Series(values), None, ()
+    if isinstance(data, str | Path):
+        try:
+            data, converted = read_noted_table(existing_path(Path(data)))
+        except DataError as error:
+            raise error.about("data") from error
+    if isinstance(data, pd.DataFrame):
+        columns = [str(name) for name in data.columns]
+        if target is None:
+            raise ArgumentError(
+                "a table needs the name of the column to predict", field="target", allowed=columns
+            )
+        target = str(target)  # a column may be named by a number
+        if target not in columns:
+            raise DataError(f"there is no column {target!r}", field="target", allowed=columns)
+        frame, of_frame = _as_frame(data)
+        rest = frame.drop(columns=[target])
+        if not len(rest.columns):
+            raise DataError("no column is left to predict the target from", field="data")
+        return rest, column_of(frame, target), target, (*converted, *of_frame)
+    if isinstance(data, tuple) and len(data) == 2:
+        if target is not None:
+            raise ArgumentError("a pair (X, y) already contains the target", field="target")
+        values = data[1] if isinstance(data[1], pd.Series) else _targets_of(data[1])
+        _check_order(data[0], values)
+        values = plain_column(values.reset_index(drop=True), field="target")
+        samples, name = data[0], None if values.name is None else str(values.name)
+        if isinstance(samples, pd.DataFrame):
+            samples, converted = _as_frame(samples)
+        return samples, values, name, converted
+    raise ArgumentError(
+        f"data of type {type(data).__name__} is not supported",
+        field="data",
+        allowed="a pair (X, y), a data frame or the path of a table with target, or " + ", ".join(_NAMED),
+    )
+
+
+def _targets_of(given: Any) -> pd.Series:
+    """Return targets that come as an array, of which samples have one each."""
+    import pandas as pd
+
+    values = _as_array(given)
+    if values.ndim > 1 and values.size != max(values.shape):
+        raise DataError(
+            f"the targets are of shape {values.shape}",
+            field="target",
+            allowed="one target for each sample",
+            next_step="Give the classes as y.argmax(axis=1) if they are one-hot; predict each of several "
+            "numbers in a run of its own.",
+        )
+    return pd.Series(values.ravel())
+
+
+def _as_array(given: Any) -> np.ndarray:
+    """Return what an array of another library holds; masked values are missing."""
+    if np.ma.isMaskedArray(given):
+        is_real = given.dtype.kind in "iuf"
+        return np.ma.filled(given.astype(np.float64 if is_real else object), np.nan if is_real else None)
+    if hasattr(given, "toarray"):
+        raise DataError(
+            f"samples of the type {type(given).__name__} are sparse",
+            field="data",
+            allowed="dense arrays",
+            next_step="Pass X.toarray(), if that fits into memory.",
+        )
+    return np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+
+
+def _check_order(samples: Any, targets: pd.Series) -> None:
+    """Refuse samples and targets of pandas that name the same rows in different orders."""
+    index = getattr(samples, "index", None)
+    if callable(index) or index is None or not targets.index.is_unique or len(index) != len(targets):
+        return
+    if not index.equals(targets.index) and set(index) == set(targets.index):
+        raise DataError(
+            "the rows of X and y have the same names in different orders",
+            field="data",
+            next_step="Bring y into the order of X: y = y.loc[X.index].",
+        )
+
+
+def _bundled(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return all samples of a bundled data set; its own split is not used, as it has no test part."""
+    from workbench.data import load
+
+    datasets = load(name, {})
+    parts = [split.batch(np.arange(len(split))) for split in (datasets.train, datasets.validation)]
+    inputs, targets = (np.concatenate([part[index] for part in parts]) for index in range(2))
+    return (inputs[:, 0] if inputs.ndim == 4 else inputs), np.array(datasets.class_names)[targets]
+
+
+def _samples_of(given: Any) -> tuple[SampleKind, Any]:
+    import pandas as pd
+
+    if isinstance(given, pd.Series) and not pd.api.types.is_numeric_dtype(given):
+        given = given.to_numpy(dtype=object)
+    if isinstance(given, pd.DataFrame):
+        return "table", _as_frame(given).table
+    if isinstance(given, Sequence) and len(given) and all(isinstance(item, str) for item in given):
+        return "texts", _as_texts(np.array(given, dtype=object))
+    values = _as_array(given)
+    if values.dtype.kind in "OUST" and values.ndim == 1 and len(values) and isinstance(values[0], str):
+        return "texts", _as_texts(values.astype(object))
+    if values.dtype.kind not in "biufO" or values.ndim not in (1, 2, 3, 4):
+        raise DataError(
+            f"samples of type {values.dtype} and shape {values.shape} are not supported",
+            field="data",
+            allowed="a data frame, (samples, features), (samples, height, width[, channels]), or texts",
+        )
+    if values.ndim > 2:
+        return "images", _as_images(values)
+    columns = values.reshape(len(values), -1)
+    frame = pd.DataFrame({f"x{index}": columns[:, index] for index in range(columns.shape[1])})
+    return "table", frame.infer_objects()
+
+
+def _as_frame(frame: pd.DataFrame) -> PlainFrame:
+    named = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    twice = named.columns[named.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"there are two columns {twice[0]!r}", field="data", next_step="Rename one of them.")
+    return plain_frame(named)
+
+
+def _as_images(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "O" or not np.isfinite(values.astype(np.float64)).all():
+        raise DataError("some pixels are not finite numbers", field="data", next_step="Replace them.")
+    return values
+
+
+def _as_texts(values: np.ndarray) -> np.ndarray:
+    return np.array(["" if value is None or value != value else str(value) for value in values], dtype=object)
+
+
+def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Series, int]:
+    is_known = targets.notna().to_numpy()
+    kept = np.flatnonzero(is_known)
+    known = targets.iloc[kept].reset_index(drop=True)
+    if len(kept) < len(targets) and are_whole(known):
+        known = known.astype("int64")
+    return take(samples, kept), known, int((~is_known).sum())
+
+
+def _name_of_class(value: Any) -> str:
+    """Return how a class is compared with others: 1 and 1.0 are the same, which gaps in a column exchange."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _drop_rare(
+    samples: Any, classes: np.ndarray, class_names: list[str]
+) -> tuple[Any, np.ndarray, list[str], list[str]]:
+    """Leave out classes with too few samples to train, validate and test on."""
+    counts = np.bincount(classes, minlength=len(class_names))
+    kept = np.flatnonzero(counts >= MIN_PER_CLASS)
+    if len(kept) < 2:
+        raise DataError(
+            f"fewer than two of {len(counts)} classes (such as {class_names[0]!r}) have "
+            f"{MIN_PER_CLASS} samples",
+            field="target",
+            allowed="classes of which there are several samples each, or numbers",
+            next_step="Add samples, or convert the target to a number if it is a quantity or a date.",
+        )
+    if len(kept) == len(counts):
+        return samples, classes, class_names, []
+    rare = [class_names[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]
+    rows = np.flatnonzero(np.isin(classes, kept))
+    of_rare = f"{format_count(len(rare), 'class', 'classes')} with fewer than {MIN_PER_CLASS} samples"
+    of_rare += f": {', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
+    if len(rows) < len(classes) / 2 or len(rows) < MIN_SAMPLES:
+        raise DataError(
+            f"{len(classes) - len(rows)} of {len(classes)} samples are of {of_rare}",
+            field="target",
+            allowed=f"classes of which there are at least {MIN_PER_CLASS} samples each, for most of the "
+            f"samples and at least {MIN_SAMPLES} of them; or numbers",
+            next_step="If the target is a quantity, write it in plain numbers, such as 2466; else merge rare "
+            "classes, or name another column.",
+        )
+    note = f"left out {format_count(len(classes) - len(rows), 'sample')} of {of_rare}"
+    names = [class_names[number] for number in kept]
+    return take(samples, rows), np.searchsorted(kept, classes[rows]), names, [note]
+
+
+def _imbalance(classes: np.ndarray, class_names: list[str]) -> list[str]:
+    counts = np.bincount(classes, minlength=len(class_names))
+    most, least = int(counts.argmax()), int(counts.argmin())
+    if counts[most] < _IMBALANCE * counts[least]:
+        return []
+    return [
+        f"classes are imbalanced: {counts[most]} samples of {class_names[most]!r}, {counts[least]} of "
+        f"{class_names[least]!r}; compare balanced_accuracy, as accuracy alone is misleading"
+    ]

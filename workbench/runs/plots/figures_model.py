@@ -1,0 +1,131 @@
+"""Figures of the model that an automatic run chose: what it does on the held-out test samples.
+
+Split from `figures`, which lists them; the same rules apply. What is drawn was measured and stored by the
+run itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from workbench.foundation.formatting import format_number
+from workbench.runs.plots.prepare_model import analysis_of
+from workbench.runs.plots.run_data import RunData
+from workbench.runs.plots.theme import BLUE, FILLED, INK, MUTED, new_figure, plain, short, show_message
+
+NUM_COLUMNS = 30
+_LONGEST_LABEL = 24
+_ABSENT = "This run has not tested a model that has one."
+# Translucent, so that they suit light and dark pages.
+_SHADES = [[0.0, "rgba(0,114,178,0)"], [1.0, "rgba(0,114,178,0.6)"]]
+
+
+def confusion(run: RunData) -> go.Figure:
+    """Draw how often each class was predicted as each class."""
+    figure = new_figure("Confusion matrix", "Test samples by class. The diagonal is right.")
+    found = analysis_of(run.history).get("confusion")
+    if not found:
+        return show_message(figure, _ABSENT)
+    labels = [short(label, _LONGEST_LABEL) for label in found["labels"]]
+    counts = found["counts"]
+    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
+    places = list(range(len(labels)))
+    figure.add_heatmap(
+        x=places,
+        y=places,
+        z=shares,
+        text=counts,
+        customdata=[[[true, guess] for guess in labels] for true in labels],
+        textfont={"color": INK},
+        colorscale=_SHADES,
+        zmin=0.0,
+        zmax=1.0,
+        xgap=1,
+        ygap=1,
+        showscale=False,
+        texttemplate="%{text}" if len(labels) <= 20 else None,
+        hovertemplate="true %{customdata[0]}<br>predicted %{customdata[1]}<br>"
+        "%{text} samples, %{z:.0%} of the class<extra></extra>",
+    )
+    ticks = {"tickvals": places, "ticktext": labels, "showgrid": False, "zeroline": False}
+    figure.update_xaxes(title_text="Predicted", **ticks)
+    figure.update_yaxes(title_text="True", autorange="reversed", **ticks)
+    return figure.update_layout(height=min(900, 200 + 34 * max(4, len(labels))))
+
+
+def prediction_errors(run: RunData) -> go.Figure:
+    """Draw the predicted over the true numbers of test samples."""
+    found = analysis_of(run.history).get("errors")
+    if not found:
+        return show_message(new_figure("Prediction errors"), _ABSENT)
+    name = f" {plain(found['unit'])}" if found["unit"] else ""
+    written = _written_unit(found)
+    axis = f"{name} ({written})" if written else name
+    half, most = (f"{format_number(found[part])} {written}".rstrip() for part in ("median", "p90"))
+    figure = new_figure(
+        "Prediction errors", f"Half of the errors are below {half}, nine in ten below {most}."
+    )
+    true, predicted = found["true"], found["predicted"]
+    ends = [min(*true, *predicted), max(*true, *predicted)]
+    figure.add_scatter(
+        x=ends,
+        y=ends,
+        mode="lines",
+        name="right",
+        hoverinfo="skip",
+        line={"color": INK, "width": 1, "dash": "dot"},
+    )
+    figure.add_scatter(
+        x=true,
+        y=predicted,
+        mode="markers",
+        name="test sample",
+        marker=FILLED | {"opacity": 0.5},
+        customdata=[guess - value for value, guess in zip(true, predicted, strict=True)],
+        hovertemplate="true %{x:.5g}<br>predicted %{y:.5g}<br>error %{customdata:+.3g}<extra></extra>",
+    )
+    figure.update_xaxes(title_text=f"True{axis}")
+    return figure.update_yaxes(title_text=f"Predicted{axis}")
+
+
+def column_importance(run: RunData) -> go.Figure:
+    """Draw how much worse the model is without each column."""
+    found = analysis_of(run.history).get("importance")
+    if not found:
+        return show_message(new_figure("Importance of columns"), _ABSENT)
+    columns = found["columns"][:NUM_COLUMNS][::-1]
+    is_error = found["score"] == "mae"
+    left_out = len(found["columns"]) - len(columns) + found["num_left_out"]
+    more = f" {left_out} more columns are not shown." if left_out else ""
+    figure = new_figure("Importance of columns", f"Shuffled on the test samples, with 90 % intervals.{more}")
+    means = [row["mean"] for row in columns]
+    figure.add_bar(
+        x=means,
+        y=[short(row["column"], 40) for row in columns],
+        orientation="h",
+        marker={"color": [BLUE if row["low"] > 0.0 else MUTED for row in columns]},
+        error_x={"array": [row["high"] - row["mean"] for row in columns], "color": INK, "thickness": 1},
+        hovertemplate="%{y}: %{x:.4g}<extra></extra>",
+    )
+    change = "Increase of the mean error without it" if is_error else "Loss of accuracy without it"
+    if is_error and (written := _written_unit(analysis_of(run.history).get("errors") or {})):
+        change += f" ({written})"
+    figure.update_xaxes(title_text=change, tickformat=None if is_error else ".1%")
+    figure.update_yaxes(automargin=True)
+    return figure.update_layout(height=140 + 24 * max(3, len(columns)), bargap=0.35)
+
+
+def _written_unit(errors: Mapping[str, Any]) -> str:
+    """Return the unit that the values of the target are written with, such as CHF; "" where there is none."""
+    return plain(errors["written_unit"]) if errors.get("written_unit") else ""
+
+
+MODEL_FIGURES = {
+    "confusion": confusion,
+    "prediction_errors": prediction_errors,
+    "column_importance": column_importance,
+}
+"""The figures by name."""

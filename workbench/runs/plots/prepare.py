@@ -1,0 +1,333 @@
+"""Prepare exactly what a figure shows, as plain values that can be compared.
+
+One frozen type per figure, and one function that fills it from a run. Every decision (which
+trials, which order, which scale, what is cut off) is made here; drawing is left to `figures`.
+A value that is not finite is None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.experiment.automl import is_automl, shown_metric
+from workbench.experiment.goals import Goal
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import TrialState
+from workbench.runs.plots.curve_bands import bundle
+from workbench.runs.plots.run_data import RunData
+from workbench.runs.plots.series import AXES, THROUGHPUT, Axis, Curve, Floats
+from workbench.store.history import History
+from workbench.store.history.run_clock import NAME as RUN_TIME
+
+Values = tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One trial's curve as drawn; that of a trial that continues another begins where it left the other's."""
+
+    trial: int
+    state: TrialState
+    x: Values
+    y: Values
+
+
+@dataclass(frozen=True)
+class BandData:
+    """The range of the middle 80 % of all trials."""
+
+    x: Values
+    low: Values
+    middle: Values
+    high: Values
+    num_trials: int
+
+
+@dataclass(frozen=True)
+class CurvesData:
+    """Curves over steps, epochs or time: what convergence and throughput show.
+
+    Attributes:
+        x_title: Title of the horizontal axis, with its unit.
+        y_title: Title of the vertical axis, with its unit or direction.
+        lines: Trials one by one, worst first, so that the best is drawn last.
+        best_trial: The trial to highlight, if it is among the lines.
+        best_x: Where the best value so far changes.
+        best_y: The best value so far from there on.
+        goal: Which way is better; None where nobody has declared it.
+        target: The target value of the objective.
+        band: All trials, where there are too many for lines.
+        y_range: The range of the axis, if outliers would compress all other values.
+        num_cut: Points outside `y_range`.
+        num_trials: Trials with such a curve, drawn or not.
+        axis: What they are drawn over.
+        x_unit: Length of one unit of the horizontal axis, in steps, epochs or seconds.
+        best_name: What the legend calls the trial to highlight; with several objectives that of its metric.
+    """
+
+    metric: str
+    x_title: str
+    y_title: str
+    lines: tuple[Line, ...]
+    goal: Goal | None
+    best_trial: int | None
+    best_x: Values = ()
+    best_y: Values = ()
+    target: float | None = None
+    band: BandData | None = None
+    y_range: tuple[float, float] | None = None
+    num_cut: int = 0
+    num_trials: int = 0
+    axis: Axis = "step"
+    x_unit: float = 1.0
+    best_name: str = "best"
+
+
+def prepare_convergence(
+    run: RunData,
+    *,
+    axis: Axis | None = None,
+    metric: str | None = None,
+    max_curves: int = 60,
+    chosen: Sequence[int] = (),
+) -> CurvesData:
+    """Prepare one metric of all trials, and the best value that any had reported so far.
+
+    Args:
+        run: The run.
+        axis: "step", "epoch" or "time"; the default is epochs where they are known, else steps.
+        metric: A reported metric; the default is the first objective.
+        max_curves: How many trials are drawn one by one.
+        chosen: Trials that are always drawn.
+
+    Raises:
+        ExperimentError: If the axis or the metric is unknown.
+    """
+    objective = run.experiment.objectives[0]
+    known = list(dict.fromkeys([objective.metric, *run.series.metrics]))
+    metric = metric or objective.metric
+    if metric not in known:
+        raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
+    goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
+    targets = {item.metric: item.target for item in run.experiment.objectives}
+    shown = shown_metric(run.experiment, metric)
+    curves = run.series.curves(metric)
+    data = _curves_data(
+        run,
+        curves,
+        axis or default_axis(curves),
+        run.history.goal_of(metric),
+        best_trial=_best_number(run, metric),
+        max_curves=max_curves,
+        chosen=chosen,
+        y_title=f"{shown} ({'higher' if goals[metric] == 'maximize' else 'lower'} is better)"
+        if metric in goals
+        else shown,
+        target=targets.get(metric),
+    )
+    if len(goals) > 1:
+        data = dataclasses.replace(data, best_name=f"best {metric}")
+    if run.experiment.repeats > 1:
+        # The best is that with the best mean. A single repeat, such as an easy fold, may well be better.
+        name = "a fold of the best candidate" if is_automl(run.experiment) else "a repeat of the best"
+        data = dataclasses.replace(data, best_name=name, best_x=(), best_y=())
+    return data if metric in goals else _without_best(data)
+
+
+def _best_number(run: RunData, metric: str) -> int | None:
+    """Return the best trial; with several objectives no trial is the best, but one is the best of each."""
+    history = run.history
+    best = history.best() if len(history.objectives) == 1 else history.extremes().get(metric)
+    return None if best is None else best.number
+
+
+def prepare_throughput(
+    run: RunData, *, axis: Axis = "time", max_curves: int = 60, chosen: Sequence[int] = ()
+) -> CurvesData:
+    """Prepare the samples per second of all trials, or of an evenly spaced subset if there are very many.
+
+    Args:
+        run: The run.
+        axis: "step", "epoch" or "time".
+        max_curves: How many trials are drawn one by one.
+        chosen: Trials that are always drawn.
+    """
+    best = _best_number(run, THROUGHPUT)
+    curves = run.series.curves(THROUGHPUT)
+    if len(curves) > max_curves:
+        spread = {int(index) for index in np.linspace(0, len(curves) - 1, max_curves)}
+        always = {*chosen, *([] if best is None else [best])}
+        curves = [curve for index, curve in enumerate(curves) if index in spread or curve.trial in always]
+    data = _curves_data(
+        run,
+        curves,
+        axis,
+        "maximize",
+        best_trial=best,
+        max_curves=max_curves + len(chosen) + 1,
+        chosen=chosen,
+        y_title="Throughput (samples/s)",
+        target=None,
+    )
+    return dataclasses.replace(_without_best(data), y_range=None, num_cut=0)
+
+
+def default_axis(curves: Sequence[Curve]) -> Axis:
+    """Return "epoch" if most reports contain the epoch, else "step"."""
+    epochs = np.concatenate([curve.x("epoch") for curve in curves]) if curves else np.empty(0)
+    return "epoch" if len(epochs) and np.isfinite(epochs).mean() > 0.5 else "step"
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit in which `longest_s` is read most easily, and its length in seconds."""
+    for name, length_s in (("s", 1.0), ("min", 60.0), ("h", 3600.0)):
+        if longest_s < 180 * length_s:
+            return name, length_s
+    return "days", 86400.0
+
+
+def readable_range(
+    values: Floats, goal: Goal | None, target: float | None
+) -> tuple[tuple[float, float] | None, int]:
+    """Cut off the bad side of an axis if a few outliers there would compress all other values.
+
+    Args:
+        values: What is drawn; NaN and infinity do not count.
+        goal: Which direction is better; None where that is unknown, and either side may be cut off.
+        target: A value that must stay visible.
+
+    Returns:
+        The range to show and how many values lie outside, or None and 0 where all fit well.
+    """
+    values = values[np.isfinite(values)]
+    if len(values) < 20:
+        return None, 0
+    low, high = float(values.min()), float(values.max())
+    tail_low, tail_high = (float(edge) for edge in np.quantile(values, (0.1, 0.9)))
+    spread = tail_high - tail_low
+    if spread <= 0 or high - low < 2.5 * spread:
+        return None, 0
+    if goal == "minimize":
+        low, high = min(low, target if target is not None else low), tail_high
+    elif goal == "maximize":
+        low, high = tail_low, max(high, target if target is not None else high)
+    else:
+        low, high = tail_low, tail_high
+    margin = 0.05 * (high - low)
+    shown = (low - margin, high + margin)
+    return shown, int(((values < shown[0]) | (values > shown[1])).sum())
+
+
+def _curves_data(
+    run: RunData,
+    curves: Sequence[Curve],
+    axis: Axis,
+    goal: Goal | None,
+    *,
+    best_trial: int | None,
+    max_curves: int,
+    chosen: Sequence[int],
+    y_title: str,
+    target: float | None,
+) -> CurvesData:
+    if axis not in AXES:
+        raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=AXES)
+    always = (*chosen, *(() if best_trial is None else (best_trial,)))
+    bounded = bundle(
+        curves,
+        axis,
+        goal,
+        max_curves=max_curves,
+        always=always,
+        never_best=never_best(run.history),
+        values=values_of_complete(run.history, curves[0].metric) if curves else {},
+    )
+    x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(curves)
+    band = [] if bounded.band is None else [bounded.band.low, bounded.band.high]
+    drawn = np.concatenate([*(curve.value for curve in bounded.curves), *band, np.empty(0)])
+    y_range, num_cut = readable_range(drawn, goal, target)
+    trials = run.history.trials
+    return CurvesData(
+        metric=curves[0].metric if curves else "",
+        x_title=x_title,
+        y_title=y_title,
+        lines=tuple(
+            Line(
+                curve.trial,
+                trials[curve.trial].state if curve.trial in trials else "running",
+                _values(curve.x(axis) / scale),
+                _values(curve.value),
+            )
+            for curve in _joined(run.history, curves, reversed(bounded.curves))
+        ),
+        goal=goal,
+        best_trial=best_trial,
+        best_x=_values(bounded.best[:, 0] / scale),
+        best_y=_values(bounded.best[:, 1]),
+        target=target,
+        band=bounded.band
+        and BandData(
+            _values(bounded.band.x / scale),
+            _values(bounded.band.low),
+            _values(bounded.band.middle),
+            _values(bounded.band.high),
+            bounded.band.num_trials,
+        ),
+        y_range=y_range,
+        num_cut=num_cut,
+        num_trials=bounded.num_trials,
+        axis=axis,
+        x_unit=scale,
+    )
+
+
+def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
+    """Begin the curve of a trial that continues a stopped one at the last point of that one before it."""
+    if history.experiment.fidelity is not None:  # each level is trained anew
+        yield from drawn
+        return
+    by_trial = {curve.trial: curve for curve in curves}
+    for curve in drawn:
+        trial = history.trials.get(curve.trial)
+        before = None if trial is None or trial.resumes is None else by_trial.get(trial.resumes)
+        if before is not None and len(curve):
+            last = before.points[before.x("step") < curve.x("step")[0]][-1:]
+            curve = dataclasses.replace(curve, points=np.concatenate([last, curve.points]))
+        yield curve
+
+
+def never_best(history: History) -> list[int]:
+    """Return the trials that can no longer be the best of a run, regardless of their reports."""
+    return [
+        trial.number
+        for trial in history.in_state("failed", "complete")
+        if trial.state == "failed" or not history.is_feasible(trial)
+    ]
+
+
+def values_of_complete(history: History, metric: str) -> dict[int, float]:
+    """Return the values of complete trials, by number."""
+    return {
+        trial.number: trial.values[metric]
+        for trial in history.in_state("complete")
+        if math.isfinite(trial.values.get(metric, math.nan))
+    }
+
+
+def _without_best(data: CurvesData) -> CurvesData:
+    return dataclasses.replace(data, best_x=(), best_y=(), target=None)
+
+
+def _time_title(curves: Sequence[Curve]) -> tuple[str, float]:
+    longest_s = max((float(curve.x("time")[-1]) for curve in curves if len(curve)), default=0.0)
+    name, length_s = time_unit(longest_s)
+    return f"{RUN_TIME} ({name})", length_s
+
+
+def _values(column: Floats) -> Values:
+    return tuple(float(value) if math.isfinite(value) else None for value in column)

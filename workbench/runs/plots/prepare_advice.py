@@ -1,0 +1,261 @@
+"""Prepare the figures of the cost of plans: throughput, step time and memory against the micro batch.
+
+As in `prepare`: frozen plain values, all decisions made here, None for values that are not finite. `empty`
+states how to obtain data ("" if there is some); `subtitle`, how to read the figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan
+from workbench.advisor.variants import read_plan
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import PlanMeasured
+from workbench.runs.plots.advice_predictions import MAX_SAMPLES, CurveStep, Predictions, is_usual, usual_of
+from workbench.runs.plots.prepare import Values
+from workbench.runs.plots.run_data import RunData
+
+_TO_MEASURE = "No plan has been measured yet; request advice to measure some."
+_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+
+
+class Point(NamedTuple):
+    """A point, its interval, and its label."""
+
+    x: float | None
+    y: float | None
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points as columns."""
+
+    x: Values = ()
+    y: Values = ()
+    low: Values = ()
+    high: Values = ()
+    texts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: Iterable[Point]) -> Points:
+        """Make columns in order of x; points without coordinates are left out."""
+        placed = [point for point in found if point.x is not None and point.y is not None]
+        placed.sort(key=lambda point: point.x or 0.0)
+        return cls(*(tuple(column) for column in zip(*placed, strict=True)))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted curve with its interval; `beyond` where it is extrapolated."""
+
+    x: Values = ()
+    y: Values = ()
+    low: Values = ()
+    high: Values = ()
+    beyond: tuple[bool, ...] = ()
+
+    @classmethod
+    def of(cls, steps: Iterable[tuple[float, Interval]]) -> Fit:
+        """Make columns of intervals by x, in order of x."""
+        found = sorted(steps, key=lambda step: step[0])
+        return cls(
+            tuple(x for x, _ in found),
+            tuple(step.value for _, step in found),
+            tuple(step.low for _, step in found),
+            tuple(step.high for _, step in found),
+            tuple(step.extrapolated for _, step in found),
+        )
+
+
+@dataclass(frozen=True)
+class WorkersGroup:
+    """The plans of one number of workers: measured with the advised variant, with others, and fitted."""
+
+    workers: int
+    measured: Points
+    otherwise: Points
+    fit: Fit
+
+
+@dataclass(frozen=True)
+class BatchData:
+    """Throughput or step time against the micro batch."""
+
+    title: str
+    subtitle: str
+    y_title: str
+    groups: tuple[WorkersGroup, ...]
+    choice: Points
+    empty: str = ""
+
+
+@dataclass(frozen=True)
+class MemoryData:
+    """The peak of a worker against the micro batch, in `unit`."""
+
+    subtitle: str
+    unit: str
+    estimated: Points
+    measured: Points
+    too_large: Points
+    choice: Points
+    choice_is_measured: bool
+    limit: float | None
+    empty: str = ""
+
+
+# Converts seconds per step and samples per step to the unit of the axis.
+_Shown = Callable[[Interval, float], Interval]
+
+
+def prepare_step_time(run: RunData) -> BatchData:
+    """Prepare seconds per step against the micro batch, one line per number of workers."""
+    events, curve = run.advice.of_one_setting(), Predictions(run.advice.advice).curve
+    unit, unit_s = time_unit_of_steps(
+        [*(event.step_time_s for event in events), *(row.step.value for row in curve)]
+    )
+    choice = run.advice.choice
+    # With accumulated micro steps, a step takes longer than the curves show.
+    is_comparable = stored_plan(choice).accumulation == 1
+    return BatchData(
+        title="Step time by micro batch",
+        subtitle="Flat while the device has spare capacity, then rising" + _of_dashes(curve),
+        y_title=f"Step time ({unit})",
+        groups=(groups := _groups(run, lambda step, _: scaled(step, 1.0 / unit_s))),
+        choice=choice_points(choice, choice.get("step_time_s") if is_comparable else None, unit_s),
+        empty="" if groups else _TO_MEASURE,
+    )
+
+
+def prepare_throughput_by_batch(run: RunData) -> BatchData:
+    """Prepare samples per second against the micro batch, one line per number of workers."""
+    choice, curve = run.advice.choice, Predictions(run.advice.advice).curve
+    groups = _groups(run, lambda step, samples: inverse(step, samples))
+    return BatchData(
+        title="Throughput by micro batch",
+        subtitle="A larger micro batch raises throughput until its line flattens" + _of_dashes(curve),
+        y_title="Throughput (samples/s)",
+        groups=groups,
+        choice=choice_points(choice, choice.get("samples_per_s"), 1.0),
+        empty="" if groups else _TO_MEASURE,
+    )
+
+
+def prepare_memory(run: RunData) -> MemoryData:
+    """Prepare the peak of a worker against the micro batch, and what its device has."""
+    events, choice = run.advice.of_one_setting(), run.advice.choice
+    curves, held = mapping(run.advice.advice.get("curves")), mapping(choice.get("memory_bytes"))
+    limit = finite(curves.get("memory_limit_bytes")) or finite(held.get("limit"))
+    law = rows(curves.get("memory"))
+    sizes = [finite(row.get("peak_bytes")) for row in law] + [finite(event.peak_bytes) for event in events]
+    largest = max((size for size in [*sizes, limit] if size is not None), default=0.0)
+    unit, unit_bytes = next((pair for pair in _UNITS if largest >= 2 * pair[1]), _UNITS[-1])
+
+    def place(event: PlanMeasured) -> Point:
+        # If memory ran out, the demand is unknown, except that it exceeds what there is.
+        peak = finite(event.peak_bytes) or (None if event.fits else limit)
+        return Point(size_of(event, "micro_batch"), _over(peak, unit_bytes), text=describe(event))
+
+    measured = Points.of(place(event) for event in events if event.fits)
+    estimated = Points.of(
+        Point(finite(row.get("micro_batch")), _over(finite(row.get("peak_bytes")), unit_bytes)) for row in law
+    )
+    too_large = Points.of(place(event) for event in events if event.is_possible and not event.fits)
+    known = measured.x or estimated.x or too_large.x
+    return MemoryData(
+        subtitle="The peak memory of a worker must stay below that of its device.",
+        unit=unit,
+        estimated=estimated,
+        measured=measured,
+        too_large=too_large,
+        choice=choice_points(choice, held, unit_bytes),
+        choice_is_measured=held.get("measured") is True,
+        limit=_over(limit, unit_bytes),
+        empty="" if known else "No plan has reported its memory yet; request advice to measure it.",
+    )
+
+
+def measured_step(event: PlanMeasured) -> Interval | None:
+    """Return the median step of a measured plan, with half of the interquartile range either way."""
+    value_s, spread_s = finite(event.step_time_s), max(finite(event.step_time_spread_s) or 0.0, 0.0)
+    if value_s is None:
+        return None
+    step = Interval(value_s, max(value_s - spread_s / 2, value_s / 10), value_s + spread_s / 2)
+    return step if step.is_time else None
+
+
+def scaled(step: Interval, factor: float) -> Interval:
+    """Return an interval in another unit."""
+    return Interval(step.value * factor, step.low * factor, step.high * factor, step.extrapolated)
+
+
+def inverse(step: Interval, numerator: float) -> Interval:
+    """Return the rate per second of work that takes an interval of seconds."""
+    return Interval(numerator / step.value, numerator / step.high, numerator / step.low, step.extrapolated)
+
+
+def choice_points(choice: Mapping[str, Any], stored: Any, unit: float) -> Points:
+    """Return the recommended plan as a point over its micro batch, or none."""
+    found, plan = Interval.of(stored), stored_plan(choice)
+    if found is None:
+        return Points()
+    shown = scaled(found, 1.0 / unit)
+    text = f"recommended: {plan.batch_text}"
+    return Points.of([Point(plan.micro_batch, shown.value, shown.low, shown.high, text)])
+
+
+def size_of(event: PlanMeasured, name: str) -> int | None:
+    """Return a numeric field of a measured plan, such as its workers."""
+    plan = PartialPlan.from_json(event.plan)
+    value = plan.global_batch if name == "global_batch" else plan.get(name)
+    return value if isinstance(value, int) and value <= MAX_SAMPLES else None
+
+
+def describe(event: PlanMeasured) -> str:
+    """Return a short description of the measured plan."""
+    words = PartialPlan.from_json(event.plan).describe()
+    return words if event.fits else f"{words}, {event.message or 'does not fit'}"
+
+
+def time_unit_of_steps(times_s: Iterable[float | None]) -> tuple[str, float]:
+    """Return the unit in which steps are read most easily, and its length in seconds."""
+    longest_s = max((found for time_s in times_s if (found := finite(time_s)) is not None), default=0.0)
+    return ("ms", 1e-3) if longest_s < 2.0 else ("s", 1.0)
+
+
+def _groups(run: RunData, shown: _Shown) -> tuple[WorkersGroup, ...]:
+    events, curve = run.advice.of_one_setting(), Predictions(run.advice.advice).curve
+    usual = usual_of(run.advice.choice, events)
+    counts = {row.workers for row in curve} | {size_of(event, "workers") for event in events}
+    groups = []
+    for workers in sorted(count for count in counts if count is not None):
+        points: dict[bool, list[Point]] = {True: [], False: []}
+        for event in events:
+            step, samples = measured_step(event), size_of(event, "global_batch")
+            if event.fits and step and samples and size_of(event, "workers") == workers:
+                found = shown(step, samples)
+                at = size_of(event, "micro_batch")
+                point = Point(at, found.value, found.low, found.high, describe(event))
+                points[is_usual(read_plan(event.plan), usual)].append(point)
+        fit = Fit.of(
+            (float(row.micro_batch), shown(row.step, row.micro_batch * workers))
+            for row in curve
+            if row.workers == workers
+        )
+        if fit.x or points[True] or points[False]:
+            groups.append(WorkersGroup(workers, Points.of(points[True]), Points.of(points[False]), fit))
+    return tuple(groups)
+
+
+def _of_dashes(curve: Sequence[CurveStep]) -> str:
+    return "; dashed: beyond what was measured." if any(row.step.extrapolated for row in curve) else "."
+
+
+def _over(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit

@@ -1,0 +1,205 @@
+"""Prepare figures of how a search went: importance, best by trial, distribution, pairs of parameters.
+
+As in `prepare`: frozen plain values, all decisions made here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.experiment.goals import Goal
+from workbench.runs.plots.parameter_axes import ParameterAxis, ParameterLayout, searched
+from workbench.runs.plots.prepare_trials import title_of
+from workbench.runs.plots.run_data import RunData
+from workbench.store.history import Trial
+
+MAX_PAIRED = 4
+_MAX_TRIALS = 1000
+_GRID = 30
+_SHARPNESS = 3
+_RESOLVED = 0.01
+"""An interval of a share on both sides of this leaves open whether the parameter has an effect."""
+
+
+@dataclass(frozen=True)
+class TrialValues:
+    """The first objective of the complete trials, by number."""
+
+    y_title: str
+    trials: tuple[int, ...]
+    values: tuple[float, ...]
+    best: tuple[float, ...]
+    best_trial: int | None
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Which share of the complete trials has at most a value; values ascending."""
+
+    x_title: str
+    trials: tuple[int, ...]
+    values: tuple[float, ...]
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PairPanel:
+    """Two parameters, each on an axis from 0 to 1.
+
+    Attributes:
+        rows: Positions in the lists of the figure of the trials that have both parameters.
+        grid: The objective between the trials, row by row from the lowest y; empty with too few trials.
+    """
+
+    x_axis: ParameterAxis
+    y_axis: ParameterAxis
+    rows: tuple[int, ...]
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    grid: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class PairsData:
+    """Pairs of parameters with the first objective.
+
+    Attributes:
+        ranks: From 0, the best, to 1, the worst.
+    """
+
+    metric: str
+    goal: Goal
+    trials: tuple[int, ...]
+    values: tuple[float, ...]
+    ranks: tuple[float, ...]
+    panels: tuple[PairPanel, ...]
+    best_trial: int | None
+
+
+@dataclass(frozen=True)
+class ImportanceData:
+    """How much each parameter decided, largest first.
+
+    Attributes:
+        shares: Of the parameters that may have an effect.
+        low: Lower ends of their 90 % intervals.
+        high: Upper ends.
+        by_chance: Parameters without an effect, by name.
+        unclear: Of the others, those of which the trials leave open whether they have an effect.
+    """
+
+    names: tuple[str, ...]
+    shares: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    by_chance: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
+
+    def notes(self, written: Callable[[str], str] = str) -> list[str]:
+        """Return which parameters the shares do not settle, each name as `written` writes it."""
+        groups = (("No effect, below 1 % of the variance", self.by_chance), ("Not resolved", self.unclear))
+        return [f"{lead}: {', '.join(map(written, names))}" for lead, names in groups if names]
+
+
+def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> ImportanceData:
+    """Prepare how much each parameter matters.
+
+    Args:
+        importance: Share of each parameter, from 0 to 1, with the ends of its interval; 0 for one without an
+            effect. What is not finite is left out.
+    """
+    finite = {name: item for name, item in importance.items() if all(map(math.isfinite, item))}
+    kept = sorted((name for name in finite if finite[name][0] > 0), key=lambda name: (-finite[name][0], name))
+    shares, low, high = zip(*(finite[name] for name in kept), strict=True) if kept else ((), (), ())
+    by_chance = tuple(sorted(finite.keys() - set(kept)))
+    unclear = tuple(name for name in kept if finite[name][1] < _RESOLVED < finite[name][2])
+    return ImportanceData(tuple(kept), shares, low, high, by_chance, unclear)
+
+
+def prepare_best_by_trial(run: RunData) -> TrialValues:
+    """Prepare each complete trial's value, and the best up to it."""
+    objective, trials = run.experiment.objectives[0], _complete(run)
+    values = [trial.values[objective.metric] for trial in trials]
+    collect = np.maximum if objective.goal == "maximize" else np.minimum
+    best = run.history.best()
+    return TrialValues(
+        title_of(run.experiment, objective),
+        tuple(trial.number for trial in trials),
+        tuple(values),
+        tuple(map(float, collect.accumulate(values))) if values else (),
+        best.number if best else None,
+    )
+
+
+def prepare_distribution(run: RunData) -> Distribution:
+    """Prepare the empirical distribution of the first objective over the complete trials."""
+    objective = run.experiment.objectives[0]
+    trials = sorted(_complete(run), key=lambda trial: trial.values[objective.metric])
+    return Distribution(
+        x_title=title_of(run.experiment, objective),
+        trials=tuple(trial.number for trial in trials),
+        values=tuple(trial.values[objective.metric] for trial in trials),
+        shares=tuple((index + 1) / len(trials) for index in range(len(trials))),
+    )
+
+
+def prepare_pairs(run: RunData, *, with_grid: bool) -> PairsData:
+    """Prepare every pair of the first few parameters that vary.
+
+    Args:
+        run: The run.
+        with_grid: Whether to estimate the objective between the trials.
+    """
+    objective, trials = run.experiment.objectives[0], _complete(run)[-_MAX_TRIALS:]
+    values = [trial.values[objective.metric] for trial in trials]
+    sign = -1.0 if objective.goal == "maximize" else 1.0
+    order = np.argsort(np.argsort([sign * value for value in values])) if values else np.empty(0)
+    names = searched(run.history.searched, trials)[:MAX_PAIRED]
+    layouts = [ParameterLayout(name, run.history.searched.root[name], trials) for name in names]
+    best = run.history.best()
+    return PairsData(
+        metric=objective.metric,
+        goal=objective.goal,
+        trials=tuple(trial.number for trial in trials),
+        values=tuple(values),
+        ranks=tuple(float(place) / max(len(values) - 1, 1) for place in order),
+        panels=tuple(
+            _panel(first, second, trials, values, with_grid)
+            for first, second in itertools.combinations(layouts, 2)
+        ),
+        best_trial=best.number if best else None,
+    )
+
+
+def _panel(
+    first: ParameterLayout,
+    second: ParameterLayout,
+    trials: Sequence[Trial],
+    values: Sequence[float],
+    with_grid: bool,
+) -> PairPanel:
+    places = [(row, first.position(trial), second.position(trial)) for row, trial in enumerate(trials)]
+    known = [(row, x, y) for row, x, y in places if x is not None and y is not None]
+    rows, x, y = zip(*known, strict=True) if known else ((), (), ())
+    grid = _grid(np.array(x), np.array(y), np.array([values[row] for row in rows])) if with_grid else ()
+    return PairPanel(first.axis, second.axis, rows, x, y, grid)
+
+
+def _grid(x: np.ndarray, y: np.ndarray, values: np.ndarray) -> tuple[tuple[float, ...], ...]:
+    """Return the mean of the values on a grid, those of near trials weighing most."""
+    if len(values) < 4:
+        return ()
+    across, up = np.meshgrid(np.linspace(0, 1, _GRID), np.linspace(0, 1, _GRID))
+    squares = (across[..., None] - x) ** 2 + (up[..., None] - y) ** 2
+    weights = 1.0 / (squares + 1e-3) ** (_SHARPNESS / 2)
+    means = (weights * values).sum(axis=-1) / weights.sum(axis=-1)
+    return tuple(tuple(map(float, row)) for row in means)
+
+
+def _complete(run: RunData) -> list[Trial]:
+    return sorted(run.history.ranked(), key=lambda trial: trial.number)

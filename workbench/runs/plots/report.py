@@ -1,0 +1,325 @@
+"""The report: a run as one HTML page that works offline, in any browser and on paper.
+
+The answer comes first, then the pictures, then the tables, then how to reproduce the run. Everything
+that a user wrote is escaped. Figures come from `figures`; numbers from `history`; importance, which
+needs a study, from the caller.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+
+from workbench.experiment import Experiment
+from workbench.experiment.automl import is_automl, shown_metric
+from workbench.experiment.changing import describe_changes
+from workbench.experiment.trial_value import describe_shown_values
+from workbench.foundation.errors import ExperimentError, Suggestion
+from workbench.foundation.events import (
+    AlertRaised,
+    AttachmentSaved,
+    AttemptEnded,
+    Event,
+    Noted,
+    TrialEnqueued,
+)
+from workbench.foundation.formatting import (
+    MISSING,
+    counted_noun,
+    format_count,
+    format_duration,
+    format_number,
+    format_params,
+    format_time,
+)
+from workbench.runs.plots.figures import packed_javascript
+from workbench.runs.plots.report_advice import advice_answer
+from workbench.runs.plots.report_attached import attached
+from workbench.runs.plots.report_choice import choice
+from workbench.runs.plots.report_compression import compression_answer, tried_and_lost
+from workbench.runs.plots.report_figures import ReportFigures
+from workbench.runs.plots.report_model import describe_export, leaderboard, model_answer
+from workbench.runs.plots.report_tables import best_trials, environment, failures, pairs, pruned, space, text
+from workbench.runs.plots.run_data import RunData
+from workbench.runs.plots.theme import STATE_COLOURS
+from workbench.store.history.certainty import describe_luck
+from workbench.store.history.compression import is_compression
+from workbench.store.history.lineage import describe_continued
+from workbench.store.history.privacy import spent_privacy
+from workbench.store.history.programs import describe_programs
+from workbench.store.history.run_clock import NAME as RUN_TIME
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+
+
+def report_html(
+    experiment: Experiment,
+    events: Iterable[Event],
+    *,
+    importance: Mapping[str, tuple[float, float, float]] | None = None,
+    run_id: str | None = None,
+    energy_wh: float | None = None,
+    energy_of_trials: Mapping[int, float | None] | None = None,
+    how_to_freeze: Suggestion | None = None,
+    how_to_widen: Suggestion | None = None,
+    ways_on: Sequence[Suggestion] = (),
+    read: Callable[[AttachmentSaved], bytes] | None = None,
+    chosen_trial: int | None = None,
+) -> str:
+    """Write a run as one self-contained HTML page.
+
+    Args:
+        experiment: What the run tunes.
+        events: Everything that happened in the run, oldest first.
+        importance: Share of each parameter and its interval, from 0 to 1, if it was computed.
+        run_id: The run id, for the commands that the page shows.
+        energy_wh: Energy that its trials used, in watt-hours, if it was metered.
+        energy_of_trials: The same for each trial, by its number.
+        how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
+        how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are any.
+        ways_on: Commands by which the run goes on; they are shown where it has no result.
+        read: Returns the content of what a trial attached; None to leave it out.
+        chosen_trial: The trial that was chosen by hand.
+
+    Returns:
+        An HTML document without references to anything outside itself.
+    """
+    notes: list[str] = []
+    run = RunData.of(experiment, _noting(events, notes))
+    run.history.chosen_trial = chosen_trial
+    run.history.energy_of_trials = energy_of_trials or {}
+    figures = ReportFigures(run, importance, how_to_freeze)
+    body = [
+        _header(run, run_id),
+        _failure(run),
+        _answer(run, ways_on),
+        *choice(run),
+        _facts(run, energy_wh),
+        *_notices(run, notes, how_to_widen),
+        *figures.model(),
+        *leaderboard(run),
+        *tried_and_lost(run),
+        *figures.advice(),
+        *figures.sections(),
+        *best_trials(run),
+        *attached(run, read),
+        *failures(run),
+        *pruned(run),
+        *space(run),
+        *_again(run, run_id),
+        *environment(run),
+        f"<footer>Experiment {experiment.hash()}</footer>",
+    ]
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            '<meta name="generator" content="workbench">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{text(experiment.name)}: run report</title>",
+            f"<style>\n{_asset('report.css')}</style>\n</head>\n<body>\n<main>",
+            *body,
+            "</main>",
+            f'<script type="application/json" id="figures">{figures.json()}</script>',
+            f'<script type="application/gzip" id="plotly">{packed_javascript()}</script>',
+            f"<script>\n{_asset('report.js')}</script>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
+    for event in events:
+        if isinstance(event, Noted | AlertRaised) and event.level != "info":
+            notes.append(event.message)
+        elif isinstance(event, TrialEnqueued) and event.advice_run_id is not None:
+            first = format_params(event.params)
+            notes.append(f"The first configuration follows the advice of {event.advice_run_id}: {first}.")
+        elif isinstance(event, AttemptEnded) and event.reason not in ("stopped", "resized"):
+            attempt = f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
+            notes.append(f"{attempt}: {event.message}. It continued with the next attempt.")
+        yield event
+
+
+def _header(run: RunData, run_id: str | None) -> str:
+    experiment = run.experiment
+    component = experiment.train or experiment.model
+    what = experiment.command or (component.title if component else "a function")
+    tuned = f"{what} on {experiment.data.title}" if experiment.data else what
+    if is_automl(experiment):
+        tuned = "AutoML"
+    goals = " and ".join(
+        f"{item.goal} {shown_metric(experiment, item.metric)}" for item in experiment.objectives
+    )
+    begun = run.history.started_unix_s
+    when = format_time(begun) if begun else "not started"
+    changes = describe_changes(experiment, run.history.in_force)
+    if run.history.replay_of is not None:
+        when += f". A replay of {text(run.history.replay_of)}"
+    elif changes:
+        when += f". Changed since it began: {text(', '.join(changes))}"
+    return (
+        f"<header><h1>{text(experiment.name)}</h1>"
+        f"<p>{text(goals.capitalize())}: {text(tuned)}, over "
+        f"{format_count(len(experiment.search.root), 'parameter')}</p>"
+        f"<p>{f'Run {text(run_id)}, ' if run_id else ''}{when}</p>"
+        f"<p>The value of a trial: {text(describe_shown_values(experiment))}.</p></header>"
+    )
+
+
+def _answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
+    history = run.history
+    if run.advice.requested is not None:
+        return advice_answer(run)
+    if history.result is not None:
+        return model_answer(run)
+    if is_compression(run.experiment):
+        return compression_answer(run)
+    best = history.best()
+    if best is None:
+        return _no_answer(run, ways_on)
+    if len(history.objectives) > 1:
+        return _front_answer(run)
+    objective, values = history.objectives[0], history.mean_values(best)
+    others = [
+        f"{text(name)} {format_number(value)}" for name, value in values.items() if name != objective.metric
+    ]
+    num_repeats = len(history.repeats_of(best))
+    whose = f"trial {best.number}"
+    if num_repeats > 1:
+        whose = f"mean of {num_repeats} trials, such as {best.number}"
+    beside = f" ({', '.join(others)})" if others else ""
+    return (
+        '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
+        f'<div class="value">{format_number(values[objective.metric])}</div>'
+        f'<div class="metric">{text(objective.metric)}, {whose}'
+        f"{beside}</div>{_certainty(run)}{_target(run)}</div>"
+        f"<div><h3>Its configuration</h3>{pairs(best.params)}</div></section>"
+    )
+
+
+def _certainty(run: RunData) -> str:
+    luck = describe_luck(run.history)
+    return "" if luck is None else f"<p>{text(luck)}.</p>"
+
+
+def _front_answer(run: RunData) -> str:
+    history = run.history
+    front = history.front()
+    extremes = []
+    for metric, trial in history.extremes().items():
+        shown = f"{format_number(trial.values[metric])} in trial {trial.number}"
+        extremes.append(f'<tr><th scope="row">best {text(metric)}</th><td>{shown}</td></tr>')
+    return (
+        '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best results</h2>'
+        f'<div class="value">{len(front)}</div><div class="metric">'
+        f"{counted_noun(len(front), 'trial')} on the Pareto front"
+        f"</div>{_target(run)}</div><div><h3>Extremes of the front</h3>"
+        f"<table><tbody>{''.join(extremes)}</tbody></table></div></section>"
+    )
+
+
+def _failure(run: RunData) -> str:
+    """Return the banner of a run that failed."""
+    if run.history.state != "failed":
+        return ""
+    return f'<p class="notice failed" role="alert">Failed: {text(run.history.message or "no message")}</p>'
+
+
+def _no_answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
+    reason = run.history.why_no_best()
+    steps = "".join(
+        f"<dt>{text(step.lead.capitalize())}</dt><dd><code>{text(_command(step))}</code></dd>"
+        for step in ways_on
+    )
+    return (
+        '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
+        f'<div class="value">none</div><div class="metric">{reason}</div></div>'
+        + (f'<div><h3>How to go on</h3><dl class="ways-on">{steps}</dl></div>' if steps else "")
+        + "</section>"
+    )
+
+
+def _command(step: Suggestion) -> str:
+    return shlex.join(["workbench", *step.words])
+
+
+def _target(run: RunData) -> str:
+    targets = [item for item in run.history.objectives if item.target is not None]
+    if not targets:
+        return ""
+    reached = run.history.target_reached()
+    wanted = " and ".join(f"{item.metric} {format_number(item.target or 0.0)}" for item in targets)
+    return (
+        f'<p class="{"reached" if reached else "missed"}">Target {text(wanted)} '
+        f"{'reached' if reached else 'not reached'}</p>"
+    )
+
+
+def _facts(run: RunData, energy_wh: float | None) -> str:
+    history = run.history
+    states = Counter(trial.state for trial in history.trials.values())
+    active = format_duration(history.active_s(run.last_unix_s)) if history.drivers else MISSING
+    facts = [("Run", history.state), (RUN_TIME, active)]
+    if energy_wh is not None:
+        facts.append(("Energy", f"{format_number(energy_wh)} Wh"))
+    if run.advice.requested is None:
+        facts.append(("Trials", str(states.total())))
+    parts = [f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts]
+    parts += [
+        f'<div><dt><span class="swatch" style="background: {colour}"></span>{state}</dt>'
+        f"<dd>{states[state]}</dd></div>"
+        for state, colour in STATE_COLOURS.items()
+        if states[state]
+    ]
+    lines = [*describe_programs(history), describe_continued(history)]
+    return f'<dl class="facts">{"".join(parts)}</dl>' + "".join(
+        f"<p>{text(line)}.</p>" for line in lines if line
+    )
+
+
+def _notices(run: RunData, notes: Sequence[str], how_to_widen: Suggestion | None) -> list[str]:
+    messages = list(notes)
+    if how_to_widen is not None:
+        messages.insert(0, how_to_widen.write(_command(how_to_widen)))
+    if (
+        run.history.message
+        and run.history.state != "failed"
+        and run.history.reason not in ("advice", "trials")
+    ):
+        messages.insert(0, f"{run.history.state.capitalize()}: {run.history.message}")
+    if (spent := spent_privacy(run.history)) is not None:
+        messages.append(f"{spent.describe().capitalize()}.")
+    for trial in run.history.trials.values():
+        messages += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]
+    shown = [
+        f'<p class="notice">{text(message)}{f" ({count} times)" if count > 1 else ""}</p>'
+        for message, count in Counter(messages).most_common(10)
+    ]
+    return ["<h2>Notes</h2>", *shown] if shown else []
+
+
+def _again(run: RunData, run_id: str | None) -> list[str]:
+    experiment = run.experiment
+    safe = "-".join(re.findall(r"[A-Za-z0-9_]+", experiment.name)) or "experiment"
+    parts = [
+        "<h2>Reproduce this run</h2>",
+        f"<p>Save the experiment below as <code>{safe}.yaml</code> and run:</p>",
+        f"<pre>workbench {'sweep' if run.advice.requested is None else 'advise'} {safe}.yaml</pre>",
+    ]
+    if run_id and run.history.best():
+        parts += [
+            f"<p>Export {text(describe_export(experiment))}:</p>",
+            f"<pre>workbench export {text(run_id)} --to {safe}-best</pre>",
+        ]
+    try:
+        written = experiment.to_yaml()
+    except ExperimentError as error:
+        written = f"# cannot be written as YAML: {error}"
+    return [*parts, f"<h3>{safe}.yaml</h3><pre>{text(written)}</pre>"]
+
+
+def _asset(name: str) -> str:
+    return files("workbench.runs.plots").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,173 @@
+"""The figures of the report: in which section they stand, with which caption, and their data.
+
+A figure that cannot be drawn is named in its place: the rest of the report does not depend on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping
+
+from workbench.foundation.errors import Suggestion
+from workbench.runs.plots.figures import FIGURES, for_page
+from workbench.runs.plots.figures_advice import ADVICE_FIGURES
+from workbench.runs.plots.prepare import default_axis
+from workbench.runs.plots.prepare_learning import prepare_noise
+from workbench.runs.plots.prepare_model import model_figures
+from workbench.runs.plots.prepare_search import prepare_importance
+from workbench.runs.plots.prepare_trials import searched
+from workbench.runs.plots.report_advice import advice_card
+from workbench.runs.plots.report_model import CAPTIONS
+from workbench.runs.plots.report_tables import text
+from workbench.runs.plots.run_data import RunData
+from workbench.runs.plots.series import THROUGHPUT
+from workbench.store.history import verdicts_of
+from workbench.store.history.lineage import describe_continued
+
+_PANEL_PX, _AXIS_PX, _LABELLED_BARS_PX = 190, 80, 520
+"""What these need to be read; on a narrower screen the figure scrolls, the page does not."""
+
+logger = logging.getLogger(__name__)
+
+
+class ReportFigures:
+    """The figures of the page: their places in the text, and their data for the script at its end."""
+
+    def __init__(
+        self,
+        run: RunData,
+        importance: Mapping[str, tuple[float, float, float]] | None,
+        how_to_freeze: Suggestion | None,
+    ) -> None:
+        self.run = run
+        self.importance = importance
+        self.how_to_freeze = how_to_freeze
+        self._drawn: dict[str, str] = {}
+
+    def advice(self) -> list[str]:
+        """Return the section on advice, with the figures that have data."""
+        if not self.run.advice.exists:
+            return []
+        parts = ["<h2>Advice</h2>", *advice_card(self.run)]
+        for name, advised in ADVICE_FIGURES.items():
+            try:
+                data = advised.prepare(self.run)
+            except Exception as error:
+                parts.append(_not_drawn(name, error))
+                continue
+            if not data.empty:
+                parts.append(self._figure(name, text(data.subtitle)))
+        return parts
+
+    def model(self) -> list[str]:
+        """Return the section on the model that an automatic run chose."""
+        names = model_figures(self.run.history)
+        parts = [self._figure(name, CAPTIONS[name]) for name in names]
+        return ["<h2>The model on samples that no trial has seen</h2>", *parts] if parts else []
+
+    def sections(self) -> list[str]:
+        """Return the sections on how the trials went."""
+        run = self.run
+        objective = run.experiment.objectives[0]
+        curves = run.series.curves(objective.metric)
+        parts: list[str] = []
+        if len(run.experiment.objectives) > 1:
+            parts += [
+                "<h2>Trade-offs between objectives</h2>",
+                self._figure("pareto", "No other trial beats those on the front in every objective."),
+            ]
+        if curves:
+            axis = default_axis(curves)
+            unit = "epoch" if axis == "epoch" else "step"
+            is_continued = not run.experiment.fidelity and describe_continued(run.history)
+            joins = " A continuation joins the stopped trial." * bool(is_continued)
+            parts += [
+                "<h2>How the trials converged</h2>",
+                self._figure(
+                    "convergence",
+                    "Each line is one trial. The dotted stair is the best "
+                    f"{text(objective.metric)} that any trial had reached by that {unit}.{joins}",
+                    axis=axis,
+                ),
+                self._figure("convergence", "The same over the run time.", name="by-time", axis="time"),
+            ]
+        if any(trial.segment is not None for trial in run.history.trials.values()):
+            parts += [
+                "<h2>Who continued from whom</h2>",
+                self._figure("schedule", "Parts of trainings; steps lead from the trial that one continues."),
+            ]
+        if run.advice.noise_scales() and not run.advice.exists:
+            parts.append(self._figure("noise", text(prepare_noise(run).subtitle)))
+        if run.history.ranked():
+            parts += [
+                "<h2>What influenced the result</h2>",
+                self._importance(),
+                self._parallel(),
+                self._slices(),
+            ]
+        if any(trial.attempts for trial in run.history.trials.values()):
+            parts += [
+                "<h2>Where the time went</h2>",
+                *(f'<p class="notice">{text(verdict.text)}.</p>' for verdict in verdicts_of(run.history)),
+                self._figure("timeline", "One bar per trial, from its start to its end."),
+            ]
+        if run.series.curves(THROUGHPUT):
+            parts.append(self._figure("throughput", "Training speed of each trial while it ran."))
+        return parts
+
+    def _searched(self) -> int:
+        return len(searched(self.run.history.searched, self.run.history.ranked()))
+
+    def _slices(self) -> str:
+        caption = f"{text(self.run.experiment.objectives[0].metric)} over each parameter, one dot per trial."
+        return self._figure("slice", caption, least_px=_PANEL_PX * min(self._searched(), 3))
+
+    def _parallel(self) -> str:
+        if self._searched() < 2:
+            return ""  # the slices show as much
+        return self._figure(
+            "parallel",
+            "Each line is one trial, from its parameters to its result. Grey lines were pruned; "
+            "<em>not set</em> means that the parameter does not exist in that configuration.",
+            least_px=_AXIS_PX * (self._searched() + 1),
+        )
+
+    def _importance(self) -> str:
+        if not self.importance:
+            return ""
+        caption = "Share of each parameter in the variance over the whole space, with its 90 % interval. "
+        caption += "What parameters do only together counts for each of them."
+        for note in prepare_importance(self.importance).notes():
+            caption += f" {text(note)}."
+        if self.how_to_freeze is not None:
+            command = shlex.join(["workbench", *self.how_to_freeze.words])
+            caption += f" {text(self.how_to_freeze.lead)}: <code>{text(command)}</code>"
+        return self._figure("importance", caption, least_px=_LABELLED_BARS_PX, importance=self.importance)
+
+    def _figure(
+        self, kind: str, caption: str, *, name: str | None = None, least_px: int = 0, **options: object
+    ) -> str:
+        place = f"plot-{name or kind}"
+        try:
+            title, height, self._drawn[place] = for_page(FIGURES[kind](self.run, **options))
+        except Exception as error:
+            return _not_drawn(kind, error)
+        return (
+            f'<figure><div class="scroll"{" tabindex=0" if least_px else ""}>'
+            f'<div class="plot" id="{place}" role="img" aria-label="{text(title)}" '
+            f'style="height: {height}px; min-width: {least_px}px"></div></div>'
+            f"<figcaption>{caption}</figcaption></figure>"
+        )
+
+    def json(self) -> str:
+        """Return the data of the figures by their places, for the script of the page."""
+        document = "{" + ",".join(f'"{place}":{figure}' for place, figure in self._drawn.items()) + "}"
+        return document.replace("<", "\\u003c")
+
+
+def _not_drawn(kind: str, error: Exception) -> str:
+    """Log why a figure could not be drawn, and return what stands in its place."""
+    logger.error("the figure %s could not be drawn", kind, exc_info=error)
+    reason = f"{type(error).__name__}: {error}"
+    return f'<p class="notice">The figure {text(kind)} could not be drawn: {text(reason)}</p>'

@@ -1,0 +1,292 @@
+"""Series: the events of a run turned into columns as they arrive.
+
+Every (trial, metric) has one column of (step, epoch, time, value). Columns are thinned while they grow, so
+that memory stays bounded however long a run is, and thinned again when they are read, so that what is
+drawn stays bounded however many trials there are. Extremes, ends and gaps survive every thinning.
+What a trial is, and which one is best, is left to `history`; drawing is left to `figures`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from workbench.experiment import Experiment
+from workbench.foundation.events import Event, TrialReported
+from workbench.runs.plots.thinning import MIN_POINTS, thin_indices
+from workbench.store.history.reports import Floats, NumberColumn, Reports
+from workbench.store.history.run_clock import RunClock
+
+Axis = Literal["step", "epoch", "time"]
+
+AXES: tuple[Axis, ...] = ("step", "epoch", "time")
+THROUGHPUT = "samples_per_s"
+
+_WIDTH = 4  # step, epoch, time_s, value
+_AXIS_COLUMN: dict[Axis, int] = {"step": 0, "epoch": 1, "time": 2}
+_VALUE = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One metric of one trial.
+
+    Attributes:
+        trial: Number of the trial.
+        metric: Name of the metric.
+        points: One row per report: step, epoch (NaN where unknown), run time in seconds, value.
+    """
+
+    trial: int
+    metric: str
+    points: Floats
+
+    def x(self, axis: Axis) -> Floats:
+        """Return the column that the curve is drawn over."""
+        return self.points[:, _AXIS_COLUMN[axis]]
+
+    @property
+    def value(self) -> Floats:
+        """The values, in the order of the reports; NaN and infinity as reported."""
+        return self.points[:, _VALUE]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def thinned(self, max_points: int = 2000) -> Curve:
+        """Return the curve with at most `max_points` points; see `thin_indices` for which are kept."""
+        return Curve(self.trial, self.metric, self.points[thin_indices(self.value, max_points)])
+
+
+class Place(NamedTuple):
+    """How far a reader has seen a curve."""
+
+    generation: int
+    num_points: int
+
+
+BEGINNING = Place(-1, 0)
+
+
+class _Column:
+    """The growing points of one (trial, metric)."""
+
+    __slots__ = ("attempt", "buffer", "capacity", "generation")
+
+    def __init__(self, capacity: int, attempt: int) -> None:
+        self.buffer = array("d")
+        self.capacity = capacity
+        self.attempt = attempt
+        self.generation = 0  # incremented when points that a reader may have seen are removed
+
+    def points(self) -> Floats:
+        return np.array(self.buffer, dtype=np.float64).reshape(-1, _WIDTH)
+
+    def compact(self, max_points: int) -> None:
+        self.generation += 1
+        points = self.points()
+        self.buffer = array("d", points[thin_indices(points[:, _VALUE], max_points)].tobytes())
+
+    def rewind(self, attempt: int, step: float) -> None:
+        """Remove the points that a later attempt, which resumes from an earlier step, repeats."""
+        self.attempt = attempt
+        self.generation += 1
+        points = self.points()
+        self.buffer = array("d", points[points[:, 0] < step].tobytes())
+
+
+class RunSeries:
+    """The columns of a run, filled event by event."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        clock: RunClock | None = None,
+        column_capacity: int = 8192,
+        total_capacity: int = 4_000_000,
+    ) -> None:
+        """Make empty columns.
+
+        Args:
+            experiment: What the run tunes; its objectives define which direction is better.
+            clock: That of the run, which has noted each event before it is added; None for one of its own.
+            column_capacity: Points that one column may hold before it is thinned to half.
+            total_capacity: Points that all columns may hold; each point takes 32 bytes.
+        """
+        self.experiment = experiment
+        self._clock = clock or RunClock()
+        self._notes_events = clock is None
+        self._metrics: dict[str, dict[int, _Column]] = {}
+        self._throughput: dict[int, _Column] = {}
+        self._column_capacity = max(column_capacity, 2 * MIN_POINTS)
+        self._total_capacity = total_capacity
+        self._num_appended = 0
+
+    @property
+    def metrics(self) -> list[str]:
+        """Every metric reported so far, objectives first, then as they came."""
+        first = [objective.metric for objective in self.experiment.objectives]
+        return [name for name in first if name in self._metrics] + [
+            name for name in self._metrics if name not in first
+        ]
+
+    @property
+    def num_points(self) -> int:
+        """Points held now, over all columns."""
+        return sum(len(column.buffer) for column in self._columns()) // _WIDTH
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Process the next events of the run, in order."""
+        for event in events:
+            if self._notes_events:
+                self._clock.note(event)
+            if isinstance(event, TrialReported):
+                self._append(
+                    event.trial,
+                    event.time_unix_s,
+                    event.attempt,
+                    event.step,
+                    event.epoch,
+                    event.values,
+                    event.samples_per_s,
+                )
+
+    def add_reports(self, trial: int, reports: Reports) -> None:
+        """Process the next reports of one trial in bulk; fast enough for a million of them."""
+        times = reports.numbers["time_unix_s"].values
+        if self._notes_events:
+            self._clock.note_time(float(times[0]))
+            self._clock.note_time(float(times[-1]))
+        # Attempt by attempt, because each one replaces the points that it repeats.
+        edges = np.flatnonzero(np.diff(reports.attempts)) + 1
+        if len(edges):
+            for places in np.split(np.arange(len(reports)), edges):
+                self.add_reports(trial, reports.at(slice(places[0], places[-1] + 1)))
+            return
+        attempt = int(reports.attempts[0])
+        step, epoch = reports.numbers["step"].values, reports.numbers["epoch"].values
+        places = np.column_stack((step, epoch, self._clock.at_all(times)))
+        for name, numbers in reports.values.items():
+            if numbers.is_known.any():
+                self._put_many(self._metrics.setdefault(name, {}), trial, attempt, places, numbers)
+        throughput = reports.numbers[THROUGHPUT]
+        if throughput.is_known.any():
+            self._put_many(self._throughput, trial, attempt, places, throughput)
+
+    def _put_many(
+        self, columns: dict[int, _Column], trial: int, attempt: int, places: Floats, numbers: NumberColumn
+    ) -> None:
+        values = numbers.values
+        if not numbers.is_known.all():
+            places, values = places[numbers.is_known], values[numbers.is_known]
+        column = columns.get(trial)
+        if column is None:
+            column = columns[trial] = _Column(self._column_capacity, attempt)
+        elif attempt > column.attempt:
+            column.rewind(attempt, float(places[0, 0]))
+        column.buffer.frombytes(np.column_stack((places, values)).tobytes())
+        if len(column.buffer) > column.capacity * _WIDTH:
+            column.compact(column.capacity // 2)
+        self._num_appended += len(values)
+        if self._num_appended > self._total_capacity:
+            self._make_room()
+
+    def curve(self, trial: int, metric: str) -> Curve:
+        """Return one metric of one trial; a curve without points where nothing was reported."""
+        column = self._columns_of(metric).get(trial)
+        return Curve(trial, metric, column.points() if column else np.empty((0, _WIDTH)))
+
+    def curves(self, metric: str) -> list[Curve]:
+        """Return one metric of every trial that reported it, by trial number; `THROUGHPUT` is one."""
+        columns = self._columns_of(metric)
+        return [Curve(trial, metric, columns[trial].points()) for trial in sorted(columns)]
+
+    def since(self, metric: str, trial: int, place: Place) -> tuple[Floats, Place]:
+        """Return the points that were added to a curve since it was last read.
+
+        Args:
+            metric: A metric, or `THROUGHPUT`.
+            trial: Number of the trial.
+            place: What the last call returned; `BEGINNING` at first.
+
+        Returns:
+            The new points, and where the next call starts. If points that were seen have changed since,
+            for example by thinning, the new place has another generation, and all points are returned.
+        """
+        column = self._columns_of(metric).get(trial)
+        if column is None:
+            return np.empty((0, _WIDTH)), BEGINNING
+        first = place.num_points if place.generation == column.generation else 0
+        new = np.array(column.buffer[first * _WIDTH :], dtype=np.float64).reshape(-1, _WIDTH)
+        return new, Place(column.generation, first + len(new))
+
+    def thinned(self, max_points: int = 2000) -> dict[str, list[Curve]]:
+        """Return every metric of every trial, each curve with at most `max_points` points."""
+        return {name: [curve.thinned(max_points) for curve in self.curves(name)] for name in self.metrics}
+
+    def _columns_of(self, metric: str) -> dict[int, _Column]:
+        return self._throughput if metric == THROUGHPUT else self._metrics.get(metric, {})
+
+    def _append(
+        self,
+        trial: int,
+        time_unix_s: float,
+        attempt: int,
+        step: int,
+        epoch: float | None,
+        values: dict[str, Any],
+        samples_per_s: float | None,
+    ) -> None:
+        place = (
+            float(step),
+            math.nan if epoch is None else float(epoch),
+            self._clock.at(time_unix_s),
+        )
+        for name, value in values.items():
+            columns = self._metrics.get(name)
+            if columns is None:
+                columns = self._metrics[name] = {}
+            self._put(columns, trial, attempt, place, float(value))
+        if samples_per_s is not None:
+            self._put(self._throughput, trial, attempt, place, float(samples_per_s))
+
+    def _put(
+        self,
+        columns: dict[int, _Column],
+        trial: int,
+        attempt: int,
+        place: tuple[float, float, float],
+        value: float,
+    ) -> None:
+        column = columns.get(trial)
+        if column is None:
+            column = columns[trial] = _Column(self._column_capacity, attempt)
+        elif attempt > column.attempt:
+            column.rewind(attempt, place[0])
+        column.buffer.extend((*place, value))
+        if len(column.buffer) > column.capacity * _WIDTH:
+            column.compact(column.capacity // 2)
+        self._num_appended += 1
+        if self._num_appended > self._total_capacity:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Halve the column capacity until all columns together fit in half of the total capacity."""
+        while self.num_points > self._total_capacity // 2 and self._column_capacity > 2 * MIN_POINTS:
+            self._column_capacity = max(self._column_capacity // 2, 2 * MIN_POINTS)
+            for column in self._columns():
+                column.capacity = self._column_capacity
+                if len(column.buffer) > column.capacity * _WIDTH:
+                    column.compact(column.capacity // 2)
+        self._num_appended = min(self.num_points, self._total_capacity // 2)
+
+    def _columns(self) -> list[_Column]:
+        return [column for by_trial in self._metrics.values() for column in by_trial.values()] + list(
+            self._throughput.values()
+        )

@@ -1,0 +1,133 @@
+"""What was measured of an experiment, on whatever hardware, in the runs of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.advisor.advice import apply_settings
+from workbench.advisor.choices import base_params, check_advisable, drawn_params
+from workbench.advisor.plans import Knowledge
+from workbench.advisor.speed_history import earlier_runs, hardware_of, read_measurements, work_of
+from workbench.advisor.stored_advice import mapping
+from workbench.advisor.variants import plan_of, plan_with, read_plan, variant_of
+from workbench.experiment import Experiment
+from workbench.experiment.actions import suggest
+from workbench.experiment.plan import Plan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import AdviceGiven, PlanMeasured
+from workbench.store.database import Store
+from workbench.training.planning.settings import resolve
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured on one kind of device, and how trials would train.
+
+    Attributes:
+        run_id: The newest run that measured it.
+        device: Where: "cpu", or as the driver names it.
+        knowledge: The models that are fitted to it.
+        usual: How a trial would train there.
+        num_train_samples: Samples of the training data.
+        settings: What is fixed of a plan, by dotted path; how it is divided is open.
+    """
+
+    run_id: str
+    device: str
+    knowledge: Knowledge
+    usual: Plan
+    num_train_samples: int
+    settings: dict[str, Any]
+
+    def flops_per_s(self) -> float | None:
+        """Return the operations a second that one worker did, at best; None where that was not counted."""
+        usual = variant_of(self.usual)
+        rates = [
+            each.step_flops / each.step_time_s / plan.workers
+            for each in self.knowledge.measured
+            if (plan := read_plan(each.plan)) is not None
+            and each.step_flops
+            and each.step_time_s
+            and variant_of(plan) == usual
+        ]
+        return max(rates, default=None)
+
+
+def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> list[Evidence]:
+    """Find what was measured of an experiment.
+
+    Args:
+        store: The store.
+        experiment: What is to be run.
+        file: Its file, to be named in the next step.
+
+    Returns:
+        What is known of each kind of device, the newest first; at least one.
+
+    Raises:
+        ExperimentError: If it cannot be measured, or nothing was.
+    """
+    if not experiment.trains_model:
+        raise ExperimentError(
+            "machines are recommended for models: the samples that a function or program takes are not known",
+            field="train" if experiment.command is None else "command",
+            next_step="Name a model and data instead.",
+        )
+    check_advisable(experiment)
+    work = work_of(experiment, base_params(experiment))
+    found: dict[str, Evidence] = {}
+    wanted = ["plan_measured", "advice_given"]
+    for run_id, events in earlier_runs(store, wanted, of=lambda other: _is_same_work(other, work)):
+        measured = [event for event in events if isinstance(event, PlanMeasured)]
+        advice = next((event.advice for event in reversed(events) if isinstance(event, AdviceGiven)), None)
+        for device in dict.fromkeys(event.device for event in measured):
+            if device in found:
+                continue
+            settings = dict.fromkeys(event.setting for event in measured if event.device == device)
+            known = [each for setting in settings for each in read_measurements(store, setting)]
+            evidence = _evidence(experiment, run_id, device, known, advice)
+            if evidence is not None:
+                found[device] = evidence
+    if not found:
+        raise ExperimentError(
+            "the store has no measurement of this experiment: of a run only trials with three reports or "
+            "more are measured",
+            next_step=suggest("advise", file, lead="Measure it first, preferably on one of these machines"),
+        )
+    return list(found.values())
+
+
+def _evidence(
+    experiment: Experiment,
+    run_id: str,
+    device: str,
+    measured: list[PlanMeasured],
+    advice: Mapping[str, Any] | None,
+) -> Evidence | None:
+    samples = next((each.num_train_samples for each in measured if each.num_train_samples), None)
+    knowledge = Knowledge(measured, [1], limit_bytes=None)
+    if samples is None or not knowledge.variants:
+        return None
+    on_gpu = device != "cpu"
+    if advice is not None:
+        chosen = mapping(advice.get("choice"))
+        usual = plan_of(mapping(chosen.get("plan")))
+    else:
+        usual = resolve(
+            experiment,
+            drawn_params(experiment),
+            num_train_samples=samples,
+            hardware=hardware_of(measured, has_gpu=on_gpu),
+        ).plan
+    if variant_of(usual) not in knowledge.variants:
+        usual = plan_with(knowledge.variants[0], usual.workers, usual.micro_batch, usual.accumulation)
+    decided: dict[str, Any] = {f"plan.{name}": value for name, value in variant_of(usual).applicable().values}
+    decided["training.global_batch"] = usual.global_batch
+    apply_settings(experiment, decided)  # refused here rather than for each machine
+    return Evidence(run_id, device, knowledge, usual, samples, decided)
+
+
+def _is_same_work(experiment: Experiment, work: Mapping[str, Any]) -> bool:
+    return experiment.trained is not None and work_of(experiment, base_params(experiment)) == work

@@ -1,0 +1,387 @@
+"""Estimate what a run would take on each machine of a catalogue: time, money and risk.
+
+Estimates come from measurements and have intervals; those that rest on another device, or on more workers or
+nodes than were measured, are marked. Machines are compared for the whole run without early stopping, start-up
+included. Choosing one is left to `recommendation`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from workbench.advisor.advice import Estimate
+from workbench.advisor.choices import drawn_params
+from workbench.experiment import Experiment
+from workbench.experiment.plan import Plan
+from workbench.foundation.formatting import format_bytes, format_duration
+from workbench.runs.provisioning.catalogue import Catalogue, Machine, Market
+from workbench.runs.provisioning.device_transfer import Transfer, transfer
+from workbench.runs.provisioning.evidence import Evidence
+from workbench.runs.provisioning.fastest_plans import TOLERANCE, FastestPlans
+from workbench.runs.provisioning.interruptions import slowdown
+from workbench.sweeps.forecast import Forecast
+from workbench.training.planning.settings import resolve
+
+START_UP_S = 300.0
+"""Seconds from requesting a machine until it trains: an assumption."""
+Answer = Literal["yes", "perhaps", "no"]
+_GIB = 2**30
+MAX_INTERVAL_RATIO = 100.0
+"""Nothing is recommended where the upper bound of a step time is more than this many times the lower one."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What the user requires of the machines.
+
+    Attributes:
+        deadline_s: Seconds within which the run should end; None for any time.
+        budget_usd: What it may cost; None for any sum.
+        max_nodes: Maximum number of machines of one type.
+        start_up_s: Seconds until a machine trains.
+    """
+
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+    max_nodes: int = 8
+    start_up_s: float = START_UP_S
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Machines of one type, rented in one way, and what the run would take on them.
+
+    Attributes:
+        provider: The provider.
+        machine: The type of the machine.
+        region: The region.
+        market: on demand, or spot.
+        nodes: Number of machines.
+        device: Their GPUs; None for CPUs only.
+        gpus: GPUs of all machines.
+        plan: How a trial trains; None where nothing fits.
+        at_once: Number of concurrent trials.
+        step_s: Seconds of a step; None where it cannot be estimated.
+        run_s: Seconds of the run, start-up and interruptions included; None where unknown.
+        usd_per_hour: Price of all machines; None where unknown.
+        cost_usd: Cost of the run.
+        interruptions: Expected number in the run; None where their rate is unknown, 0 on demand.
+        lost: Fraction of the time lost to interruptions; None where unknown.
+        fits: Whether a worker fits into memory; None where unknown.
+        in_time: Whether the deadline is met; None without one, or where that is unknown.
+        in_budget: The same for the budget.
+        measured: Whether the step time was measured, not extrapolated.
+        notes: Where the estimates come from, and what is unknown, in sentences.
+    """
+
+    provider: str
+    machine: str
+    region: str
+    market: Market
+    nodes: int
+    device: str | None
+    gpus: int
+    plan: str | None = None
+    at_once: int = 0
+    step_s: Estimate | None = None
+    run_s: Estimate | None = None
+    usd_per_hour: float | None = None
+    cost_usd: Estimate | None = None
+    interruptions: Estimate | None = None
+    lost: Estimate | None = None
+    fits: bool | None = None
+    in_time: Answer | None = None
+    in_budget: Answer | None = None
+    measured: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return dataclasses.asdict(self) | {"recommendable": self.is_recommendable}
+
+    @property
+    def title(self) -> str:
+        """What would be rented, in words."""
+        return f"{self.nodes} x {self.machine} of {self.provider} ({self.region}), {self.market}"
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether the estimate of its step time is too uncertain to recommend it."""
+        return self.step_s is not None and self.step_s.high > MAX_INTERVAL_RATIO * self.step_s.low
+
+    @property
+    def is_recommendable(self) -> bool:
+        """Whether it can be recommended: it fits, its cost is known, and it may meet the requirements."""
+        return self.rank()[0] < 2.0
+
+    def rank(self) -> tuple[float, ...]:
+        """Return the sort key of offers, the best first."""
+        answers = (self.in_time, self.in_budget)
+        tier = 2 if "no" in answers else 1 if "perhaps" in answers else 0
+        if self.run_s is None:
+            tier = 5
+        elif self.is_vague:
+            tier = 4
+        elif self.cost_usd is None:
+            tier = 3
+        if self.fits is False:
+            tier = 6
+        cost, run = self.cost_usd, self.run_s
+        return tier, cost.value if cost else math.inf, run.value if run else math.inf
+
+
+def compare(
+    experiment: Experiment,
+    evidence: Sequence[Evidence],
+    catalogue: Catalogue,
+    requirements: Requirements,
+    plans: FastestPlans | None = None,
+) -> list[Offer]:
+    """Compare the machines of a catalogue for a run.
+
+    Args:
+        experiment: What is to be run.
+        evidence: What was measured of it, at least one.
+        catalogue: The machines.
+        requirements: What the user requires.
+        plans: Those chosen so far, where the same evidence is compared for other requirements, too.
+
+    Returns:
+        An offer for each machine and way of renting it, the best first.
+
+    Raises:
+        ExperimentError: If settings of the experiment exclude each other.
+    """
+    plans = plans or FastestPlans(experiment)
+    offers = [
+        _best_number(experiment, evidence, catalogue, machine, market, requirements, plans)
+        for machine in catalogue.machines
+        for market in machine.markets
+    ]
+    return sorted(offers, key=Offer.rank)
+
+
+def _best_number(
+    experiment: Experiment,
+    evidence: Sequence[Evidence],
+    catalogue: Catalogue,
+    machine: Machine,
+    market: Market,
+    requirements: Requirements,
+    plans: FastestPlans,
+) -> Offer:
+    """Return the offer with the best number of machines: the cheapest that is good enough, or the fastest."""
+    known, transferred = _nearest(evidence, catalogue, machine)
+    counts = [2**power for power in range(requirements.max_nodes.bit_length())]
+    offers = [
+        _offer(experiment, known, transferred, catalogue, machine, market, nodes, requirements, plans)
+        for nodes in counts
+    ]
+    tier = min(offer.rank()[0] for offer in offers)
+    offers = [offer for offer in offers if offer.rank()[0] == tier]
+    if tier >= 3.0:  # without a cost: as few as are in time
+        return next((offer for offer in offers if offer.in_time != "no"), offers[0])
+    affordable = [offer for offer in offers if offer.in_budget != "no"]
+    if tier == 2.0 and affordable:
+        return min(affordable, key=_duration_s)
+    cheapest = min(offer.cost_usd.value for offer in offers if offer.cost_usd)
+    near = [
+        offer for offer in offers if offer.cost_usd and offer.cost_usd.value <= cheapest * (1 + TOLERANCE)
+    ]
+    return min(near, key=_duration_s)
+
+
+def _duration_s(offer: Offer) -> float:
+    return math.inf if offer.run_s is None else offer.run_s.value
+
+
+def _nearest(
+    evidence: Sequence[Evidence], catalogue: Catalogue, machine: Machine
+) -> tuple[Evidence, Transfer]:
+    """Return the evidence that says most about a machine: of the same device, or with the closest bounds."""
+    target = catalogue.device(machine.device)
+    found = [
+        (
+            each,
+            transfer(
+                None if each.device == "cpu" else catalogue.device_by_driver_name(each.device),
+                target,
+                precision=each.usual.precision,
+                measured_name=each.device,
+                step_flops_per_s=each.flops_per_s(),
+            ),
+        )
+        for each in evidence
+    ]
+
+    def width(one: tuple[Evidence, Transfer]) -> float:
+        factor = one[1].factor
+        return math.inf if factor is None else factor.high / factor.low
+
+    return min(found, key=width)
+
+
+def _offer(
+    experiment: Experiment,
+    known: Evidence,
+    transferred: Transfer,
+    catalogue: Catalogue,
+    machine: Machine,
+    market: Market,
+    nodes: int,
+    requirements: Requirements,
+    plans: FastestPlans,
+) -> Offer:
+    price = machine.price(market).usd_per_hour
+    offer = Offer(
+        machine.provider,
+        machine.type,
+        machine.region,
+        market,
+        nodes,
+        machine.device,
+        nodes * machine.gpus,
+        usd_per_hour=None if price is None else price * nodes,
+        notes=(transferred.reason,),
+    )
+    if price is None:
+        offer = _with_note(offer, "its price is unknown")
+    if transferred.factor is None:
+        return offer
+    places = _workers_per_node(experiment, machine)
+    if places == 0:
+        return _with_note(offer, "a worker needs more CPUs than it has", fits=False)
+    same_kind = (machine.device is None) == (known.device == "cpu")
+    device = catalogue.device(machine.device)
+    memory_gib = machine.memory_gib / places if device is None else device.memory_gib
+    chosen = plans.of(
+        known, [places] * nodes, memory_gib * _GIB if same_kind else None, on_gpu=machine.gpus > 0
+    )
+    if chosen is None:
+        return _with_note(
+            offer, f"no plan fits into {format_bytes(memory_gib * _GIB)} of a worker", fits=False
+        )
+    plan, step_s, forecast = chosen.plan, chosen.step_s, chosen.forecast
+    fits = True if same_kind and chosen.has_known_memory else None
+    if step_s.extrapolated:
+        offer = _with_note(
+            offer, f"{plan.workers} workers with micro batches of {plan.micro_batch} were not measured"
+        )
+    factor = transferred.factor
+    offer = dataclasses.replace(
+        offer,
+        plan=forecast.plan,
+        at_once=forecast.at_once,
+        step_s=_product(step_s, factor),
+        fits=fits,
+        measured=not (step_s.extrapolated or factor.extrapolated),
+    )
+    return _priced(
+        _timed(offer, experiment, known, catalogue, machine, plan, forecast, factor, requirements),
+        requirements,
+    )
+
+
+def _workers_per_node(experiment: Experiment, machine: Machine) -> int:
+    resources = experiment.resources
+    by_cpus = machine.vcpus // resources.cpus_per_worker
+    if not machine.gpus:
+        return by_cpus
+    gpus = resources.gpus_of_worker
+    each = 1.0 if gpus in ("auto", 0) else float(gpus)
+    return min(by_cpus, int(machine.gpus / each + 1e-6))
+
+
+def _timed(
+    offer: Offer,
+    experiment: Experiment,
+    known: Evidence,
+    catalogue: Catalogue,
+    machine: Machine,
+    plan: Plan,
+    forecast: Forecast,
+    factor: Estimate,
+    requirements: Requirements,
+) -> Offer:
+    """Add how long the run takes, including interruptions and its own time limit."""
+    trial_s = _product(forecast.trial_s, factor)
+    run_s = None if forecast.run_s is None else _product(forecast.run_s, factor)
+    interruption = catalogue.interruption(machine) if offer.market == "spot" else None
+    lost: Estimate | None = None if offer.market == "spot" else Estimate(0.0, 0.0, 0.0)
+    rates = interruption.rates_per_hour() if interruption else (0.0, 0.0, 0.0)
+    if interruption is not None:
+        spans = math.ceil(plan.workers / max(1, _workers_per_node(experiment, machine)))
+        checkpoint_s = _checkpoint_s(experiment, plan, trial_s)
+        factors = [slowdown(rate * spans, checkpoint_s, requirements.start_up_s) for rate in rates]
+        if math.isinf(max(factors)):
+            return _with_note(
+                offer, "interruptions may be so frequent that it never gets from one checkpoint to the next"
+            )
+        lost = _estimate([1.0 - 1.0 / each for each in factors])
+        run_s = None if run_s is None else _product(run_s, _estimate(factors))
+    elif offer.market == "spot":
+        offer = _with_note(offer, "how often it is interrupted is unknown and not taken into account")
+    budget_s = experiment.budget.time
+    if budget_s is not None and (run_s is None or run_s.value > budget_s):
+        num = max(1, int(offer.at_once * budget_s / trial_s.value))
+        offer = _with_note(
+            offer, f"its time limit of {format_duration(budget_s)} ends it after about {num} trainings"
+        )
+        run_s = Estimate(budget_s, min(budget_s, run_s.low) if run_s else budget_s, budget_s)
+    if run_s is None:
+        return _with_note(offer, "the experiment has no end: set budget.trials or budget.time")
+    run_s = _estimate(
+        [part + requirements.start_up_s for part in (run_s.value, run_s.low, run_s.high)], run_s.extrapolated
+    )
+    hours = [part / 3600.0 * offer.nodes for part in (run_s.value, run_s.low, run_s.high)]
+    expected = [rate * hour for rate, hour in zip(rates, hours, strict=True)]
+    interruptions = None if lost is None else _estimate(expected)
+    return dataclasses.replace(offer, run_s=run_s, lost=lost, interruptions=interruptions)
+
+
+def _checkpoint_s(experiment: Experiment, plan: Plan, trial_s: Estimate) -> float:
+    """Return the seconds of training between checkpoints."""
+    training = resolve(experiment, drawn_params(experiment)).training
+    by_epochs_s = trial_s.value / training.epochs * training.checkpoint_every
+    return min(by_epochs_s, training.checkpoint_after or math.inf)
+
+
+def _priced(offer: Offer, requirements: Requirements) -> Offer:
+    """Add what it costs, and whether cost and time meet the requirements."""
+    if offer.run_s is None:
+        return offer
+    cost = None if offer.usd_per_hour is None else offer.run_s.times(offer.usd_per_hour / 3600.0)
+    return dataclasses.replace(
+        offer,
+        cost_usd=cost,
+        in_time=_within(offer.run_s, requirements.deadline_s),
+        in_budget=_within(cost, requirements.budget_usd),
+    )
+
+
+def _within(found: Estimate | None, limit: float | None) -> Answer | None:
+    if found is None or limit is None:
+        return None
+    return "yes" if found.high <= limit else "no" if found.value > limit else "perhaps"
+
+
+def _estimate(parts: Sequence[float], extrapolated: bool = False) -> Estimate:
+    value, low, high = parts
+    return Estimate(value, low, high, extrapolated)
+
+
+def _product(first: Estimate, second: Estimate) -> Estimate:
+    return Estimate(
+        first.value * second.value,
+        first.low * second.low,
+        first.high * second.high,
+        first.extrapolated or second.extrapolated,
+    )
+
+
+def _with_note(offer: Offer, note: str, **changes: Any) -> Offer:
+    return dataclasses.replace(offer, notes=(*offer.notes, note), **changes)

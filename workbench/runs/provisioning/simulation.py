@@ -1,0 +1,270 @@
+"""Simulate a shared cluster: runs, trials and failing machines, scheduled by the rules of the pool.
+
+`workers.admission` decides whose turn it is and where workers run, as in the pool, and `sweeps.elastic`
+whether a trial grows, as in a driver; two simpler policies serve as a comparison. A trial with w workers does
+w x efficiency(w) seconds of its work per second, a gang on several machines less; with a machine that fails
+the work of its trials since their last checkpoints is lost.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import thread_time_ns
+
+from workbench.cluster.workers.admission import Node, Request, Shape, check_feasible, next_index, place
+from workbench.foundation.errors import ResourcesError
+from workbench.hardware.performance.scaling import parallel_efficiency
+from workbench.runs.provisioning.workload import Cluster, LeaseRecord, Policy, SimulationResult, Trial
+from workbench.sweeps.elastic_gain import estimate_gain
+
+_SHAPE = Shape(cpus=1, gpus=1.0)
+_MAX_FAILURES_PER_TRIAL = 1000
+
+
+def simulate(cluster: Cluster, trials: Sequence[Trial], policy: Policy, seed: int = 0) -> SimulationResult:
+    """Simulate a cluster until all trials have ended.
+
+    Args:
+        cluster: The machines.
+        trials: The trials, all submitted at the start.
+        policy: workbench: the rules of the pool; elastic: the same, but trials start on one GPU and grow at
+            checkpoints while no request waits, up to the size of the largest; fifo: the oldest first, on the
+            first machines that are free; one-gpu: the rules of the pool, but each trial on one GPU.
+        seed: Decides when machines fail; the same for all policies.
+
+    Returns:
+        What happened.
+
+    Raises:
+        ResourcesError: If a trial could never run.
+    """
+    if not trials:
+        raise ResourcesError("there is no trial to simulate", field="--trials", allowed="1 or more")
+    max_workers = max(trial.workers for trial in trials) if policy == "elastic" else 1
+    if policy in ("one-gpu", "elastic"):
+        trials = [replace(trial, workers=1) for trial in trials]
+    return _Simulation(cluster, trials, policy, seed, max_workers).run()
+
+
+@dataclass(eq=False)
+class _Running:
+    trial: Trial
+    nodes: tuple[str, ...]
+    began_s: float
+    rate: float
+    """Seconds of work done per second."""
+    starts_s: float
+    """Seconds until the first step."""
+    ended: bool = False
+
+
+@dataclass
+class _Simulation:
+    cluster: Cluster
+    trials: Sequence[Trial]
+    policy: Policy
+    seed: int
+    max_workers: int
+    """The number of workers up to which a trial may grow."""
+    now_s: float = 0.0
+    _leases: list[LeaseRecord] = field(default_factory=list)
+    _decisions_ns: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._nodes = {node.node_id: node for node in self.cluster.nodes()}
+        self._down: set[str] = set()
+        self._left_s = {trial.number: trial.work_s for trial in self.trials}
+        self._tried: set[int] = set()
+        self._proposals: dict[str, deque[Trial]] = {}
+        for trial in self.trials:
+            self._proposals.setdefault(trial.run_id, deque()).append(trial)
+            check_feasible(_request(trial), list(self._nodes.values()))
+        self._waiting: list[Trial] = []
+        self._requests: list[Request] = []
+        self._held: Counter[str] = Counter()
+        self._running: dict[str, set[_Running]] = {node_id: set() for node_id in self._nodes}
+        self._finished_s: dict[str, float] = {}
+        self._failures = 0
+        self._tie = itertools.count()
+        self._events: list[tuple[float, int, str, object]] = []
+        self._fails = {node_id: random.Random(f"{self.seed} {node_id}") for node_id in self._nodes}
+
+    def run(self) -> SimulationResult:
+        for node_id in self._nodes:
+            self._expect_failure(node_id)
+        for run_id, proposals in self._proposals.items():
+            for _ in range(min(len(proposals), self._concurrency(proposals))):
+                self._propose(run_id)
+        self._admit()
+        while self._left_s:
+            self.now_s, _, what, subject = heapq.heappop(self._events)
+            if what == "ends":
+                self._end(subject)  # type: ignore[arg-type]
+            elif what == "saves":
+                self._grow(subject)  # type: ignore[arg-type]
+                continue
+            elif what == "fails":
+                self._fail(str(subject))
+            else:
+                self._down.discard(str(subject))
+                self._expect_failure(str(subject))
+            self._admit()
+        gpu_s = self.cluster.gpus * self.now_s
+        return SimulationResult(
+            policy=self.policy,
+            makespan_s=self.now_s,
+            busy=sum(len(each.nodes) * (each.ended_s - each.began_s) for each in self._leases) / gpu_s,
+            useful=sum(trial.work_s for trial in self.trials) / gpu_s,
+            lost_gpu_s=sum(each.lost_gpu_s for each in self._leases),
+            failures=self._failures,
+            finished_s=self._finished_s,
+            decisions_ns=self._decisions_ns,
+            leases=self._leases,
+        )
+
+    def _concurrency(self, proposals: Sequence[Trial]) -> int:
+        """Return how many trials a run keeps open: as many of its usual size as the cluster could hold."""
+        usual = sum(trial.workers for trial in proposals) / len(proposals)
+        return max(1, math.ceil(self.cluster.gpus / usual))
+
+    def _propose(self, run_id: str) -> None:
+        if self._proposals[run_id]:
+            self._submit(self._proposals[run_id].popleft())
+
+    def _submit(self, trial: Trial) -> None:
+        self._waiting.append(trial)
+        self._requests.append(_request(trial))
+
+    def _admit(self) -> None:
+        """Admit requests in their order until one has to wait, as the pool does."""
+        while self._waiting:
+            nodes = [node for node_id, node in self._nodes.items() if node_id not in self._down]
+            began_ns = thread_time_ns()
+            index = 0 if self.policy == "fifo" else next_index(self._requests, self._held)
+            request = self._requests[index]
+            chosen = _first_fit(request, nodes) if self.policy == "fifo" else place(request, nodes)
+            self._decisions_ns.append(thread_time_ns() - began_ns)
+            if chosen is None:
+                return
+            del self._requests[index]
+            self._start(self._waiting.pop(index), tuple(chosen))
+
+    def _start(self, trial: Trial, chosen: tuple[str, ...]) -> None:
+        self._lease(trial.run_id, chosen, 1)
+        rate = self._rate(chosen)
+        starts_s = self.cluster.restart_s if trial.number in self._tried else 0.0
+        self._tried.add(trial.number)
+        running = _Running(trial, chosen, self.now_s, rate, starts_s)
+        for node_id in set(chosen):
+            self._running[node_id].add(running)
+        self._expect(self.now_s + starts_s + self._left_s[trial.number] / rate, "ends", running)
+        if trial.workers < self.max_workers:
+            self._expect(self.now_s + starts_s + self.cluster.checkpoint_s, "saves", running)
+
+    def _rate(self, chosen: Sequence[str]) -> float:
+        slowdown = self.cluster.spread_slowdown if len(set(chosen)) > 1 else 1.0
+        return len(chosen) * parallel_efficiency(len(chosen), self.cluster.overhead) / slowdown
+
+    def _grow(self, running: _Running) -> None:
+        """Restart a trial that has just saved with more workers, where no request waits and it pays off."""
+        trial = running.trial
+        if running.ended:
+            return
+        done_s = (self.now_s - running.began_s - running.starts_s) * running.rate
+        left_s = self._left_s[trial.number] - done_s
+        if not self._waiting and not any(self._proposals.values()) and left_s > 0:
+            self._lease(trial.run_id, running.nodes, -1)
+            wider = self._widest(trial)
+            self._lease(trial.run_id, running.nodes, 1)
+            rate = 0.0 if wider is None else self._rate(wider)
+            if wider and rate > 0 and estimate_gain(left_s, running.rate, rate, self.cluster.restart_s).pays:
+                self._left_s[trial.number] = left_s
+                self._end_lease(running, done_s, lost_gpu_s=0.0)
+                self._start(replace(trial, workers=len(wider)), tuple(wider))
+                return
+        self._expect(self.now_s + self.cluster.checkpoint_s, "saves", running)
+
+    def _widest(self, trial: Trial) -> list[str] | None:
+        """Return the nodes on which a trial would be fastest, with 2, 4, 8, ... times its workers."""
+        nodes = [node for node_id, node in self._nodes.items() if node_id not in self._down]
+        sizes, workers = [], trial.workers
+        while (workers := 2 * workers) <= self.max_workers:
+            sizes.append(workers)
+        places = [place(_request(replace(trial, workers=size)), nodes) for size in sizes]
+        return max(filter(None, places), key=self._rate, default=None)
+
+    def _lease(self, run_id: str, chosen: Sequence[str], sign: int) -> None:
+        for node_id, count in Counter(chosen).items():
+            node = self._nodes[node_id]
+            self._nodes[node_id] = replace(
+                node,
+                leased_cpus=node.leased_cpus + sign * count * _SHAPE.cpus,
+                leased_gpus=node.leased_gpus + sign * count * _SHAPE.gpus,
+            )
+        self._held[run_id] += sign * len(chosen) * _SHAPE.cpus
+
+    def _end(self, running: _Running) -> None:
+        if running.ended:
+            return  # one of its machines failed before
+        trial = running.trial
+        self._end_lease(running, done_s=self._left_s.pop(trial.number), lost_gpu_s=0.0)
+        self._finished_s[trial.run_id] = self.now_s
+        self._propose(trial.run_id)
+
+    def _fail(self, node_id: str) -> None:
+        self._failures += 1
+        if self._failures > _MAX_FAILURES_PER_TRIAL * len(self.trials):
+            raise ResourcesError(
+                "machines fail so often that the trials never end",
+                field="--failure-rate",
+                allowed="fewer than one failure of a gang's machines between two checkpoints",
+            )
+        for running in sorted(self._running[node_id], key=lambda each: each.trial.number):
+            trial, elapsed_s = running.trial, self.now_s - running.began_s
+            trained_s = max(0.0, elapsed_s - running.starts_s)
+            kept_s = math.floor(trained_s / self.cluster.checkpoint_s) * self.cluster.checkpoint_s
+            done_s = min(kept_s * running.rate, self._left_s[trial.number])
+            self._left_s[trial.number] -= done_s
+            self._end_lease(running, done_s, (elapsed_s - kept_s) * len(running.nodes))
+            self._submit(trial)
+        self._down.add(node_id)
+        self._expect(self.now_s + self.cluster.repair_s, "returns", node_id)
+
+    def _end_lease(self, running: _Running, done_s: float, lost_gpu_s: float) -> None:
+        running.ended = True
+        for node_id in set(running.nodes):
+            self._running[node_id].discard(running)
+        self._lease(running.trial.run_id, running.nodes, -1)
+        self._leases.append(
+            LeaseRecord(running.trial, running.nodes, running.began_s, self.now_s, done_s, lost_gpu_s)
+        )
+
+    def _expect_failure(self, node_id: str) -> None:
+        rate = self.cluster.failures_per_node_hour
+        if rate > 0:
+            self._expect(self.now_s + self._fails[node_id].expovariate(rate / 3600.0), "fails", node_id)
+
+    def _expect(self, at_s: float, what: str, subject: object) -> None:
+        heapq.heappush(self._events, (at_s, next(self._tie), what, subject))
+
+
+def _request(trial: Trial) -> Request:
+    return Request(
+        trial.run_id, trial.number, num_workers=trial.workers, shape=_SHAPE, priority=trial.priority
+    )
+
+
+def _first_fit(request: Request, nodes: Sequence[Node]) -> list[str] | None:
+    """Fill the nodes in their order."""
+    chosen: list[str] = []
+    for node in nodes:
+        chosen += [node.node_id] * min(node.fits(request.shape), request.num_workers - len(chosen))
+        if len(chosen) == request.num_workers:
+            return chosen
+    return None

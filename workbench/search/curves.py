@@ -1,0 +1,141 @@
+"""Forecast where a learning curve ends, from how other curves went on.
+
+On a logarithmic axis of rungs trainings look alike: how much a curve still gains depends on its level, on
+what its last doubling gained, and on how many doublings are ahead. Which training is stopped is left to
+`pruners`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import stdtr
+
+from workbench.search.partial_results import without_outliers
+
+# Examples begin at most this many doublings before the rung in question; each counts half of the next.
+_MAX_DOUBLINGS_BACK = 3
+# Priors, in units of the spread: the gain at the mean level, and what it changes by level and last gain.
+_COEFFICIENT_MEANS = np.array([0.0, 0.0, 1.0])
+_COEFFICIENT_SDS = np.array([0.5, 0.3, 1.0])
+_NOISE_SD = 0.15
+_NOISE_EXAMPLES = 2.0
+"""How many examples the prior of the noise counts for."""
+_TOLERANCE = 0.1  # doublings by which an example may end too early
+_LEAST = 1e-12
+_NO_EXAMPLES = np.empty((0, 4))
+_NUM_KEPT = 4096  # what was found in a curve, by the rung and how far it is to the end
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What a training reported.
+
+    Attributes:
+        doublings: Logarithms to the base 2 of the rungs, ascending, shape [reports].
+        values: What was reported, shape [reports].
+    """
+
+    doublings: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, reports: Mapping[int, float]) -> Curve | None:
+        """Make the curve of reports by rung; None where there is none above rung 0."""
+        rungs = sorted(rung for rung in reports if rung > 0)
+        if not rungs:
+            return None
+        return cls(np.log2(np.array(rungs, dtype=float)), np.array([reports[rung] for rung in rungs]))
+
+    def at(self, doublings: float) -> float:
+        """Return the value at a place, interpolated."""
+        return float(np.interp(doublings, self.doublings, self.values))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A Student t distribution of the last value of a curve.
+
+    Attributes:
+        mean: Its centre.
+        deviation: Its scale.
+        freedom: Its degrees of freedom.
+    """
+
+    mean: float
+    deviation: float
+    freedom: float
+
+    def chance_below(self, bound: float) -> float:
+        """Return the probability that the curve ends below a value."""
+        return float(stdtr(self.freedom, (bound - self.mean) / self.deviation))
+
+
+def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | None:
+    """Forecast the last value of a curve by Bayesian linear regression on its level and its last doubling.
+
+    Source: Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 14.8 (normal data, conjugate
+    prior); a curve's own doubling is the power law of Domhan et al., IJCAI 2015, to first order.
+
+    Args:
+        curve: The curve so far.
+        end: Rung of its last report, above those so far.
+        others: Curves of other trainings, ended or not.
+
+    Returns:
+        The distribution; None where no other curve goes far enough.
+    """
+    here = float(curve.doublings[-1])
+    examples = _examples(here, math.log2(end) - here, others)
+    if not len(examples):
+        return None
+    before, level, last = (without_outliers(column) for column in examples.T[:3])
+    weight = examples[:, 3]
+    spread = max(float(level.std()), float(np.abs(last - level).max()), _LEAST)
+    centre = float(np.average(level, weights=weight))
+    at, was = float(curve.values[-1]), curve.at(here - 1)
+    design = np.column_stack([np.ones(len(level)), (level - centre) / spread, (level - before) / spread])
+    place = np.array([1.0, (at - centre) / spread, (at - was) / spread])
+    # Curves at another level go on in another way.
+    weight = weight / (1.0 + ((level - at) / max(float(level.std()), _LEAST)) ** 2)
+    unexplained = (last - level) / spread - design @ _COEFFICIENT_MEANS
+    precision = np.diag((_NOISE_SD / _COEFFICIENT_SDS) ** 2) + design.T @ (weight[:, None] * design)
+    covariance = np.linalg.inv(precision)
+    correction = covariance @ (design.T @ (weight * unexplained))
+    freedom = _NOISE_EXAMPLES + float(weight.sum())
+    squares = _NOISE_EXAMPLES * _NOISE_SD**2 + float(
+        weight @ unexplained**2 - correction @ precision @ correction
+    )
+    variance = max(squares, _LEAST) / freedom * float(1.0 + place @ covariance @ place)
+    gain = float(place @ (correction + _COEFFICIENT_MEANS))
+    return Forecast(at + spread * gain, spread * math.sqrt(variance), freedom)
+
+
+def _examples(here: float, ahead: float, others: Sequence[Curve]) -> np.ndarray:
+    """Return how curves went on from this rung and some doublings before it.
+
+    Args:
+        here: The rung, in doublings.
+        ahead: Doublings from there to the end.
+        others: The curves.
+
+    Returns:
+        Shape [examples, 4]: the value one doubling before, there, at the end, and the example's weight.
+    """
+    return np.concatenate([_NO_EXAMPLES, *(_examples_of(other, here, ahead) for other in others)])
+
+
+@lru_cache(_NUM_KEPT)
+def _examples_of(other: Curve, here: float, ahead: float) -> np.ndarray:
+    """Return how one curve went on, as `_examples`; trials stop at few rungs, so that many ask the same."""
+    begins = here - np.arange(_MAX_DOUBLINGS_BACK + 1.0)
+    covers = (other.doublings[0] <= begins) & (begins + ahead <= other.doublings[-1] + _TOLERANCE)
+    if not covers.any():
+        return _NO_EXAMPLES
+    places, weights = np.concatenate([begins - 1, begins, begins + ahead]), 0.5 ** (here - begins)
+    values = np.interp(places, other.doublings, other.values).reshape(3, -1)
+    return np.vstack([values, weights])[:, covers].T

@@ -1,0 +1,115 @@
+"""The first configurations of `auto`, which need no result.
+
+They cover the space evenly, except where a parameter has a prior: there they gather.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.trial import FrozenTrial
+
+from workbench.search.encoding import PRIOR_SPREAD, encoding_of
+from workbench.search.knowledge import Knowledge
+from workbench.search.parameters import Parameters
+
+if TYPE_CHECKING:
+    from workbench.search.memory_model import MemoryModel
+
+_NUM_LOOKED_AT = 256
+_EVEN = math.log(0.5)
+
+
+class DesignSampler(BaseSampler):
+    """Proposes one point of a sequence that covers the space evenly."""
+
+    def __init__(
+        self, parameters: Parameters, seed: int, knowledge: Knowledge, *, is_first: bool = False
+    ) -> None:
+        """Prepare one proposal.
+
+        Args:
+            parameters: The searched parameters.
+            seed: Seed of the sequence, the same for all proposals of a study.
+            knowledge: What was predicted of memory: points that will not fit are left out.
+            is_first: Whether it is the first one that is chosen: then it lies where priors are.
+        """
+        self.encoding = encoding_of(parameters)
+        self.memory = self._memory_model(knowledge)
+        self.is_first = is_first
+        self._seed = seed
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return all searched parameters; those that do not exist are not proposed."""
+        return dict(self.encoding.distributions)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Propose a configuration."""
+        num, begin = (1, trial.number) if self.memory is None else (_NUM_LOOKED_AT, 0)
+        units = spread_points(num, len(self.encoding.distributions), begin, self._seed)
+        units = np.array([self._near_prior(one) for one in units])
+        points, exists = self.encoding.snap(units)
+        chosen = 0
+        if self.memory is not None:
+            chances = self.memory.log_chance(self.encoding.features(points, exists))
+            fitting = np.flatnonzero(chances > _EVEN)
+            chosen = fitting[trial.number % len(fitting)] if len(fitting) else int(chances.argmax())
+        return self.encoding.params(points[chosen], exists[chosen])
+
+    def _memory_model(self, knowledge: Knowledge) -> MemoryModel | None:
+        if all(share <= 1.0 for _, share in knowledge.memory):
+            return None
+        from workbench.search.memory_model import MemoryModel  # light installations lack SciPy
+
+        return MemoryModel.of(knowledge, self.encoding)
+
+    def _near_prior(self, units: np.ndarray) -> np.ndarray:
+        """Move parameters with a prior to values near it; in the first configuration they are just there."""
+        near, is_choice = self.encoding.near, self.encoding.is_choice
+        offsets = [NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units]
+        # Half of the draws of a choice are the one that is believed to be good.
+        drawn = np.where(is_choice, np.where(units < 0.5, near, 2 * units - 1), near + offsets)
+        return np.where(np.isnan(near), units, np.clip(near if self.is_first else drawn, 0.0, 1.0))
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Draw a parameter that has a single value."""
+        drawn = RandomSampler(self._seed)
+        return drawn.sample_independent(study, trial, param_name, param_distribution)
+
+
+def spread_points(num: int, num_columns: int, begin: int = 0, seed: int | None = None) -> np.ndarray:
+    """Return points of a sequence that covers the unit cube evenly.
+
+    Source: M. Roberts, The unreasonable effectiveness of quasirandom sequences, 2018.
+
+    Args:
+        num: Number of points.
+        num_columns: Dimension of the cube.
+        begin: Index of the first one.
+        seed: Seed of a shift of the whole sequence; None for the middle of the cube.
+
+    Returns:
+        Shape [num, num_columns].
+    """
+    root = 2.0
+    for _ in range(50):  # the root of x^(d + 1) = x + 1
+        root = (1.0 + root) ** (1.0 / (num_columns + 1))
+    steps = root ** -np.arange(1.0, num_columns + 1)
+    shift = 0.5 if seed is None else np.random.default_rng(seed).random(num_columns)
+    return (shift + np.arange(begin + 1, begin + num + 1)[:, None] * steps) % 1.0

@@ -1,0 +1,234 @@
+"""Configurations as arrays: a unit cube to draw them in, and features that a Gaussian process compares.
+
+A parameter that does not exist in a configuration is as far from every value of it as any two values are
+from each other on average, so that conditions need no placeholder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from workbench.experiment.space import Fixed, same_value
+from workbench.search.parameters import Parameters
+
+_ABSENT = 0.5
+# How far good values may be from where they are believed to be, as a share of a range, and by how much the
+# logarithm of the probability of every other choice is lower.
+PRIOR_SPREAD = 0.15
+_OTHER_CHOICE = 2.0
+
+
+class Encoding:
+    """The parameters of a space with several values, each a column of the unit cube.
+
+    Attributes:
+        distributions: Optuna's distribution of each column, by name.
+        groups: For each feature, the number of its column.
+        is_choice: For each column, whether its values have no order.
+        near: For each column, the unit near which good values are believed to be; NaN without a belief.
+        is_conditional: For each column, whether it exists only with some values of others.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        """Lay out the columns and features of a space.
+
+        Args:
+            parameters: The searched parameters.
+        """
+        self.distributions = {
+            name: found for name, found in parameters.searched.items() if not found.single()
+        }
+        self._names = list(self.distributions)
+        self._conditions = [self._condition(parameters, name) for name in self._names]
+        self.is_choice = np.array(
+            [isinstance(found, CategoricalDistribution) for found in self.distributions.values()]
+        )
+        self._scales = _Scales.of(list(self.distributions.values()))
+        self.near = np.array([self._belief(parameters, name) for name in self._names])
+        self._has_belief = bool(np.isfinite(self.near).any())
+        sizes = np.where(self.is_choice, self._scales.last.astype(int) + 1, 1)
+        self.is_conditional = np.array([bool(condition) for condition in self._conditions])
+        self.groups = np.repeat(np.arange(len(sizes)), sizes + self.is_conditional)
+        # The first feature of each column, those of numbers, and those that state that a parameter is absent.
+        self._begins = np.cumsum(sizes + self.is_conditional) - sizes - self.is_conditional
+        self._number_at = self._begins[~self.is_choice]
+        self._absence_at = (self._begins + sizes)[self.is_conditional]
+
+    def _belief(self, parameters: Parameters, name: str) -> float:
+        domain = parameters.space.root[name]
+        if isinstance(domain, Fixed) or domain.prior is None:
+            return float("nan")
+        points, _ = self.locate([parameters.to_optuna({name: domain.prior.near})])
+        return float(points[0, self._names.index(name)])
+
+    def _condition(self, parameters: Parameters, name: str) -> list[tuple[int | None, list[float]]]:
+        """Return pairs of a parent's column and its wanted values, as indices of choices or as numbers.
+
+        A parent with one value has no column: its value is wanted or not.
+        """
+        condition: list[tuple[int | None, list[float]]] = []
+        for parent, wanted in parameters.space.root[name].when.items():
+            values = wanted if isinstance(wanted, list) else [wanted]
+            domain = parameters.space.root[parent]
+            possible = domain.values()
+            if parent not in self.distributions:
+                holds = possible is not None and any(same_value(possible[0], value) for value in values)
+                condition.append((None, [1.0] if holds else []))
+            elif isinstance(self.distributions[parent], CategoricalDistribution):
+                assert possible is not None
+                found = [any(same_value(one, value) for value in values) for one in possible]
+                condition.append((self._names.index(parent), [float(at) for at in np.flatnonzero(found)]))
+            else:
+                numbers = [float(value) for value in values if isinstance(value, int | float)]
+                condition.append((self._names.index(parent), numbers))
+        return condition
+
+    def snap(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Move points to the nearest configurations.
+
+        Args:
+            units: Points of the unit cube, shape [n, columns].
+
+        Returns:
+            The points of these configurations, and which parameters exist in them; both [n, columns].
+        """
+        exists = np.ones(units.shape, dtype=bool)
+        if not (self._scales.has_steps.any() or self.is_conditional.any()):
+            return units, exists
+        values = self._scales.values(units)
+        for column, condition in enumerate(self._conditions):
+            for parent, wanted in condition:
+                if parent is None:
+                    exists[:, column] &= bool(wanted)
+                else:
+                    exists[:, column] &= exists[:, parent] & np.isin(values[:, parent], wanted)
+        return np.where(exists, self._scales.units(values), _ABSENT), exists
+
+    def rounded(self, units: np.ndarray) -> np.ndarray:
+        """Move points to the nearest values of each parameter, as if all parameters existed."""
+        return self._scales.units(self._scales.values(units))
+
+    def num_choices(self, column: int) -> int:
+        """Return how many values a parameter without an order has."""
+        return int(self._scales.last[column]) + 1
+
+    def log_prior(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
+        """Return the logarithm of how probable good values are believed to be there, up to a constant.
+
+        Args:
+            units: Points of configurations, shape [n, columns].
+            exists: Which parameters exist in them, same shape.
+
+        Returns:
+            Shape [n]; 0 where every parameter has the value that is believed to be good.
+        """
+        if not self._has_belief:
+            return np.zeros(len(units))
+        distance = units - self.near
+        other = np.where(np.abs(distance) > 1e-9, -_OTHER_CHOICE, 0.0)
+        # Cauchy's distribution has heavy tails: a belief that is far off is forgotten soon.
+        log_prior = np.where(self.is_choice, other, -np.log1p((distance / PRIOR_SPREAD) ** 2))
+        return np.where(exists & ~np.isnan(self.near), log_prior, 0.0).sum(1)
+
+    def features(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
+        """Return the features of configurations, shape [n, features]."""
+        features = np.empty((len(units), len(self.groups)))
+        for column in np.flatnonzero(self.is_choice):
+            # Two different choices are at the distance 1.
+            begin, size = self._begins[column], int(self._scales.last[column]) + 1
+            index = np.floor(units[:, column, None] * size)
+            chosen = exists[:, column, None] & (index == np.arange(size))
+            features[:, begin : begin + size] = np.where(chosen, np.sqrt(0.5), 0.0)
+        numbers = ~self.is_choice
+        features[:, self._number_at] = np.where(exists[:, numbers], units[:, numbers] - 0.5, 0.0)
+        if len(self._absence_at):
+            features[:, self._absence_at] = np.where(exists[:, self.is_conditional], 0.0, _ABSENT)
+        return features
+
+    def locate(self, configurations: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points of configurations and which parameters exist in them; both [n, columns].
+
+        Args:
+            configurations: The configurations in Optuna's terms.
+        """
+        values = np.tile(self._scales.first, (len(configurations), 1))
+        exists = np.zeros(values.shape, dtype=bool)
+        for column, (name, found) in enumerate(self.distributions.items()):
+            rows = [row for row, params in enumerate(configurations) if name in params]
+            exists[rows, column] = True
+            values[rows, column] = [found.to_internal_repr(configurations[row][name]) for row in rows]
+        return np.where(exists, self._scales.units(values), _ABSENT), exists
+
+    def params(self, point: np.ndarray, exists: np.ndarray) -> dict[str, Any]:
+        """Return the configuration at a point, in Optuna's terms."""
+        values = self._scales.values(point[None])[0]
+        return {
+            name: found.to_external_repr(float(value))
+            for (name, found), value, is_there in zip(self.distributions.items(), values, exists, strict=True)
+            if is_there
+        }
+
+
+@lru_cache(maxsize=8)
+def encoding_of(parameters: Parameters) -> Encoding:
+    """Return the encoding of a space, which all proposals of a study share."""
+    return Encoding(parameters)
+
+
+@dataclass(frozen=True)
+class _Scales:
+    """How the values of each column lie in the unit cube, shapes [columns]; choices count by their index.
+
+    Attributes:
+        low: The lower end, on its scale; half a step below the first value if there are steps.
+        high: The upper end, likewise.
+        first: The first value.
+        last: The last value.
+        step: Between values; 1 where there are no steps.
+        has_steps: Whether there are steps.
+        is_log: The columns with a logarithmic scale.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    step: np.ndarray
+    has_steps: np.ndarray
+    is_log: np.ndarray
+
+    @classmethod
+    def of(cls, distributions: Sequence[BaseDistribution]) -> _Scales:
+        rows = [_scale(found) for found in distributions]
+        first, last, step, log = np.array(rows, dtype=float).reshape(-1, 4).T
+        is_log = np.flatnonzero(log)
+        low, high = first - 0.5 * step, last + 0.5 * step
+        low[is_log], high[is_log] = np.log(low[is_log]), np.log(high[is_log])
+        return cls(low, high, first, last, np.where(step > 0, step, 1.0), step > 0, is_log)
+
+    def values(self, units: np.ndarray) -> np.ndarray:
+        """Return the values at some points, shape [n, columns]."""
+        values = self.low + units * (self.high - self.low)
+        values[:, self.is_log] = np.exp(values[:, self.is_log])
+        stepped = self.first + np.round((values - self.first) / self.step) * self.step
+        return np.clip(np.where(self.has_steps, stepped, values), self.first, self.last)
+
+    def units(self, values: np.ndarray) -> np.ndarray:
+        """Return the points at some values, shape [n, columns]."""
+        scaled = values.copy()
+        scaled[:, self.is_log] = np.log(scaled[:, self.is_log])
+        return (scaled - self.low) / (self.high - self.low)
+
+
+def _scale(found: BaseDistribution) -> tuple[float, float, float, bool]:
+    """Return the first and the last value of a parameter, its step or 0, and whether it is logarithmic."""
+    if isinstance(found, CategoricalDistribution):
+        return 0.0, len(found.choices) - 1.0, 1.0, False
+    assert isinstance(found, FloatDistribution | IntDistribution)
+    return found.low, found.high, found.step or 0, found.log

@@ -1,0 +1,88 @@
+"""The points of a grid in the order in which they are tried, shuffled from the experiment's seed.
+
+Any space with few enough combinations is one, whichever sampler proposes: it can be used up.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Container
+from itertools import islice
+
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment
+from workbench.experiment.space import Choice, Domain, Fixed, Float, Params, Space, same_value
+from workbench.search.samplers import stable_seed
+
+_MAX_POINTS = 4096
+"""No run is expected to use up a space with more combinations under a sampler that can repeat itself."""
+
+
+def is_small(space: Space) -> bool:
+    """Return whether a run searches so few combinations that it can try all of them."""
+    sizes: list[int] = []
+    for domain in space.root.values():
+        values = domain.values()
+        if values is None or len(values) > _MAX_POINTS:
+            return False
+        sizes.append(len(values))
+    if math.prod(sizes) == 1:  # nothing is searched: whoever asks for several trials wants the same one again
+        return False
+    # Conditions make combinations fewer than the product of the values.
+    return math.prod(sizes) <= _MAX_POINTS or (
+        sum(1 for _ in islice(space.grid(), _MAX_POINTS + 1)) <= _MAX_POINTS
+    )
+
+
+class Grid:
+    """The configurations of a grid that have not been tried."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Start before the first point of the grid of `experiment`."""
+        self._space = experiment.search
+        self._points = list(experiment.search.grid())
+        random.Random(stable_seed("grid", experiment.seed)).shuffle(self._points)
+        self._next = 0
+
+    def point(self, tried: Container[str]) -> Params | None:
+        """Return the next point, or None where there is none left.
+
+        Args:
+            tried: The keys of all configurations so far.
+        """
+        while self._next < len(self._points) and key_of(self._space, self._points[self._next]) in tried:
+            self._next += 1
+        return self._points[self._next] if self._next < len(self._points) else None
+
+
+def key_of(space: Space, params: Params) -> str:
+    """Return a text that only equal configurations share, however their values were written.
+
+    Args:
+        space: The space that is searched; a value outside of it stays as it is.
+        params: A configuration.
+    """
+    listed = {
+        name: _as_listed(space.root[name], value) if name in space.root else value
+        for name, value in params.items()
+    }
+    return json.dumps(listed, sort_keys=True)
+
+
+def _as_listed(domain: Domain, value: JsonValue) -> JsonValue:
+    """Return the value as the domain lists it: a user may write 0.3 for 0.1 + 2 steps, or 1.0 for 1."""
+    if not domain.contains(value):
+        return value
+    if isinstance(domain, Choice | Fixed):
+        return next(listed for listed in domain.values() if same_value(listed, value))
+    if isinstance(domain, Float):
+        assert isinstance(value, int | float)
+        values = domain.values()
+        if domain.step is None or values is None:
+            return float(value)
+        index = round((value - domain.low) / domain.step)
+        return values[index] if index < len(values) else float(value)
+    return value

@@ -1,0 +1,236 @@
+"""What the sampler and the pruner of a study know, also after its search space has changed.
+
+Each space has its own projection. A configuration that was begun before a change is judged and ended where it
+was begun; from then on the sampler in force learns from it as from a trial of an earlier run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment
+from workbench.experiment.search_changes import SEARCH, covering, with_changes
+from workbench.experiment.space import Fixed, Params, Space
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import MemoryPredicted, PriorTrialAdded
+from workbench.search.importance import Importance, importance, negligible
+from workbench.search.parameters import Parameters
+from workbench.search.projection import Projection
+from workbench.search.pruning_reasons import DescribeRung
+from workbench.search.records import ConfigurationRecord, Outcome, outcome_of_prior
+
+Finished = Iterable[tuple[ConfigurationRecord, Outcome]]
+
+
+class Learner:
+    """Samples configurations, judges them, and learns from their outcomes."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Start without any trial.
+
+        Args:
+            experiment: What to tune.
+
+        Raises:
+            ExperimentError: If the sampler cannot handle the experiment.
+        """
+        self.experiment = experiment
+        """What is tuned now, in the space in force."""
+        self._original = experiment
+        self._projection = Projection(experiment)
+        self._begun_in: dict[int, Projection] = {}
+        self._has_sampled = False
+        self._priors: list[tuple[Params, Outcome, PriorTrialAdded]] = []
+        self._related: list[tuple[Params, Outcome, str]] = []
+        self._begun_with: dict[int, str] = {}
+        """By unfinished configuration, the name of the earlier code that it runs."""
+        self._memory: MemoryPredicted | None = None
+        self._loose: frozenset[str] = frozenset()
+        self._covering = experiment.search
+
+    def all_parameters(self) -> Parameters:
+        """Return the parameters in Optuna's terms, with every value that any space of the run has had."""
+        return Parameters(self._covering)
+
+    def begin(
+        self,
+        configuration: int,
+        params: Params | None,
+        *,
+        sampled: bool,
+        reports: Mapping[int, float] | None = None,
+    ) -> Params:
+        """Start a configuration, as `Projection.begin`."""
+        self._begun_in[configuration] = self._projection
+        is_first = sampled and not self._has_sampled
+        self._has_sampled |= sampled
+        return self._projection.begin(
+            configuration, params, sampled=sampled, is_first=is_first, reports=reports
+        )
+
+    def to_resume(self) -> int | None:
+        """Return the stopped configuration to continue, as `Projection.to_resume`."""
+        return self._projection.to_resume()
+
+    def stopped(self) -> Collection[int]:
+        """Return the stopped configurations that may still be continued."""
+        return self._projection.stopped
+
+    def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
+        """Judge a configuration, as `Projection.judge`."""
+        return self._begun_in[configuration].judge(configuration, step, values)
+
+    def explain(self, configuration: int, at: DescribeRung) -> str:
+        """Return why the pruner has just stopped a configuration, as `Projection.explain`."""
+        return self._begun_in[configuration].explain(configuration, at)
+
+    def finish(self, configuration: ConfigurationRecord, outcome: Outcome) -> None:
+        """Learn the outcome of a configuration, which is no longer running."""
+        begun_in = self._begun_in.pop(configuration.number)
+        begun_in.finish(configuration.number, outcome)
+        if (name := self._begun_with.pop(configuration.number, None)) is not None:
+            self._learn_related(configuration.params, outcome, name)
+        elif begun_in is not self._projection:
+            self._learn_again(configuration, outcome)
+
+    def add_prior(self, params: Params, event: PriorTrialAdded) -> None:
+        """Learn a trial of an earlier run.
+
+        Args:
+            params: Its configuration, in the space in force.
+            event: The trial.
+
+        Raises:
+            ExperimentError: If it is complete and lacks an objective.
+        """
+        metrics = [objective.metric for objective in self.experiment.objectives]
+        outcome = outcome_of_prior(event, metrics)
+        self._priors.append((params, outcome, event))
+        self._projection.add_prior(params, outcome, event.reports, event.from_run_id)
+
+    def predict_memory(self, event: MemoryPredicted) -> None:
+        """Learn which configurations will not fit, before anything is tried."""
+        self._memory = event
+        for params, peak_bytes in event.peaks:
+            if (moved := self._placed(params)) is not None:
+                self._projection.predict_memory(moved, peak_bytes / event.limit_bytes)
+
+    def change_search(
+        self, changes: Mapping[str, Any], finished: Finished, enqueued: Iterable[Params] = ()
+    ) -> int:
+        """Search another space from now on; what earlier trials in it have shown is kept.
+
+        Where a parameter is frozen that decides nothing, trials with other values of it are kept, too.
+        Configurations that are running count when they end.
+
+        Args:
+            changes: All changes of the space since the run began, by parameter.
+            finished: The configurations that have ended.
+            enqueued: The configurations that will be tried next.
+
+        Returns:
+            How many of the configurations that have ended count in the space.
+
+        Raises:
+            ExperimentError: If the space is not valid, or lacks an enqueued configuration.
+        """
+        experiment, finished = with_changes(self._original, changes), list(finished)
+        if any(placed(params, experiment.search) is None for params in enqueued):
+            raise ExperimentError(
+                "an enqueued configuration lies outside the new search space",
+                field=SEARCH,
+                next_step="Change the space when its trial has begun, or include it.",
+            )
+        undecided = set(negligible(self.importance(finished)))
+        frozen = {name for name, domain in experiment.search.root.items() if isinstance(domain, Fixed)}
+        projection = Projection(experiment)
+        self._loose = frozenset(frozen & (undecided | self._loose))
+        self._covering = covering(self._covering, experiment.search)
+        self.experiment, self._projection = experiment, projection
+        self._learn_earlier()
+        return sum([self._learn_again(configuration, outcome) for configuration, outcome in finished])
+
+    def change_program(
+        self, name: str, finished: Finished, begun: Iterable[ConfigurationRecord], kept: Collection[int]
+    ) -> None:
+        """Learn another function from now on: that of changed code.
+
+        What earlier trials have shown counts as what an earlier, related run has shown.
+
+        Args:
+            name: The name of the code so far.
+            finished: The configurations that have ended with it.
+            begun: All configurations that have not ended.
+            kept: Numbers of those that still run earlier code, and count as related when they end.
+        """
+        self._related += [(record.params, outcome, name) for record, outcome in finished]
+        self._projection = Projection(self.experiment)
+        self._learn_earlier()
+        for record in begun:
+            if record.number in kept:
+                self._begun_with.setdefault(record.number, name)
+                continue
+            self._begun_in[record.number] = self._projection
+            self._projection.begin(record.number, record.params, sampled=False)
+
+    def _learn_earlier(self) -> None:
+        """Learn what is known beside the trials of this function, in a projection that is new."""
+        for params, outcome, event in self._priors:
+            if (moved := self._placed(params)) is not None:
+                self._projection.add_prior(moved, outcome, event.reports, event.from_run_id)
+        related, self._related = self._related, []
+        for params, outcome, name in related:
+            self._learn_related(params, outcome, name)
+        if self._memory is not None:
+            self.predict_memory(self._memory)
+
+    def _learn_related(self, params: Params, outcome: Outcome, name: str) -> None:
+        """Learn from a configuration that ran earlier code."""
+        self._related.append((params, outcome, name))
+        moved = self._placed(params)
+        if moved is not None and outcome.state != "failed":
+            self._projection.add_related(moved, outcome, name)
+
+    def importance(self, finished: Finished) -> Importance:
+        """Return the importance of each parameter among the configurations in the space in force."""
+        known = (
+            (replace(record, params=params), outcome)
+            for record, outcome in finished
+            if (params := self._placed(record.params)) is not None
+        )
+        return importance(self.experiment, self._projection.parameters, known)
+
+    def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:
+        """Learn from a configuration of another space; return whether it counts in the one in force."""
+        params = self._placed(configuration.params)
+        if params is None or (outcome.state == "failed" and outcome.reason not in ("oom", "diverged")):
+            return False
+        reports = list(configuration.trials[0].reports.items())
+        self._projection.add_prior(params, outcome, reports, None)
+        return True
+
+    def _placed(self, params: Mapping[str, JsonValue]) -> Params | None:
+        return placed(params, self.experiment.search, self._loose)
+
+
+def placed(params: Mapping[str, JsonValue], space: Space, loose: Collection[str] = ()) -> Params | None:
+    """Return a configuration as one of a space that may have changed; None if it is outside.
+
+    Args:
+        params: The configuration.
+        space: The space.
+        loose: Frozen parameters whose other values count as the frozen one.
+    """
+    moved = {
+        name: domain.value
+        for name, domain in space.root.items()
+        if name in loose and name in params and isinstance(domain, Fixed)
+    }
+    try:
+        return space.check({**params, **moved})
+    except ExperimentError:
+        return None

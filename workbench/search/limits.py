@@ -1,0 +1,87 @@
+"""The limits of a trial, in the form that Optuna 5 or Optuna 4 reads.
+
+Optuna 5 stores each limit by its name. Optuna 4 stores a list, as long for every trial of a study, and its
+samplers read it only if they are made with a function that returns it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optuna
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial
+
+from workbench.experiment import Experiment
+from workbench.search.records import describe_limit
+
+_ARE_NAMED = hasattr(optuna.Trial, "set_constraint")
+_LIST = "constraints"
+_OPTION = "constraints_func"
+
+
+def record_limits(
+    experiment: Experiment,
+    violations: Mapping[str, float],
+    trial: optuna.Trial,
+    storage: BaseStorage,
+    trial_id: int,
+) -> None:
+    """Store by how much a running trial breaks each limit.
+
+    Args:
+        experiment: What is tuned.
+        violations: The violations by limit, as `Outcome.violations` returns them.
+        trial: The trial.
+        storage: Its storage.
+        trial_id: Its id there.
+    """
+    if not _ARE_NAMED:
+        storage.set_trial_system_attr(trial_id, _LIST, _as_list(experiment, violations))
+        return
+    for limit, violation in violations.items():
+        trial.set_constraint(limit, violation)
+
+
+def limits_of_new_trial(experiment: Experiment, violations: Mapping[str, float] | None) -> dict[str, Any]:
+    """Return the arguments with which `create_trial` makes a trial that breaks these limits.
+
+    Args:
+        experiment: What is tuned.
+        violations: The violations by limit; None for a trial that has not ended.
+    """
+    if violations is None:
+        return {}
+    if _ARE_NAMED:
+        return {"constraints": violations}
+    return {"system_attrs": {_LIST: _as_list(experiment, violations)}}
+
+
+def keeps_limits(trial: FrozenTrial) -> bool:
+    """Return whether an ended trial breaks no limit."""
+    found = trial.constraints.values() if _ARE_NAMED else _stored_limits(trial)
+    return all(violation <= 0 for violation in found)
+
+
+def limit_options(sampler: Callable[..., BaseSampler]) -> dict[str, Any]:
+    """Return the options with which a sampler of Optuna reads limits; none where it does so anyway.
+
+    Args:
+        sampler: The class of the sampler.
+    """
+    takes_option = _OPTION in inspect.signature(sampler).parameters
+    return {_OPTION: _stored_limits} if takes_option and not _ARE_NAMED else {}
+
+
+def _as_list(experiment: Experiment, violations: Mapping[str, float]) -> list[float]:
+    named = [describe_limit(constraint) for constraint in experiment.constraints]
+    others = [value for limit, value in violations.items() if limit not in named]
+    listed = [violations.get(limit, 0.0) for limit in named]
+    return listed if experiment.sampler.kind.needs_every_limit else [*listed, sum(others)]
+
+
+def _stored_limits(trial: FrozenTrial) -> list[float]:
+    return list(trial.system_attrs.get(_LIST, ()))

@@ -1,0 +1,304 @@
+"""The Optuna study behind the workbench's: one Optuna trial for each configuration, in memory.
+
+It receives means over repeats, limits, and failures such as out of memory or divergence, in the form from
+which each sampler learns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.pruners import NopPruner
+from optuna.samplers import RandomSampler
+from optuna.storages import InMemoryStorage
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from workbench.experiment import Experiment
+from workbench.experiment.space import Params
+from workbench.search import samplers
+from workbench.search.knowledge import Knowledge, Result
+from workbench.search.limits import keeps_limits, limits_of_new_trial, record_limits
+from workbench.search.optuna_logging import quiet
+from workbench.search.parameters import Parameters
+from workbench.search.partial_results import CURVES, is_cut
+from workbench.search.pruners import CurvePruner, can_resume, make_pruner
+from workbench.search.pruning_reasons import DescribeRung, explain
+from workbench.search.records import Outcome, describe_limit
+
+# Hyperband derives a trial's bracket from the study's name.
+_STUDY_NAME = "study"
+# Stopped trials that may be continued: their checkpoints are kept.
+_MAX_STOPPED = 3
+
+
+class _Memory(InMemoryStorage):
+    """Optuna's storage in memory, without what samplers record there for other processes.
+
+    TPE and GP record a proposal's parameters before all of them are known, including parameters whose
+    condition does not hold. Nothing reads a partial proposal here, and a replay could not reproduce it.
+    Trials share the distributions of their parameters, of which Optuna makes new ones for each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._distributions: dict[tuple[str, str], BaseDistribution] = {}
+
+    def set_trial_param(
+        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
+    ) -> None:
+        # By its text: choices of True and of 1 are equal to Python.
+        shared = self._distributions.setdefault((param_name, repr(distribution)), distribution)
+        super().set_trial_param(trial_id, param_name, param_value_internal, shared)
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        if ":relative_params" not in key:
+            super().set_trial_system_attr(trial_id, key, value)
+
+
+class Projection:
+    """Samples configurations, judges intermediate values, and learns from outcomes."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Start without any trial.
+
+        Args:
+            experiment: What to tune.
+
+        Raises:
+            ExperimentError: If the sampler cannot handle the experiment.
+        """
+        self._experiment = experiment
+        self._metrics = [objective.metric for objective in experiment.objectives]
+        self._running: dict[int, optuna.Trial] = {}
+        self._knowledge = Knowledge()
+        self._worst: list[float] | None = None
+        self._resumes = can_resume(experiment)
+        self.stopped: dict[int, FrozenTrial] = {}
+        """By configuration, the stopped trials that may still be continued."""
+        self._known_chances: dict[int, float] | None = None  # None where they are to be forecast again
+        self._storage = _Memory()
+        with quiet():
+            samplers.check(experiment)
+            self.parameters = Parameters(experiment.search)
+            self._pruner = make_pruner(experiment)
+            self._study = optuna.create_study(
+                storage=self._storage,
+                study_name=_STUDY_NAME,
+                directions=[objective.goal for objective in experiment.objectives],
+                sampler=RandomSampler(0),
+                pruner=self._pruner,
+            )
+        self._study_id = self._storage.get_study_id_from_name(_STUDY_NAME)
+
+    def begin(
+        self,
+        configuration: int,
+        params: Params | None,
+        *,
+        sampled: bool,
+        is_first: bool = False,
+        reports: Mapping[int, float] | None = None,
+    ) -> Params:
+        """Start a configuration, or continue one that was stopped.
+
+        Args:
+            configuration: Its number, from 0.
+            params: The configuration; None if the sampler should choose it.
+            sampled: Whether the sampler chooses it now, or chose it when it was first proposed.
+            is_first: Whether it is the first one that the sampler chooses.
+            reports: What it has reported before it was stopped, by rung; None for a new one.
+
+        Returns:
+            The configuration.
+        """
+        self._known_chances = None
+        with quiet():
+            uses_sampler = sampled and (params is None or self._experiment.sampler.kind.keeps_notes)
+            if uses_sampler:
+                self._study.sampler = samplers.make_sampler(
+                    self._experiment, configuration, self.parameters, self._knowledge, is_first=is_first
+                )
+            trial = self._study.ask()
+            if uses_sampler:
+                # Reading it makes the sampler sample and record its state, in a replay too.
+                _ = trial.relative_params
+            if params is None:
+                params = self.parameters.suggest(trial)
+            else:
+                self._assign(trial, params)
+        self._running[configuration] = trial
+        if reports is not None:
+            self.stopped.pop(configuration, None)
+            for rung, value in reports.items():
+                self._storage.set_trial_intermediate_value(self._id(trial), rung, value)
+        return params
+
+    def _assign(self, trial: optuna.Trial, params: Params) -> None:
+        translated = self.parameters.to_optuna(params)
+        for name, distribution in self.parameters.distributions(params).items():
+            internal = distribution.to_internal_repr(translated[name])
+            self._storage.set_trial_param(self._id(trial), name, internal, distribution)
+
+    def _id(self, trial: optuna.Trial) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
+
+    def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
+        """Record what a running configuration shows, and query the pruner.
+
+        Args:
+            configuration: Number of the configuration.
+            step: Rung, or number of the repeat; each only once.
+            values: The objectives; that of one is finite, those of several may be NaN.
+
+        Returns:
+            Whether the pruner would stop it.
+        """
+        self._known_chances = None
+        trial_id = self._id(self._running[configuration])
+        if len(values) == 1:
+            self._storage.set_trial_intermediate_value(trial_id, step, values[0])
+        else:
+            shown = self._storage.get_trial(trial_id).user_attrs.get(CURVES, {})
+            self._storage.set_trial_user_attr(trial_id, CURVES, {**shown, step: list(values)})
+        if isinstance(self._pruner, NopPruner):
+            return False
+        with quiet():
+            return self._pruner.prune(self._study, self._storage.get_trial(trial_id))
+
+    def explain(self, configuration: int, at: DescribeRung) -> str:
+        """Return why the pruner has just stopped a configuration.
+
+        Args:
+            configuration: Number of the configuration, which `judge` judged last.
+            at: Writes a rung, such as `epoch 5`.
+        """
+        trial = self._storage.get_trial(self._id(self._running[configuration]))
+        with quiet():
+            return explain(self._pruner, self._study, trial, self._metrics[0], at)
+
+    def finish(self, configuration: int, outcome: Outcome) -> None:
+        """Report the outcome of a configuration to the sampler.
+
+        Args:
+            configuration: Number of the configuration, which is no longer running.
+            outcome: The outcome over its repeats.
+        """
+        self._known_chances = None
+        trial = self._running.pop(configuration)
+        violations = outcome.violations(self._experiment.constraints)
+        if self._experiment.sampler.kind.needs_every_limit:
+            # Optuna's gp needs the same limits in every trial, and learns enough from the worst value.
+            limits = [describe_limit(constraint) for constraint in self._experiment.constraints]
+            violations = {limit: violations[limit] for limit in limits if limit in violations}
+        state, values = self._translate(outcome)
+        with quiet():
+            record_limits(self._experiment, violations, trial, self._storage, self._id(trial))
+            self._study.tell(trial, values, state)
+        ended = self._storage.get_trial(self._id(trial))
+        self._knowledge.results.append(Result(ended, violations, outcome.seconds))
+        if self._resumes and outcome.state == "pruned" and is_cut(ended) and keeps_limits(ended):
+            self.stopped[configuration] = ended
+            if len(self.stopped) > _MAX_STOPPED:
+                chances = self._chances()
+                dropped = min(chances, key=chances.__getitem__)
+                del self.stopped[dropped], chances[dropped]
+
+    def to_resume(self) -> int | None:
+        """Return the stopped configuration that should be continued now; None if there is none."""
+        number, chance = max(self._chances().items(), key=lambda one: one[1], default=(None, 0.0))
+        return number if isinstance(self._pruner, CurvePruner) and self._pruner.may_resume(chance) else None
+
+    def _chances(self) -> dict[int, float]:
+        """Return the probability of each stopped configuration to end as the best.
+
+        They are forecast once until something else is known: the driver reads them at every look.
+        """
+        if self._known_chances is None and self.stopped:
+            assert isinstance(self._pruner, CurvePruner)
+            pruner, study = self._pruner, self._study
+            with quiet():
+                self._known_chances = {
+                    number: pruner.chance_of_best(study, trial) for number, trial in self.stopped.items()
+                }
+        return self._known_chances or {}
+
+    def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
+        if outcome.state == "complete":
+            values = [outcome.values[metric] for metric in self._metrics]
+            self._worst = [
+                (min if objective.goal == "maximize" else max)(value, worst)
+                for objective, value, worst in zip(
+                    self._experiment.objectives, values, self._worst or values, strict=True
+                )
+            ]
+            return TrialState.COMPLETE, values
+        if outcome.reason in ("oom", "diverged"):
+            if self._worst and self._experiment.sampler.kind.learns_from_complete_only:
+                # Without it, it would be proposed again and again: these samplers use complete trials only.
+                return TrialState.COMPLETE, self._worst
+            return TrialState.PRUNED, None
+        return (TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL), None
+
+    def add_prior(
+        self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]], run_id: str | None
+    ) -> None:
+        """Add a trial for the sampler to learn from that it has not proposed itself.
+
+        Args:
+            params: A configuration of the space.
+            outcome: Its outcome; complete only with finite values of all objectives.
+            reports: Pairs of rung and value of the objective, as reported then.
+            run_id: The earlier run that it is of; None if it is of this one, from another space.
+        """
+        self._known_chances = None
+        result = self._result_of(params, outcome, reports)
+        with quiet():
+            self._study.add_trial(result.trial)
+        knowledge = self._knowledge
+        known = knowledge.results if run_id is None else knowledge.earlier.setdefault(run_id, [])
+        known.append(result)
+        if outcome.state == "complete":
+            knowledge.priors.append(result.trial)
+
+    def add_related(self, params: Params, outcome: Outcome, name: str) -> None:
+        """Add a trial of a related function, whose values cannot be compared with those of this one.
+
+        A sampler that finds out how functions are related learns from it; others, and pruners, do not see it.
+
+        Args:
+            params: A configuration of the space.
+            outcome: Its outcome; complete only with finite values of all objectives.
+            name: The name of the function.
+        """
+        self._knowledge.earlier.setdefault(name, []).append(self._result_of(params, outcome, ()))
+
+    def _result_of(self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]]) -> Result:
+        complete = outcome.state == "complete"
+        violations = outcome.violations(self._experiment.constraints)
+        with quiet():
+            trial = create_trial(
+                state=TrialState.COMPLETE if complete else TrialState.PRUNED,
+                values=[outcome.values[metric] for metric in self._metrics] if complete else None,
+                params=self.parameters.to_optuna(params),
+                distributions=self.parameters.distributions(params),
+                **self._shown_before(reports),
+                **limits_of_new_trial(self._experiment, violations),
+            )
+        return Result(trial, violations, outcome.seconds)
+
+    def predict_memory(self, params: Params, share: float) -> None:
+        """Add that a configuration of the space would hold a part of the memory that there is, or more."""
+        self._knowledge.memory.append((self.parameters.to_optuna(params), share))
+
+    def _shown_before(self, reports: Sequence[tuple[int, float]]) -> dict[str, Any]:
+        """Return the arguments with which `create_trial` makes a trial that made these reports.
+
+        Those of several objectives are not kept: such a trial counts as one of which nothing is known.
+        """
+        if len(self._metrics) > 1:
+            return {"user_attrs": {CURVES: {}}}
+        return {"intermediate_values": {rung: value for rung, value in reports if math.isfinite(value)}}

@@ -1,0 +1,366 @@
+"""Propose configurations by a Gaussian process: the sampler behind `auto` where it is the better choice.
+
+Each proposal is a function of the results so far, the proposals that are still running, and a seed. It
+costs some milliseconds: hyper-parameters are fitted again only when there are 15 % more results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, TrialState
+from threadpoolctl import ThreadpoolController
+
+from workbench.search.climbing import Climber
+from workbench.search.cost import Cost, full_seconds
+from workbench.search.cost_limit import CostLimit
+from workbench.search.design import DesignSampler
+from workbench.search.front import ExpectedGain
+from workbench.search.gaussian_process import GaussianProcess, Kernel, fit
+from workbench.search.improvement import log_expected_improvement, log_possible_improvement
+from workbench.search.knowledge import MIN_PROCESS_RESULTS, Knowledge, violations_of
+from workbench.search.limits import keeps_limits
+from workbench.search.parameters import Parameters
+from workbench.search.partial_results import Reading, is_cut, observe, of_objective, result_values
+from workbench.search.quantity import Quantity, Scale
+from workbench.search.transfer import Related, Relation, Source, relate
+
+# Threads cost small matrices more than they save; the libraries are looked up once.
+ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
+# The weight of what a user believes, before it is divided by the square of the number of results.
+_PRIOR_WEIGHT = 10.0
+_GROWTH = 1.15
+# Observations of curves that hyper-parameters are fitted to at most.
+_MAX_FITTED = 160
+# Results of this run before they decide whether an earlier one is related to it.
+_MIN_RELATED = 2
+
+_Worth = Callable[[np.ndarray], np.ndarray]
+"""Values configurations, given their features."""
+
+
+class ProcessSampler(DesignSampler):
+    """Proposes where a Gaussian process expects the best, or knows too little.
+
+    Running configurations count as if they had given what is expected of them: none is proposed twice.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        seed: int,
+        knowledge: Knowledge,
+        readings: Sequence[Reading],
+        cost_limit: CostLimit | None = None,
+        *,
+        is_first: bool = False,
+    ) -> None:
+        """Prepare one proposal.
+
+        Args:
+            parameters: The searched parameters.
+            seed: Seed of this proposal.
+            knowledge: The results so far, some of them with a value; what is fitted to them is added.
+            readings: How the curves of each objective are read.
+            cost_limit: What the budget allows all trainings to cost; None if it limits no cost.
+            is_first: Whether it is the first one that is chosen: then running ones, which users enqueued, do
+                not count.
+        """
+        super().__init__(parameters, seed, knowledge, is_first=is_first)
+        self._random = np.random.default_rng(seed)
+        self._knowledge, self._results = knowledge, knowledge.results
+        self._kernels = knowledge.kernels
+        self._readings, self._cost_limit = readings, cost_limit
+        complete = {
+            run_id: [result.trial for result in results if result.trial.state == TrialState.COMPLETE]
+            for run_id, results in knowledge.earlier.items()
+        }
+        self._earlier = {
+            run_id: trials for run_id, trials in complete.items() if len(trials) >= MIN_PROCESS_RESULTS
+        }
+        self._earlier_results = [result for results in knowledge.earlier.values() for result in results]
+
+    @property
+    def has_related_run(self) -> bool:
+        """Whether this run's results show that an earlier run is related to it; first any one will do."""
+        ended = [result.trial for result in self._results]
+        if not self._earlier or len(ended) < _MIN_RELATED:
+            return self.is_first and bool(self._earlier)
+        if any(map(is_cut, ended)) or all(trial.state != TrialState.COMPLETE for trial in ended):
+            return False
+        features = self._features(ended)
+        with ON_ONE_THREAD():
+            return any(
+                self._related(index, features, self._values(index, ended)) is not None
+                for index in range(len(self._readings))
+            )
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Propose a configuration."""
+        running = [
+            other
+            for other in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            if other.number != trial.number and not self.is_first
+        ]
+        with ON_ONE_THREAD():
+            return self.encoding.params(*self._choose(running, trial.number))
+
+    def _choose(self, running: Sequence[FrozenTrial], number: int) -> tuple[np.ndarray, np.ndarray]:
+        ended = [result.trial for result in self._results]
+        earlier = [trial for trials in self._earlier.values() for trial in trials]
+        found = (self._locate_results(), self._locate([*running, *earlier]))
+        tried, exists = map(np.concatenate, zip(*found, strict=True))
+        features = self.encoding.features(tried, exists)
+        num_own = len(ended) + len(running)
+        num_fitted = _num_fitted(len(ended))
+        goals = [
+            self._goal(index, ended, running, features[:num_own], num_fitted)
+            for index in range(len(self._readings))
+        ]
+        limits = self._limits(features[:num_own])
+        kept = np.array([*map(keeps_limits, ended if len(goals[0].values) == len(ended) else earlier)])
+        cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
+        # Beside running trials every other one: expected improvement alone would stay near the best.
+        is_turn = bool(running) and number % 2 == 0
+        is_bold = is_turn or bool(limits or self.memory) or any(map(is_cut, ended))
+        worth = self._worth(goals, kept, cost, is_bold=is_bold)
+        prior_weight = _PRIOR_WEIGHT / max(len(ended), 1) ** 2
+
+        def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
+            scores = worth(features) + prior_weight * self.encoding.log_prior(points, exists)
+            for limit in limits:
+                scores += limit.log_chance_at_most(0.0, features)
+            if self.memory is not None:
+                scores += self.memory.log_chance(features)
+            return scores
+
+        if any(goal.is_informed for goal in goals):
+            first = np.delete(np.arange(len(tried)), np.arange(len(ended), num_own))
+        else:
+            first = np.arange(len(ended))
+        order = np.argsort(-score(tried[first], exists[first], features[first]), kind="stable")
+        climber = Climber(self.encoding, self._random)
+        return climber.climb(score, tried[first[order]], {row.tobytes() for row in features[:num_own]})
+
+    def _locate_results(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the results lie; earlier proposals have located all but the last ones."""
+        located = self._knowledge.located
+        num = 0 if located is None else len(located[0])
+        if located is None or num < len(self._results):
+            found = self._locate([result.trial for result in self._results[num:]])
+            if located is not None:
+                found = (np.concatenate([located[0], found[0]]), np.concatenate([located[1], found[1]]))
+            self._knowledge.located = located = found
+        return located
+
+    def _locate(self, trials: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
+        return self.encoding.locate([trial.params for trial in trials])
+
+    def _features(self, trials: Sequence[FrozenTrial]) -> np.ndarray:
+        return self.encoding.features(*self._locate(trials))
+
+    def _values(self, index: int, trials: Sequence[FrozenTrial]) -> np.ndarray:
+        """Return what trials of which none was stopped early are worth by one objective."""
+        if len(self._readings) > 1:
+            trials = [of_objective(trial, index) for trial in trials]
+        return result_values(trials, self._readings[index].sign)
+
+    def _limits(self, features: np.ndarray) -> list[Quantity]:
+        """Model by how much each limit is broken; what broke it in an earlier run breaks it here."""
+        results = [*self._earlier_results, *self._results]
+        if self._earlier_results:
+            before = self._features([result.trial for result in self._earlier_results])
+            features = np.concatenate([before, features])
+        return [
+            self._model(name, features, violations, _num_fitted(len(results)))
+            for name, violations in violations_of(results).items()
+        ]
+
+    def _related(self, index: int, features: np.ndarray, values: np.ndarray) -> Related | None:
+        """Return what earlier runs that are related to this one by one objective have found."""
+        found: list[tuple[Relation, Source, Kernel]] = []
+        for run_id, trials in self._earlier.items():
+            source = Source(self._features(trials), self._values(index, trials))
+            key = (f"goal {index} of {run_id}", len(trials))
+            if key not in self._kernels:
+                self._kernels[key] = fit(source.features, self.encoding.groups, source.standard)
+            relation = relate(self._kernels[key], self.encoding.groups, source, features, values)
+            if relation is not None:
+                found.append((relation, source, self._kernels[key]))
+        return Related.of(found) if found else None
+
+    def _goal(
+        self,
+        index: int,
+        ended: Sequence[FrozenTrial],
+        running: Sequence[FrozenTrial],
+        features: np.ndarray,
+        num_fitted: int,
+    ) -> Quantity:
+        """Model one objective."""
+        if len(self._readings) > 1:
+            ended = [of_objective(trial, index) for trial in ended]
+            running = [of_objective(trial, index) for trial in running]
+        if not any(is_cut(trial) for trial in ended):
+            sign = self._readings[index].sign
+            values = result_values(ended, sign)
+            if len(values) < _MIN_RELATED:  # the units of one result are unknown
+                features, values = features[len(values) :], values[:0]
+            related = self._related(index, features[: len(values)], values)
+            return self._model(
+                f"goal {index}",
+                features,
+                values,
+                num_fitted,
+                related=related,
+                # From these results alone, as they were when they were the only ones.
+                first=lambda: result_values(ended[:num_fitted], sign),
+            )
+        kernel, forecasts = self._forecast(index, [*ended, *running], features, num_fitted)
+        values = result_values(ended, self._readings[index].sign, forecasts)
+        related = self._related(index, features[: len(ended)], values)
+        expected = forecasts[len(ended) :]
+        return self._model(f"goal {index}", features, values, num_fitted, kernel, expected, related)
+
+    def _worth(
+        self, goals: Sequence[Quantity], kept: np.ndarray, cost: Cost | None, *, is_bold: bool
+    ) -> _Worth:
+        """Return how good a configuration may be: by the objective, or by what it adds to a front.
+
+        Where `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many trials. Else
+        the expected improvement finds more: one after another, where no limits are to be kept, and in every
+        other proposal beside running trials.
+        """
+        if cost is not None:
+            return self._worth_for_cost(goals[0], kept, cost)
+        if len(goals) == 1:
+            return goals[0].optimistic if is_bold else goals[0].log_improvement
+        results = np.column_stack([goal.values for goal in goals])
+        gain = ExpectedGain(results[kept] if any(kept) else results)
+
+        def worth(features: np.ndarray) -> np.ndarray:
+            predicted = [goal.process.predict(features) for goal in goals]
+            means, deviations = map(np.column_stack, zip(*predicted, strict=True))
+            return gain.log_of(means, deviations)
+
+        return worth
+
+    def _cost(self, features: np.ndarray, num_at_once: int, num_fitted: int) -> Cost | None:
+        """Model what trainings cost; None where that does not decide how good the best one will be."""
+        if self._cost_limit is None or not self._results:
+            return None
+        seconds = full_seconds(self._results, self._readings[0])
+        known = seconds[seconds > 0]
+        if not len(known) or not self._cost_limit.ends_first(float(known.mean()), num_at_once):
+            return None
+        return Cost.of(seconds, features, self.encoding.groups, self._kernels, num_fitted)
+
+    def _worth_for_cost(self, goal: Quantity, kept: np.ndarray, cost: Cost) -> _Worth:
+        """Return the logarithm of the improvement that a configuration promises for what it costs.
+
+        Where trials are stopped early, one that disappoints costs little, so that possible improvements count
+        as without costs. Elsewhere the expected one counts, which risks less of the budget on a trial.
+        Source: Snoek, Larochelle and Adams, Practical Bayesian optimization, NIPS 2012, section 3.2.
+        """
+        best = float(goal.values[kept if any(kept) else slice(None)].max())
+        if any(is_cut(result.trial) for result in self._results):
+            return lambda features: (
+                log_possible_improvement(goal.optimistic(features), best) - cost.log_factor(features)
+            )
+        return lambda features: (
+            log_expected_improvement(*goal.process.predict(features), best) - cost.log_factor(features)
+        )
+
+    def _forecast(
+        self, index: int, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int
+    ) -> tuple[Kernel, np.ndarray]:
+        """Forecast where all trainings end, or would have ended, from what they and the others reported."""
+        key, reading = (f"curves {index}", num_fitted), self._readings[index]
+        if key not in self._kernels:
+            # From these results alone, as they were when they were the only ones.
+            seen = observe(trials[:num_fitted], reading)
+            few = np.flatnonzero(seen.rows % math.ceil(len(seen.rows) / _MAX_FITTED) == 0)
+            standard = Scale.of(seen.values).standardize(seen.values)
+            self._kernels[key] = fit(
+                features[seen.rows[few]], self.encoding.groups, standard[few], seen.ahead[few]
+            )
+        kernel = self._kernels[key]
+        seen = observe(trials, reading)
+        scale = Scale.of(seen.values)
+        standard = scale.standardize(seen.values)
+        process = GaussianProcess(kernel, self.encoding.groups, features[seen.rows], standard, seen.ahead)
+        return kernel, scale.restore(process.predict(features)[0])
+
+    def _model(
+        self,
+        name: str,
+        features: np.ndarray,
+        values: np.ndarray,
+        num_fitted: int,
+        kernel: Kernel | None = None,
+        expected: np.ndarray | None = None,
+        related: Related | None = None,
+        first: Callable[[], np.ndarray] | None = None,
+    ) -> Quantity:
+        """Model one quantity at the end of trainings.
+
+        Args:
+            name: Name of the quantity.
+            features: Of the configurations that have ended, and of those that are running.
+            values: Of those that have ended.
+            num_fitted: How many of them the hyper-parameters are fitted to.
+            kernel: The hyper-parameters; None if they are to be fitted.
+            expected: What is expected of those that are running; None if it follows from the values.
+            related: What earlier runs have found, if that helps.
+            first: Returns the values that the hyper-parameters are fitted to; None if they are the first of
+                `values`.
+        """
+        key = (name, num_fitted)
+        scale = Scale.of(values) if related is None else Scale(related.mean, related.deviation)
+        if related is not None and len(related.values) >= len(values):
+            kernel = related.kernel
+        if kernel is None:
+            if key not in self._kernels:
+                fitted = values[:num_fitted] if first is None else first()
+                standard = Scale.of(fitted).standardize(fitted)
+                self._kernels[key] = fit(features[:num_fitted], self.encoding.groups, standard)
+            kernel = self._kernels[key]
+        standard, running = scale.standardize(values), features[len(values) :]
+        if len(running) and expected is not None:
+            observed = np.concatenate([standard, scale.standardize(expected)])
+            process = self._process(kernel, features, observed, related)
+        else:
+            process = self._process(kernel, features[: len(values)], standard, related)
+            process = process.as_if_expected(running) if len(running) else process
+        own = standard if len(values) or related is None else related.values
+        return Quantity(process, scale, own, is_informed=related is not None)
+
+    def _process(
+        self, kernel: Kernel, features: np.ndarray, values: np.ndarray, related: Related | None
+    ) -> GaussianProcess:
+        """Return the process after this run's values and those of related runs, all standardised."""
+        if related is None:
+            return GaussianProcess(kernel, self.encoding.groups, features, values)
+        return GaussianProcess(
+            kernel,
+            self.encoding.groups,
+            np.concatenate([related.features, features]),
+            np.concatenate([related.values, values]),
+            agreement=related.agreement(len(values)),
+        )
+
+
+def _num_fitted(num_results: int) -> int:
+    """Return how many results the hyper-parameters are fitted to; few numbers, so that few fits suffice."""
+    fitted = following = MIN_PROCESS_RESULTS
+    while following <= num_results:
+        fitted, following = following, max(following + 2, int(following * _GROWTH))
+    return fitted

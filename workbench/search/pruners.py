@@ -1,0 +1,270 @@
+"""Make the pruner of an experiment from its `early_stop`; what each reads is in `workbench.experiment`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import optuna
+from optuna.pruners import (
+    BasePruner,
+    HyperbandPruner,
+    MedianPruner,
+    NopPruner,
+    PercentilePruner,
+    SuccessiveHalvingPruner,
+    WilcoxonPruner,
+)
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from workbench.experiment import Experiment
+from workbench.experiment.module_inspection import parameters_of
+from workbench.experiment.pruners import Curves, PrunerOptions
+from workbench.experiment.what_is_trained import longest_training
+from workbench.foundation.registry import load_object
+from workbench.search.front import FrontPruner
+from workbench.search.limits import keeps_limits
+from workbench.search.partial_results import Reading, stated_epochs
+from workbench.search.rungs import is_decision
+
+if TYPE_CHECKING:
+    from workbench.search.curves import Curve
+
+# Complete trials before curves can be compared, and how many of the latest curves are.
+_MIN_COMPLETE = 3
+_MAX_CURVES = 100
+# Times the probability below which a trial is stopped: from there on it is continued.
+_RESUMING = 1.5
+
+
+class PatiencePruner(BasePruner):
+    """Stops a trial that has not improved on its own best value for some rungs.
+
+    Optuna's PatientPruner counts reports instead of rungs, and never stops a trial whose value is constant.
+    """
+
+    def __init__(self, patience: int) -> None:
+        """Make the pruner.
+
+        Args:
+            patience: Rungs without improvement, in epochs or steps.
+        """
+        self._patience = patience
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether the last improvement is `patience` rungs back."""
+        values = trial.intermediate_values
+        return bool(values) and max(values) - self.best_report(study, trial)[0] >= self._patience
+
+    def best_report(self, study: optuna.Study, trial: FrozenTrial) -> tuple[int, float]:
+        """Return the rung and the value of the best report of a trial, of equal ones the first."""
+        values = trial.intermediate_values
+        sign = 1 if study.direction == StudyDirection.MINIMIZE else -1
+        best = min(values, key=lambda rung: (sign * values[rung], rung))
+        return best, values[best]
+
+
+class Place(NamedTuple):
+    """How a trial stands among the others that came as far."""
+
+    num_better: int
+    num_others: int
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more than two thirds of the others are better there."""
+        return 3 * self.num_better > 2 * self.num_others
+
+
+class CurvePruner(BasePruner):
+    """Stops a trial whose learning curve is unlikely to end better than the best one did.
+
+    Until enough trials are complete for that to be known, it stops the worst third of those that came as far:
+    where several run at once, all of them would else be trained to the end.
+    """
+
+    def __init__(self, chance: float, grace: int, num_epochs: int | None) -> None:
+        """Make the pruner.
+
+        Args:
+            chance: A trial is stopped if its probability to end as the best is lower, in (0, 0.5).
+            grace: Rungs before the first decision; further ones follow after each half of a doubling.
+            num_epochs: Last rung of trials whose parameters do not name their epochs; None where only
+                complete trials show it.
+        """
+        self.chance = chance
+        """A trial that is less likely to end as the best is stopped."""
+        self._grace = grace
+        self._num_epochs = num_epochs
+        self._ended: dict[int, Curve | None] = {}  # of ended trials, which change no more
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether the trial is unlikely to end as the best."""
+        rungs = sorted(trial.intermediate_values)
+        return is_decision(rungs, self._grace) and self.chance_of_best(study, trial) < self.chance
+
+    def may_resume(self, chance: float) -> bool:
+        """Return whether a stopped trial should be continued, given its probability to end as the best."""
+        return chance >= _RESUMING * self.chance
+
+    def place(self, study: optuna.Study, trial: FrozenTrial) -> Place | None:
+        """Return the place by which a trial is judged; None once enough trials are complete for forecasts."""
+        others = _others(study, trial)
+        return _place(study, trial, others, _ends(others))
+
+    def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
+        """Return the probability of a trial to end as the best; 1 where too little is known."""
+        others = _others(study, trial)
+        ends = _ends(others)
+        place = _place(study, trial, others, ends)
+        if place is not None:
+            return 0.0 if place.is_behind else 1.0
+        rungs, sign = sorted(trial.intermediate_values), _sign_of(study)
+        end = float(trial.params.get("epochs", self._num_epochs) or max(rung for rung, _ in ends))
+        best = max(sign * value for _, value in ends)
+        if end <= rungs[-1] or sign * trial.intermediate_values[rungs[-1]] > best:
+            return 1.0
+        return self._chance_of(trial, others, end, sign, best)
+
+    def _chance_of(
+        self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
+    ) -> float:
+        """Return the probability that a trial ends above the best; 1 where nothing is known."""
+        from workbench.search.curves import forecast  # imports SciPy, which light installations lack
+
+        curve, *known = (self._curve(one, sign) for one in (trial, *others[-_MAX_CURVES:]))
+        if curve is None:
+            return 1.0
+        found = forecast(curve, end, [other for other in known if other is not None])
+        return 1.0 if found is None else 1.0 - found.chance_below(best)
+
+    def _curve(self, trial: FrozenTrial, sign: float) -> Curve | None:
+        """Return the curve of a trial, larger is better; None where it has reported nothing."""
+        from workbench.search.curves import Curve
+
+        if trial.number in self._ended:
+            return self._ended[trial.number]
+        curve = Curve.of({rung: sign * value for rung, value in trial.intermediate_values.items()})
+        if trial.state.is_finished():
+            self._ended[trial.number] = curve
+        return curve
+
+
+def _sign_of(study: optuna.Study) -> float:
+    return 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+
+
+def _others(study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
+    return [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+
+
+def _place(
+    study: optuna.Study, trial: FrozenTrial, others: Sequence[FrozenTrial], ends: Sequence[tuple[int, float]]
+) -> Place | None:
+    if len(ends) >= _MIN_COMPLETE:
+        return None
+    rung, value = max(trial.intermediate_values.items())
+    sign = _sign_of(study)
+    there = [
+        sign * other.intermediate_values[rung]
+        for other in others
+        if rung in other.intermediate_values and keeps_limits(other)
+    ]
+    if len(there) < 2 and not ends:  # of two at once, either may be the better one
+        return Place(0, len(there))
+    return Place(sum(each > sign * value for each in there), len(there))
+
+
+def _ends(trials: Iterable[FrozenTrial]) -> list[tuple[int, float]]:
+    """Return the last reports of the trials that are complete and keep the limits."""
+    return [
+        max(trial.intermediate_values.items())
+        for trial in trials
+        if trial.state == TrialState.COMPLETE and trial.intermediate_values and keeps_limits(trial)
+    ]
+
+
+def make_pruner(experiment: Experiment) -> BasePruner:
+    """Make the pruner of an experiment.
+
+    Args:
+        experiment: The experiment; `early_stop` holds the settings.
+
+    Returns:
+        A pruner that has not seen any trial. For pruners without such a setting, the caller ensures that
+        no trial stops before `grace`.
+    """
+    kind = experiment.early_stop.kind
+    make = load_object(kind.factory, field="early_stop.pruner")
+    return make(experiment, kind.model_validate(experiment.early_stop.options))
+
+
+def can_resume(experiment: Experiment) -> bool:
+    """Return whether stopped trials of an experiment may be continued from their checkpoints."""
+    kind = experiment.early_stop.kind
+    options = kind.model_validate(experiment.early_stop.options)
+    if not isinstance(options, Curves) or not options.resume or len(experiment.objectives) > 1:
+        return False
+    if experiment.trains_model:
+        return experiment.federated is None
+    return experiment.train is not None and "folder" in (parameters_of(experiment.train) or ())
+
+
+def make_none(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make the pruner that stops nothing."""
+    return NopPruner()
+
+
+def make_asha(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's asynchronous successive halving."""
+    settings = experiment.early_stop
+    return SuccessiveHalvingPruner(min_resource=settings.grace, reduction_factor=settings.reduction_factor)
+
+
+def make_hyperband(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's Hyperband."""
+    settings = experiment.early_stop
+    return HyperbandPruner(
+        min_resource=settings.grace,
+        max_resource=_longest_epochs(experiment),
+        reduction_factor=settings.reduction_factor,
+    )
+
+
+def make_median(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's median pruner."""
+    settings = experiment.early_stop
+    return MedianPruner(n_startup_trials=settings.startup_trials, n_warmup_steps=settings.grace)
+
+
+def make_percentile(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's percentile pruner."""
+    settings = experiment.early_stop
+    return PercentilePruner(
+        settings.percentile, n_startup_trials=settings.startup_trials, n_warmup_steps=settings.grace
+    )
+
+
+def make_patience(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make the pruner of trials that no longer improve."""
+    return PatiencePruner(experiment.early_stop.patience)
+
+
+def make_curves(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make the pruner that extrapolates learning curves."""
+    assert isinstance(options, Curves)
+    if len(experiment.objectives) > 1:
+        return FrontPruner(options.chance, experiment.early_stop.grace, Reading.of(experiment))
+    return CurvePruner(options.chance, experiment.early_stop.grace, stated_epochs(experiment))
+
+
+def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's Wilcoxon pruner."""
+    return WilcoxonPruner(p_threshold=experiment.early_stop.p_threshold)
+
+
+def _longest_epochs(experiment: Experiment) -> int | str:
+    """Return the most rungs that a trial can climb, or what makes Optuna wait for the first to end."""
+    epochs = longest_training(experiment)
+    return "auto" if epochs is None else max(epochs, experiment.early_stop.grace)

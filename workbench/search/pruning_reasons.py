@@ -1,0 +1,127 @@
+"""Why a pruner stops a trial, in one short sentence with the numbers that it compared.
+
+The decision itself is left to `pruners`; it is explained directly afterwards, from the same study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import optuna
+from optuna.pruners import (
+    BasePruner,
+    HyperbandPruner,
+    MedianPruner,
+    PercentilePruner,
+    SuccessiveHalvingPruner,
+)
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from workbench.foundation.formatting import format_count, format_number, format_percent
+from workbench.search.front import FrontPruner
+from workbench.search.partial_results import CURVES
+from workbench.search.pruners import CurvePruner, PatiencePruner
+
+DescribeRung = Callable[[int], str]
+"""Writes a rung, such as `epoch 5`."""
+
+
+def explain(
+    pruner: BasePruner, study: optuna.Study, trial: FrozenTrial, metric: str, at: DescribeRung
+) -> str:
+    """Return why a pruner has just decided to stop a trial.
+
+    Args:
+        pruner: The pruner.
+        study: The study, as it was when the pruner decided.
+        trial: The trial, read after the decision.
+        metric: The first objective.
+        at: Writes a rung.
+    """
+    match pruner:
+        case FrontPruner():
+            rung = max(trial.user_attrs[CURVES])
+            chance = _compare_chances(pruner.chance_of_gain(study, trial), pruner.chance)
+            return f"at {at(rung)} the chance to extend the front was {chance}"
+        case CurvePruner():
+            if place := pruner.place(study, trial):
+                worse = f"worse than {place.num_better} of {format_count(place.num_others, 'other trial')}"
+                return f"{_last(trial, metric, at)} is {worse}; too few are complete for forecasts"
+            chance = _compare_chances(pruner.chance_of_best(study, trial), pruner.chance)
+            return f"{_last(trial, metric, at)} left a chance of {chance} to end as the best"
+        case PatiencePruner():
+            rung, value = pruner.best_report(study, trial)
+            return f"{metric} has not improved since {at(rung)}, when it was {format_number(value)}"
+        case SuccessiveHalvingPruner() | HyperbandPruner():
+            return _explain_rank(pruner, study, trial, metric, at)
+        case PercentilePruner():
+            return _explain_percentile(pruner, study, trial, metric, at)
+        case _:
+            return f"{type(pruner).__name__} stopped it with {_last(trial, metric, at)}"
+
+
+def _last(trial: FrozenTrial, metric: str, at: DescribeRung) -> str:
+    rung, value = max(trial.intermediate_values.items())
+    return f"{metric} {format_number(value)} at {at(rung)}"
+
+
+def _compare_chances(chance: float, least: float) -> str:
+    return f"{format_percent(chance)} (at least {format_percent(least)} is needed)"
+
+
+def _explain_rank(
+    pruner: SuccessiveHalvingPruner | HyperbandPruner,
+    study: optuna.Study,
+    trial: FrozenTrial,
+    metric: str,
+    at: DescribeRung,
+) -> str:
+    """Explain by the values at the last rung that the trial has reached, those of its bracket only."""
+    key = max((name for name in trial.system_attrs if name.startswith("completed_rung_")), key=_number_in)
+    known = [one for one in study.get_trials(deepcopy=False) if key in one.system_attrs]
+    in_bracket = ""
+    if isinstance(pruner, HyperbandPruner):
+        bracket = pruner._get_bracket_id(study, trial)
+        known = [one for one in known if pruner._get_bracket_id(study, one) == bracket]
+        in_bracket = " of its bracket"
+    is_maximized = study.direction == StudyDirection.MAXIMIZE
+    values = sorted((one.system_attrs[key] for one in known), reverse=is_maximized)
+    num_best = max(1, len(values) // pruner._reduction_factor)
+    best = f"best {num_best}" if num_best > 1 else "best"
+    least = format_number(values[num_best - 1])
+    bound = f"{least} or {'more' if is_maximized else 'less'}" if num_best > 1 else least
+    return (
+        f"{_last(trial, metric, at)} is not {'among ' * (num_best > 1)}the {best} of "
+        f"{format_count(len(values), 'trial')}{in_bracket} there ({bound})"
+    )
+
+
+def _number_in(key: str) -> int:
+    return int(key.rpartition("_")[2])
+
+
+def _explain_percentile(
+    pruner: PercentilePruner, study: optuna.Study, trial: FrozenTrial, metric: str, at: DescribeRung
+) -> str:
+    """Explain by the values of complete trials at the last rung, with which the best so far is compared."""
+    rung = max(trial.intermediate_values)
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    values = [one.intermediate_values[rung] for one in complete if rung in one.intermediate_values]
+    is_maximized = study.direction == StudyDirection.MAXIMIZE
+    share = pruner._percentile
+    bound = float(np.nanpercentile(values, 100 - share if is_maximized else share))
+    best = (max if is_maximized else min)(trial.intermediate_values.values())
+    is_last = best == trial.intermediate_values[rung]
+    found = (
+        _last(trial, metric, at)
+        if is_last
+        else (f"the best {metric} until {at(rung)}, {format_number(best)},")
+    )
+    trials = f"{format_count(len(values), 'complete trial')} there"
+    if isinstance(pruner, MedianPruner):
+        side = "below" if is_maximized else "above"
+        return f"{found} is {side} the median {format_number(bound)} of {trials}"
+    reach = f"{format_number(bound)} or {'more' if is_maximized else 'less'}"
+    return f"{found} is not among the best {format_percent(share / 100)} of {trials} ({reach})"

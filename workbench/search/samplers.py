@@ -1,0 +1,413 @@
+"""Check the sampler of an experiment and make Optuna's; its options are in `workbench.experiment.samplers`.
+
+A new sampler is made for every configuration and seeded from the experiment's seed and the number of the
+configuration, so that what it proposes depends on the history alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import (
+    BaseSampler,
+    CmaEsSampler,
+    GPSampler,
+    NSGAIIISampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from pydantic import ValidationError
+
+from workbench.experiment import Experiment
+from workbench.experiment.refusals import refusal
+from workbench.experiment.samplers import Auto, samplers_for
+from workbench.experiment.space import Choice, Fixed
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import format_count
+from workbench.foundation.registry import load_object
+from workbench.search.cost_limit import CostLimit
+from workbench.search.design import DesignSampler
+from workbench.search.knowledge import MIN_PROCESS_RESULTS, Knowledge
+from workbench.search.limits import limit_options
+from workbench.search.optuna_logging import quiet
+from workbench.search.parameters import Parameters
+from workbench.search.partial_results import Reading, is_cut
+
+if TYPE_CHECKING:
+    from workbench.search.proposals import ProcessSampler
+
+LARGEST_GRID = 100_000
+
+
+def stable_seed(*parts: int | str) -> int:
+    """Return a seed in [0, 2**32) that depends on `parts` alone, in every process."""
+    digest = hashlib.sha256("/".join(str(part) for part in parts).encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def training_seed(seed: int, repeat: int) -> int:
+    """Return the seed of a training: the same for all configurations, another for each repeat.
+
+    Args:
+        seed: Seed of the experiment.
+        repeat: Which training of its configuration, from 0.
+    """
+    return stable_seed("training", seed, repeat)
+
+
+def check(experiment: Experiment) -> None:
+    """Check that the sampler of an experiment knows its options and can handle the space.
+
+    Args:
+        experiment: The experiment, before it starts.
+
+    Raises:
+        ExperimentError: If an option is wrong, or the sampler cannot handle the space.
+    """
+    _check_options(experiment)
+    _check_space(experiment)
+    _check_priors(experiment)
+    if experiment.sampler.kind.enumerates_grid:
+        _check_grid(experiment)
+    try:
+        with quiet():
+            make_sampler(experiment, 0, Parameters(experiment.search))
+    except ValueError as error:
+        raise ExperimentError(
+            f"these options cannot be combined: {error}",
+            field="sampler.options",
+            next_step="Remove one of them.",
+        ) from error
+
+
+def _check_options(experiment: Experiment) -> None:
+    kind = experiment.sampler.kind
+    for option in experiment.sampler.options:
+        if option not in kind.model_fields:
+            raise ExperimentError(
+                f"the sampler {experiment.sampler.name} has no such option",
+                field=f"sampler.options.{option}",
+                allowed=list(kind.model_fields) or "no options",
+            )
+    try:
+        kind.model_validate(experiment.sampler.options)
+    except ValidationError as error:
+        raise refusal(error, at="sampler.options") from error
+
+
+def _check_space(experiment: Experiment) -> None:
+    name, kind = experiment.sampler.name, experiment.sampler.kind
+    searched = [
+        domain
+        for domain in experiment.search.root.values()
+        if not isinstance(domain, Fixed) and not domain.when and len(domain.values() or (0, 1)) > 1
+    ]
+    num_ranges = sum(not isinstance(domain, Choice) for domain in searched)
+    allowed = ", ".join(samplers_for(len(searched), num_ranges)) + " for this space"
+    if num_ranges < kind.min_ranges:
+        raise ExperimentError(
+            f"{name} needs at least {format_count(kind.min_ranges, 'range')} in every configuration",
+            field="sampler.name",
+            allowed=allowed,
+        )
+    if len(searched) < kind.min_parameters:
+        raise ExperimentError(
+            f"{name} needs at least {format_count(kind.min_parameters, 'parameter')} with several values "
+            "in every configuration",
+            field="sampler.name",
+            allowed=allowed,
+        )
+
+
+def _check_priors(experiment: Experiment) -> None:
+    if experiment.sampler.kind.reads_priors and len(experiment.objectives) == 1:
+        return
+    for name, domain in experiment.search.root.items():
+        if not isinstance(domain, Fixed) and domain.prior is not None:
+            raise ExperimentError(
+                "only the samplers auto, pbt and pb2 read it, and only with one objective",
+                field=f"search.{name}.prior",
+                next_step="Remove it, or begin with a configuration that you add to the run: "
+                "workbench enqueue.",
+            )
+
+
+def _check_grid(experiment: Experiment) -> None:
+    try:
+        size = sum(1 for _ in itertools.islice(experiment.search.grid(), LARGEST_GRID + 1))
+    except ExperimentError as error:
+        raise error.at("search") from error
+    if size > LARGEST_GRID:
+        raise ExperimentError(
+            f"the grid has more than {LARGEST_GRID} configurations",
+            field="sampler.name",
+            next_step="Search fewer values, or choose the sampler random.",
+        )
+
+
+class _Knowing(BaseSampler):
+    """A sampler that receives the parameters of the space.
+
+    Optuna's samplers collect them from all earlier trials, which takes a new sampler longer than everything
+    else that it does.
+    """
+
+    searched: Mapping[str, BaseDistribution]
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return dict(self.searched)
+
+
+class _KnowingTPE(_Knowing, TPESampler):
+    pass
+
+
+class _GP(GPSampler):
+    """Optuna's, on one thread: threads cost small matrices more than they save, and trials need the cores."""
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(limits=1):  # of what is loaded: from the second proposal on
+            return super().sample_relative(study, trial, search_space)
+
+
+class _KnowingGP(_Knowing, _GP):
+    pass
+
+
+class _KnowingCmaEs(_Knowing, CmaEsSampler):
+    pass
+
+
+class _KnowingNSGA2(_Knowing, NSGAIISampler):
+    pass
+
+
+class _KnowingNSGA3(_Knowing, NSGAIIISampler):
+    pass
+
+
+@dataclass(frozen=True)
+class SamplerRequest:
+    """What a sampler is made for."""
+
+    seed: int
+    """The seed for this configuration."""
+    configuration: int
+    """Number of this configuration, from 0."""
+    experiment_seed: int
+    """The seed of the experiment, the same for all configurations."""
+    parameters: Parameters
+    """The searched parameters."""
+    knowledge: Knowledge
+    """What is known."""
+    readings: Sequence[Reading]
+    """How the curves of each objective are read."""
+    cost_limit: CostLimit | None = None
+    """What the budget allows all trainings to cost."""
+    learns_limits: bool = False
+    """Whether every trial has the limits that the sampler reads."""
+    is_first: bool = False
+    """Whether no sampler has chosen a configuration of this run yet; what users enqueued does not count."""
+
+    @property
+    def searched(self) -> dict[str, BaseDistribution] | None:
+        """The parameters of the space; None if conditions decide which exist."""
+        return self.parameters.always()
+
+
+def make_sampler(
+    experiment: Experiment,
+    configuration: int,
+    parameters: Parameters,
+    knowledge: Knowledge | None = None,
+    *,
+    is_first: bool = False,
+) -> BaseSampler:
+    """Make the sampler that proposes one configuration.
+
+    Args:
+        experiment: The experiment.
+        configuration: Number of the configuration, from 0.
+        parameters: The searched parameters of its space.
+        knowledge: What is known; None before the first trial.
+        is_first: Whether it is the first configuration that a sampler chooses.
+
+    Returns:
+        An Optuna sampler that has not seen any trial.
+    """
+    make = load_object(experiment.sampler.kind.factory, field="sampler.name")
+    seed = stable_seed("sampler", experiment.seed, configuration)
+    given = experiment.sampler.options.items()
+    options: dict[str, Any] = {name: value for name, value in given if value is not None}
+    learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
+    return make(
+        options,
+        SamplerRequest(
+            seed,
+            configuration,
+            experiment.seed,
+            parameters,
+            knowledge or Knowledge(),
+            Reading.of(experiment),
+            CostLimit.of(experiment),
+            learns_limits,
+            is_first,
+        ),
+    )
+
+
+def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make the sampler that suits the request, as `Auto.describe` says."""
+    match _suited(request):
+        case "random":
+            return make_random(options, request)
+        case "tpe":
+            return make_tpe(options, request)
+        case "design":
+            if request.knowledge.earlier:
+                informed = _make_process(request)
+                # The first configuration tries what earlier runs found; then they have to be confirmed.
+                if informed.has_related_run:
+                    return informed
+            return make_design(options, request)
+        case "process":
+            return _make_process(request)
+
+
+def _make_process(request: SamplerRequest) -> ProcessSampler:
+    from workbench.search.proposals import ProcessSampler  # imports SciPy's optimizers
+
+    return ProcessSampler(
+        request.parameters,
+        request.seed,
+        request.knowledge,
+        request.readings,
+        request.cost_limit,
+        is_first=request.is_first,
+    )
+
+
+def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "process"]:
+    if all(found.single() for found in request.parameters.searched.values()):
+        return "random"
+    if len(request.knowledge.results) > Auto.max_process_results:
+        return "tpe"
+    num_parameters = sum(not found.single() for found in request.parameters.searched.values())
+    has_one_objective = len(request.readings) == 1
+    num_valued = sum(
+        result.trial.state == TrialState.COMPLETE or (has_one_objective and is_cut(result.trial))
+        for result in request.knowledge.results
+    )
+    if num_valued < MIN_PROCESS_RESULTS or request.configuration < 2 + math.ceil(num_parameters / 2):
+        return "design"
+    return "process"
+
+
+def make_design(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make the sampler that covers the space evenly: the first members of a population."""
+    return DesignSampler(
+        request.parameters,
+        stable_seed("design", request.experiment_seed),
+        request.knowledge,
+        is_first=request.is_first,
+    )
+
+
+def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's random sampler."""
+    return RandomSampler(request.seed)
+
+
+def make_qmc(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's quasi-Monte Carlo sampler; all configurations share one sequence."""
+    return QMCSampler(
+        seed=stable_seed("qmc", request.experiment_seed),
+        independent_sampler=RandomSampler(request.seed),
+        warn_independent_sampling=False,
+        **{"scramble": True, **options},
+    )
+
+
+def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's TPE sampler; multivariate, and by groups where conditions decide what exists."""
+    multivariate = options.setdefault("multivariate", True)
+    grouped = options.setdefault("group", request.searched is None and multivariate)
+    searched = request.searched if multivariate and not grouped else None
+    return _known(TPESampler, _KnowingTPE, request, searched, options)
+
+
+def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's Gaussian-process sampler."""
+    options["warn_independent_sampling"] = False
+    return _known(_GP, _KnowingGP, request, request.searched, options)
+
+
+_MIN_SOURCE_TRIALS = 10
+"""CMA-ES begins from the best tenth of earlier trials, which has to hold one."""
+
+
+def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's CMA-ES sampler, which samples ranges and starts from priors."""
+    searched = request.searched and {
+        name: found
+        for name, found in request.searched.items()
+        if not isinstance(found, CategoricalDistribution)
+    }
+    if searched and not options.get("use_separable_cma"):
+        ranges = [trial for prior in request.knowledge.priors for trial in _in_ranges(prior, searched)]
+        if len(ranges) >= _MIN_SOURCE_TRIALS:
+            options["source_trials"] = ranges
+    options["warn_independent_sampling"] = False
+    return _known(CmaEsSampler, _KnowingCmaEs, request, searched, options)
+
+
+def _in_ranges(prior: FrozenTrial, searched: Mapping[str, BaseDistribution]) -> Iterator[FrozenTrial]:
+    """Yield an earlier trial with nothing but the searched ranges, since CMA-ES takes no others."""
+    if all(name in prior.params for name in searched):
+        yield create_trial(
+            state=prior.state,
+            values=prior.values,
+            params={name: prior.params[name] for name in searched},
+            distributions=dict(searched),
+        )
+
+
+def make_nsga2(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's NSGA-II sampler."""
+    return _known(NSGAIISampler, _KnowingNSGA2, request, request.searched, options)
+
+
+def make_nsga3(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's NSGA-III sampler."""
+    return _known(NSGAIIISampler, _KnowingNSGA3, request, request.searched, options)
+
+
+def _known(
+    plain: Callable[..., BaseSampler],
+    knowing: Callable[..., _Knowing],
+    request: SamplerRequest,
+    searched: dict[str, BaseDistribution] | None,
+    options: dict[str, Any],
+) -> BaseSampler:
+    options |= limit_options(plain) if request.learns_limits else {}
+    if searched is None:
+        return plain(seed=request.seed, **options)
+    sampler = knowing(seed=request.seed, **options)
+    sampler.searched = searched
+    return sampler

@@ -1,0 +1,387 @@
+"""Decide when rules raise alerts: a projection of a run's events, readings of nodes, and the clock.
+
+A rule raises one alert for each cause. A cause that can pass (silence, a wait, heat, a full disk, a lost GPU)
+is cleared when it has, and may raise another alert; one that cannot (a trial that diverged, an end) raises
+only one. Alerts are events that are stored with their cause, so a projection of the stored events continues
+exactly where another one stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from pydantic import TypeAdapter
+
+from workbench.experiment.alert_rules import (
+    DiskFull,
+    Diverged,
+    Drift,
+    GpuLost,
+    LogLine,
+    NoProgress,
+    QueueWaiting,
+    RunEnded,
+    SettingsRule,
+    TargetReached,
+    Temperature,
+)
+from workbench.foundation.events import (
+    FINISHED_RUN_STATES,
+    AlertCleared,
+    AlertDelivered,
+    AlertRaised,
+    AlertsArmed,
+    AttemptEnded,
+    DriverStarted,
+    Event,
+    LogMatched,
+    RunState,
+    RunStateChanged,
+    TrialEnded,
+    TrialProposed,
+    TrialStarted,
+    steady_unix_s,
+)
+from workbench.foundation.events.alerts import AlertAction, AlertLevel
+from workbench.foundation.formatting import format_count, format_duration, format_percent
+from workbench.store.alerts.readings import NodeReading, ServedReading
+from workbench.store.alerts.settings import JUPYTER
+
+COOLER_C = 5.0
+EMPTIER = 0.02
+_RULE: TypeAdapter[SettingsRule] = TypeAdapter(SettingsRule)
+_PROGRESS = frozenset(
+    {
+        "trial_started",
+        "trial_reported",
+        "checkpoint_saved",
+        "trial_ended",
+        "plan_measured",
+        "sharing_measured",
+        "rates_tested",
+        "candidate_tried",
+    }
+)
+_LEVELS: dict[str, AlertLevel] = {
+    "complete": "info",
+    "stopped": "warning",
+    "failed": "error",
+    "lost": "error",
+}
+
+AlertEvent = AlertRaised | AlertCleared
+
+
+class Alerts:
+    """The rules of one run, the alerts that they have raised, and those that they raise next."""
+
+    def __init__(self) -> None:
+        """Start before the first event, without rules."""
+        self.rules: dict[str, SettingsRule] = {}
+        self.undelivered: dict[tuple[int, str], AlertRaised] = {}
+        """Alerts that were not delivered yet, by number and sink."""
+        self.excluded_nodes: set[str] = set()
+        self.to_stop: dict[int, str] = {}
+        """Trials that a rule stops, and why."""
+        self.to_retry: dict[int, AlertRaised] = {}
+        """Trials whose attempt a rule ends."""
+        self._num_raised = 0
+        self._reported: dict[tuple[str, str], int] = {}
+        self._num_of_rule: Counter[str] = Counter()
+        self._state: RunState = "waiting"
+        self._drivers: list[DriverStarted] = []
+        self._num_ended: Counter[str] = Counter()
+        self._running: set[int] = set()
+        self._waiting: set[int] = set()
+        self._progress_unix_s = 0.0
+        self._unserved_unix_s: float | None = None
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns that workers search for in their output."""
+        return tuple({rule.pattern: None for rule in self.rules.values() if isinstance(rule, LogLine)})
+
+    def apply(self, event: Event) -> None:
+        """Apply a stored event; alerts are events, too."""
+        match event:
+            case AlertsArmed():
+                self.rules = _joined(_RULE.validate_python(rule) for rule in event.rules)
+            case AlertRaised():
+                self._take_raised(event)
+            case AlertCleared():
+                self._reported = {
+                    key: number for key, number in self._reported.items() if number != event.alert
+                }
+            case AlertDelivered():
+                self.undelivered.pop((event.alert, event.sink), None)
+            case DriverStarted():
+                self._drivers.append(event)
+                self._progress_unix_s, self._unserved_unix_s = event.time_unix_s, None
+            case RunStateChanged():
+                self._state = event.state
+            case TrialProposed():
+                self._waiting.add(event.trial)
+            case TrialStarted():
+                self._move(event.trial, self._running)
+            case AttemptEnded():
+                self._move(event.trial, self._waiting)
+            case TrialEnded():
+                self._num_ended[event.state] += 1
+                self._move(event.trial, None)
+            case _:
+                pass
+        if event.type in _PROGRESS:
+            self._progress_unix_s = max(self._progress_unix_s, event.time_unix_s)
+        if self._running or not self._waiting or self._state != "running":
+            self._unserved_unix_s = None
+        elif self._unserved_unix_s is None:
+            self._unserved_unix_s = event.time_unix_s
+
+    def on_events(self, events: Iterable[Event]) -> list[Event]:
+        """Apply events that are about to be stored.
+
+        Args:
+            events: The events, oldest first.
+
+        Returns:
+            The events, each followed by the alerts that it raises or clears: to be stored together.
+        """
+        found: list[Event] = []
+        for event in events:
+            before = self._state
+            self.apply(event)
+            found.append(event)
+            for key, rule in self.rules.items():
+                if (raised := self._raise_for(event, before, key, rule)) is not None:
+                    found.append(raised)
+            found += self._clear_by(event)
+        return found
+
+    def tick(self, now_unix_s: float) -> list[AlertEvent]:
+        """Return the alerts raised because time has passed; they are applied."""
+        found: list[AlertEvent | None] = []
+        if self._state != "running":
+            return []
+        for key, rule in self.rules.items():
+            match rule:
+                case NoProgress() if now_unix_s - self._progress_unix_s > rule.within:
+                    text = f"nothing was reported for {format_duration(rule.within)}"
+                    found.append(self._raise(key, rule, "silence", "warning", text, now_unix_s))
+                case QueueWaiting() if self._unserved_unix_s is not None:
+                    if now_unix_s - self._unserved_unix_s > rule.waiting:
+                        text = f"the run has waited for workers for {format_duration(rule.waiting)}"
+                        found.append(self._raise(key, rule, "wait", "warning", text, now_unix_s))
+                case _:
+                    pass
+        return [alert for alert in found if alert is not None]
+
+    def read(self, reading: NodeReading | ServedReading, now_unix_s: float | None = None) -> list[AlertEvent]:
+        """Return the alerts that the reading of a node or a served model raises or clears; they are applied.
+
+        Args:
+            reading: The reading.
+            now_unix_s: When it was read, in seconds since 1970; None for now.
+        """
+        now_unix_s = steady_unix_s() if now_unix_s is None else now_unix_s
+        found: list[AlertEvent] = []
+        for key, rule in self.rules.items():
+            for cause, level, bad, good, text in _judge(rule, reading):
+                if bad and (raised := self._raise(key, rule, cause, level, text, now_unix_s)) is not None:
+                    found.append(raised)
+                elif good and (number := self._reported.get((key, cause))) is not None:
+                    found.append(self._clear(number, text, now_unix_s))
+        return found
+
+    def lose(self, now_unix_s: float) -> list[AlertEvent]:
+        """Return the alerts raised because the driver is gone; they are applied."""
+        if self._state not in ("running", "stopping"):
+            return []
+        rules = [(key, rule) for key, rule in self.rules.items() if isinstance(rule, RunEnded)]
+        found = [
+            self._raise_lost(key, rule, -1, "is gone; resume the run to continue it", now_unix_s)
+            for key, rule in rules
+            if "lost" in rule.states
+        ]
+        return [alert for alert in found if alert is not None]
+
+    def _raise_lost(
+        self, key: str, rule: SettingsRule, index: int, text: str, now_unix_s: float
+    ) -> AlertRaised | None:
+        """Raise the alert that a driver is gone, unless another process raised it before."""
+        lost = self._drivers[index]
+        text = f"the driver, process {lost.pid} on {lost.host}, {text}"
+        cause = f"lost under driver {len(self._drivers) + index + 1}"
+        return self._raise(key, rule, cause, "error", text, now_unix_s)
+
+    def _raise_for(self, event: Event, before: RunState, key: str, rule: SettingsRule) -> AlertRaised | None:
+        match rule, event:
+            case TargetReached(), RunStateChanged(reason="target"):
+                text = event.message or "the target is reached"
+                return self._raise(key, rule, "target", "info", text, event.time_unix_s)
+            case RunEnded(), RunStateChanged() if event.state in FINISHED_RUN_STATES:
+                if event.state not in rule.states:
+                    return None
+                why = event.message or event.reason
+                text, level = f"the run is {event.state}" + (f": {why}" if why else ""), _LEVELS[event.state]
+                if (
+                    event.state == "complete"
+                    and self._num_ended["failed"]
+                    and not self._num_ended["complete"]
+                ):
+                    text, level = f"{text}; no trial is, {self._num_ended['failed']} failed", "warning"
+                cause = f"{event.state} under driver {len(self._drivers)}"
+                return self._raise(key, rule, cause, level, text, event.time_unix_s)
+            case RunEnded(), DriverStarted() if before in ("running", "stopping") and len(self._drivers) > 1:
+                if "lost" not in rule.states:
+                    return None
+                return self._raise_lost(
+                    key, rule, -2, "was gone; another driver continues", event.time_unix_s
+                )
+            case Diverged(), TrialEnded(reason="diverged"):
+                text = f"trial {event.trial} diverged: {event.message or 'its loss is not finite'}"
+                cause = f"trial {event.trial}"
+                return self._raise(key, rule, cause, "warning", text, event.time_unix_s, trial=event.trial)
+            case LogLine(), LogMatched() if event.pattern == rule.pattern:
+                text = f"trial {event.trial}, worker {event.rank} on {event.host} printed: {event.line}"
+                return self._raise(
+                    key,
+                    rule,
+                    f"trial {event.trial} attempt {event.attempt}",
+                    "warning",
+                    text,
+                    event.time_unix_s,
+                    trial=event.trial,
+                    node=event.node,
+                    action=rule.action,
+                )
+            case _:
+                return None
+
+    def _clear_by(self, event: Event) -> Iterator[AlertCleared]:
+        """Clear alerts whose cause has passed according to an event."""
+        if not self._reported:
+            return
+        passed = {"silence": event.type in _PROGRESS, "wait": bool(self._running)}
+        for (_, cause), number in list(self._reported.items()):
+            if passed.get(cause):
+                text = "trials report again" if cause == "silence" else "a trial has workers"
+                yield self._clear(number, text, event.time_unix_s)
+
+    def _raise(
+        self,
+        key: str,
+        rule: SettingsRule,
+        cause: str,
+        level: AlertLevel,
+        text: str,
+        now_unix_s: float,
+        *,
+        trial: int | None = None,
+        node: str | None = None,
+        action: AlertAction = "notify",
+    ) -> AlertRaised | None:
+        """Raise an alert, unless it was raised already or the rule has reached its limit."""
+        num_raised = self._num_of_rule[key]
+        if (key, cause) in self._reported or num_raised >= rule.at_most:
+            return None
+        if num_raised + 1 == rule.at_most:
+            text += " (the last alert of this rule)"
+        raised = AlertRaised(
+            time_unix_s=now_unix_s,
+            alert=self._num_raised,
+            on=rule.on,
+            rule=key,
+            cause=cause,
+            level=level,
+            message=text,
+            to=list(rule.to or ()),
+            action=action,
+            trial=trial,
+            node=node,
+        )
+        self.apply(raised)
+        return raised
+
+    def _clear(self, number: int, text: str, now_unix_s: float) -> AlertCleared:
+        cleared = AlertCleared(time_unix_s=now_unix_s, alert=number, message=text)
+        self.apply(cleared)
+        return cleared
+
+    def _take_raised(self, event: AlertRaised) -> None:
+        if event.alert < self._num_raised:
+            return  # it was applied when it was raised
+        self._num_raised = event.alert + 1
+        self._reported[event.rule, event.cause] = event.alert
+        self._num_of_rule[event.rule] += 1
+        self.undelivered |= {(event.alert, sink): event for sink in event.to if sink != JUPYTER}
+        if event.action == "exclude_node" and event.node is not None:
+            self.excluded_nodes.add(event.node)
+        if event.trial not in self._running:
+            return
+        if event.action == "stop":
+            self.to_stop[event.trial] = f"stopped by a rule: {event.message}"
+        elif event.action != "notify":
+            self.to_retry[event.trial] = event
+
+    def _move(self, trial: int, place: set[int] | None) -> None:
+        """Note where a trial is now, and that its attempt no longer needs to be ended."""
+        self._running.discard(trial)
+        self._waiting.discard(trial)
+        self.to_retry.pop(trial, None)
+        if place is None:
+            self.to_stop.pop(trial, None)
+        else:
+            place.add(trial)
+
+
+def _joined(rules: Iterable[SettingsRule]) -> dict[str, SettingsRule]:
+    """Return rules by key; rules of the experiment and the settings with the same conditions share sinks."""
+    joined: dict[str, SettingsRule] = {}
+    for rule in rules:
+        before = joined.get(rule_key(rule))
+        sinks = dict.fromkeys([*((before and before.to) or ()), *(rule.to or ())])
+        joined[rule_key(rule)] = rule.model_copy(update={"to": tuple(sinks) or None})
+    return joined
+
+
+def rule_key(rule: SettingsRule) -> str:
+    """Return a hash of a rule's conditions, which does not depend on its sinks."""
+    conditions = json.dumps(rule.model_dump(mode="json", exclude={"to"}), sort_keys=True)
+    return hashlib.sha256(conditions.encode()).hexdigest()[:12]
+
+
+def _judge(
+    rule: SettingsRule, reading: NodeReading | ServedReading
+) -> Iterator[tuple[str, AlertLevel, bool, bool, str]]:
+    """Yield what a rule finds: cause, level, whether it is present or has passed, message."""
+    match rule, reading:
+        case Drift(), ServedReading():
+            names, rows = ", ".join(reading.drifted) or "nothing", format_count(reading.num_rows, "row")
+            text = f"drift from the training data in {names} ({rows})"
+            yield reading.model, "warning", bool(reading.drifted), not reading.drifted, text
+        case DiskFull(), NodeReading():
+            for place, used in reading.disks_used.items():
+                text = f"the disk of {place} on {reading.node} is {format_percent(used)} full"
+                yield (
+                    f"{reading.node} disk {place}",
+                    "warning",
+                    used > rule.above,
+                    used < rule.above - EMPTIER,
+                    text,
+                )
+        case Temperature(), NodeReading():
+            for gpu in reading.gpus:
+                if (found_c := gpu.temperature_c) is not None:
+                    text = f"GPU {gpu.uuid} on {reading.node} is at {found_c:.0f} °C"
+                    is_cool = found_c < rule.above - COOLER_C
+                    yield f"{reading.node} heat {gpu.uuid}", "warning", found_c > rule.above, is_cool, text
+        case GpuLost(), NodeReading():
+            for gpu in reading.gpus:
+                lost = gpu.state == "lost"
+                text = f"GPU {gpu.uuid} on {reading.node} is {'lost' if lost else 'back'}"
+                yield f"{reading.node} loss {gpu.uuid}", "error", lost, not lost, text
+        case _:
+            pass

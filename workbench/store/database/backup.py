@@ -1,0 +1,536 @@
+"""Back a store up with the files of its runs, and restore it, also into another kind of database.
+
+A backup is a folder: `store.sqlite`, whichever kind the store is, `artifacts/`, and `backup.json`, which
+names every file with its hash. It is written beside its place and gets its name when it is complete, so half
+a backup never looks like one, and one that was interrupted is continued.
+
+Runs may be under way meanwhile. Their rows are read in one transaction, so each run is kept up to some event.
+Files are copied before and after that: what an event names is there even if it was deleted right afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import filelock
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection
+
+from workbench.foundation.artifacts import Artifacts, open_artifacts
+from workbench.foundation.errors import ArgumentError, StoreError, StoreUnavailableError
+from workbench.foundation.files import sha256_of, write_atomically
+from workbench.foundation.formatting import format_bytes, format_count
+from workbench.store.database.connection import Database, connect, translated
+from workbench.store.database.store import Store
+from workbench.store.database.tables import events, metadata, runs
+from workbench.store.database.urls import user_data_folder
+from workbench.version import VERSION
+
+MANIFEST = "backup.json"
+STORE_NAME = "store.sqlite"
+FILES_FOLDER = "artifacts"
+LOGS_FOLDER = "logs"
+_FORMAT = 1
+_KEYS = {"format", "created_unix_s", "store", "runs", "files"}
+_CHUNK_ROWS = 10_000
+_CHUNK_BYTES = 2**20
+_HALF_WRITTEN = re.compile(r"^\..+\.[0-9a-f]{32}$|^\.probe-|^\.unfinished-")
+"""Files that get their name only when they are complete."""
+_DRIVEN = ("running", "stopping", "waiting")
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A complete backup."""
+
+    folder: Path
+    created_unix_s: float
+    place: str
+    """The store that was backed up, without its password."""
+    last_seqs: dict[str, int]
+    """The number of the last event of each run, by its run id."""
+    num_files: int
+    num_bytes: int
+
+    def describe(self) -> str:
+        """Return what it holds, in words."""
+        num_events = format_count(sum(self.last_seqs.values()), "event")
+        files = f"{format_count(self.num_files, 'file')} of {format_bytes(self.num_bytes)}"
+        return f"{format_count(len(self.last_seqs), 'run')} with {num_events}, and {files}"
+
+
+def back_up(
+    store: Store, folder: Path, *, force: bool = False, progress: Progress = lambda _line: None
+) -> Backup:
+    """Back a store up, while runs may be under way.
+
+    Args:
+        store: The store.
+        folder: Where to; it must not exist, or be empty.
+        force: Replace an earlier backup there, once the new one is complete.
+        progress: Called with what is being done.
+
+    Raises:
+        ArgumentError: If the folder holds something else, or another process backs up to it.
+        StoreError: If the store cannot be read.
+        ArtifactsError: If the files of a run cannot be read.
+    """
+    folder = folder.expanduser().absolute()
+    _check_target(folder, force=force)
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    with _written(folder), _only_one(folder):
+        unfinished.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (unfinished / MANIFEST).unlink(missing_ok=True)
+        copier = _Copier(store, unfinished, progress)
+        copier.copy([row.run_id for row in store.runs()])
+        progress("copying the store")
+        last_seqs = _copy_store(store._database, unfinished / STORE_NAME)
+        copier.copy([*last_seqs])  # with what was written meanwhile
+        files = copier.finish({*last_seqs})
+        files[STORE_NAME] = _digest(unfinished / STORE_NAME)
+        document = {
+            "format": _FORMAT,
+            "workbench": VERSION,
+            "created_unix_s": time.time(),
+            "store": store.place,
+            "runs": last_seqs,
+            "files": files,
+        }
+        write_atomically(unfinished / MANIFEST, json.dumps(document, indent=1))
+        _replace(unfinished, folder)
+    made = read_backup(folder)
+    _remember(made)
+    return made
+
+
+def read_backup(folder: Path) -> Backup:
+    """Return what a backup holds, without checking its files.
+
+    Raises:
+        ArgumentError: If the folder is not a backup of this version.
+    """
+    document = _read_manifest(folder)
+    sizes = [size for _, size in document["files"].values()]
+    return Backup(
+        folder, document["created_unix_s"], document["store"], document["runs"], len(sizes), sum(sizes)
+    )
+
+
+def restore(
+    folder: Path, store: Store, *, force: bool = False, progress: Progress = lambda _line: None
+) -> Backup:
+    """Add the runs of a backup to a store, which may be another kind of database.
+
+    A run that was under way is lost there, and can be resumed. Everything is checked before anything is
+    written, and the runs appear together, after their files.
+
+    Args:
+        folder: The backup.
+        store: The store to restore into.
+        force: Replace runs that the store has already.
+        progress: Called with what is being done.
+
+    Raises:
+        ArgumentError: If the folder is not a backup, or files of it are missing or have changed.
+        StoreError: If the store has some of the runs, or cannot be written.
+        ArtifactsError: If files cannot be written.
+    """
+    folder = folder.expanduser().absolute()
+    backup, document = read_backup(folder), _read_manifest(folder)
+    progress("checking the backup")
+    _verify(folder, document["files"])
+    known = {row.run_id: row for row in store.runs()}
+    present = sorted(known.keys() & backup.last_seqs.keys())
+    driven = [run_id for run_id in present if store.is_driven(run_id)]
+    if driven:
+        raise StoreError(
+            f"{store.place} has {format_count(len(driven), 'run')} under way that the backup holds, too: "
+            f"{_some(driven)}",
+            next_step="Stop them, or name another store with --store.",
+        )
+    if present and not force:
+        raise StoreError(
+            f"{store.place} has {format_count(len(present), 'run')} of the backup already: {_some(present)}",
+            field="store",
+            next_step="Name another store with --store, or replace them with --force.",
+        )
+    if not force:
+        _refuse_other_files(document["files"], store)
+    with tempfile.TemporaryDirectory() as beside:
+        copied = Path(beside, STORE_NAME)
+        shutil.copyfile(folder / STORE_NAME, copied)
+        source = connect(sa.make_url(f"sqlite:///{copied}"))  # brings an older backup to this version
+        try:
+            for number, name in enumerate(sorted(document["files"]), 1):
+                if name != STORE_NAME:
+                    progress(f"restoring file {number:,} of {len(document['files']):,}")
+                    _restore_file(folder, name, store)
+            progress("restoring the store")
+            _insert_all(source, store._database, replaced=present)
+        finally:
+            source.engine.dispose()
+    for run_id in present:
+        _delete_other_files(document["files"], store, run_id)
+    return backup
+
+
+def last_backup(place: str) -> Backup | None:
+    """Return the last backup of a store that was made by this user here; None where there is none.
+
+    Args:
+        place: Where the store is, as it is shown.
+    """
+    try:
+        entry = json.loads(_record().read_text(encoding="utf-8")).get(place)
+        return None if entry is None else Backup(**entry | {"folder": Path(entry["folder"])})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+# Writing.
+
+
+class _Copier:
+    """Copies the files of runs into a backup; those that were copied before and have not changed stay."""
+
+    def __init__(self, store: Store, folder: Path, progress: Progress) -> None:
+        self._store, self._folder, self._progress = store, folder, progress
+        self._known: dict[str, list[Any]] = {}  # hash and size of what was copied, by name
+        self._stamps: dict[str, tuple[int, int]] = {}
+
+    def copy(self, run_ids: list[str]) -> None:
+        """Copy what is new or has changed of some runs."""
+        for number, run_id in enumerate(run_ids, 1):
+            self._progress(f"copying the files of run {number:,} of {len(run_ids):,}")
+            place = self._store.artifacts.below(run_id)
+            self._copy_place(place, PurePosixPath(FILES_FOLDER, run_id))
+            if not place.is_local:  # logs are appended to, so they lie on this machine
+                working = open_artifacts(place.working_folder)
+                self._copy_place(working, PurePosixPath(LOGS_FOLDER, run_id))
+
+    def _copy_place(self, place: Artifacts, below: PurePosixPath) -> None:
+        for name, stamp in sorted(place.stamps().items()):
+            if _HALF_WRITTEN.match(PurePosixPath(name).name):
+                continue
+            kept = str(below / name)
+            target = self._folder / kept
+            if self._stamps.get(kept) == stamp:
+                continue
+            if kept not in self._stamps and _has_stamp(target, stamp):  # by a backup that was interrupted
+                self._known[kept] = _digest(target)
+            elif (digest := _copy_file(place, name, target, stamp)) is not None:
+                self._known[kept] = digest
+            else:
+                continue  # it was deleted meanwhile
+            self._stamps[kept] = stamp
+
+    def finish(self, run_ids: set[str]) -> dict[str, list[Any]]:
+        """Remove what belongs to no run of the backup, and return hash and size of the files by name."""
+        kept = {name: entry for name, entry in self._known.items() if PurePosixPath(name).parts[1] in run_ids}
+        for top in (FILES_FOLDER, LOGS_FOLDER):
+            for path in sorted((self._folder / top).rglob("*"), reverse=True):
+                name = path.relative_to(self._folder).as_posix()
+                if path.is_file() and name not in kept:
+                    path.unlink()
+        return kept
+
+
+def _copy_file(place: Artifacts, name: str, target: Path, stamp: tuple[int, int]) -> list[Any] | None:
+    """Copy a file and return the hash and the size of the copy; None if it was deleted meanwhile."""
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = target.with_name(f".{target.name[:100]}.copying")
+    digest, size = hashlib.sha256(), 0
+    try:
+        with place.as_file(name) as path, path.open("rb") as source, temporary.open("wb") as copy:
+            while chunk := source.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                size += copy.write(chunk)
+            copy.flush()
+            os.fsync(copy.fileno())
+    except FileNotFoundError:
+        temporary.unlink(missing_ok=True)
+        return None
+    if size == stamp[0]:  # else it was written to meanwhile, and is copied again
+        os.utime(temporary, ns=(stamp[1], stamp[1]))
+    temporary.replace(target)
+    return [digest.hexdigest(), size]
+
+
+def _has_stamp(path: Path, stamp: tuple[int, int]) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return (status.st_size, status.st_mtime_ns) == stamp
+
+
+def _digest(path: Path) -> list[Any]:
+    return [sha256_of(path), path.stat().st_size]
+
+
+def _copy_store(database: Database, target: Path) -> dict[str, int]:
+    """Write all rows as they are at one moment to a file of SQLite, and return the last event of each run."""
+    for path in (target, *(target.with_name(target.name + ending) for ending in ("-wal", "-shm", ".lock"))):
+        path.unlink(missing_ok=True)
+    if database.engine.dialect.name == "sqlite":
+        with translated(database.engine), database.engine.connect() as connection:
+            source: Any = connection.connection.driver_connection
+            with contextlib.closing(sqlite3.connect(target)) as copy:
+                source.backup(copy)
+    else:
+        copied = connect(URL.create("sqlite", database=str(target)))
+        try:
+            with (
+                translated(database.engine),
+                database.engine.connect() as connection,
+                copied.engine.begin() as into,
+            ):
+                connection = connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
+                _insert_rows(connection, into)
+        finally:
+            copied.engine.dispose()
+    target.chmod(0o600)
+    with contextlib.closing(sqlite3.connect(target)) as copy:
+        copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        newest = f"SELECT max(seq) FROM {events.name} WHERE run_key = {runs.name}.key"
+        found = copy.execute(
+            f"SELECT run_id, coalesce(({newest}), 0) FROM {runs.name} ORDER BY key"
+        ).fetchall()
+    for ending in ("-wal", "-shm", ".lock"):
+        target.with_name(target.name + ending).unlink(missing_ok=True)
+    return dict(found)
+
+
+# Reading.
+
+
+def _insert_all(source: Database, target: Database, *, replaced: list[str]) -> None:
+    """Add the runs of one database to another, all or none."""
+    with (
+        translated(target.engine),
+        source.engine.connect() as from_backup,
+        target.engine.begin() as into,
+    ):
+        for run_id in replaced:
+            key = into.scalar(sa.select(runs.c.key).where(runs.c.run_id == run_id))
+            for table in _tables_of_runs():
+                into.execute(table.delete().where(table.c.run_key == key))
+            into.execute(runs.delete().where(runs.c.key == key))
+        _insert_rows(from_backup, into, frees=True)
+        target.notify_listeners(into)
+
+
+def _insert_rows(source: Connection, target: Connection, *, frees: bool = False) -> None:
+    """Copy every run with its rows; it gets another key where the target has runs already.
+
+    Args:
+        source: Where to read.
+        target: Where to write.
+        frees: Whether no process drives the copied runs, whatever their lease states.
+    """
+    for row in source.execute(sa.select(runs).order_by(runs.c.key)).mappings().all():
+        values = {name: value for name, value in row.items() if name != "key"}
+        if frees:
+            values |= {"lease_token": None, "owner_pid": None, "owner_host": None, "owner_process": None}
+            if row["state"] in _DRIVEN and row["heartbeat_unix_s"] is not None:
+                values["lease_timeout_s"] = 0.0  # it is lost at once, so that it can be resumed
+        key = target.execute(runs.insert().values(**values)).inserted_primary_key
+        assert key is not None
+        for table in _tables_of_runs():
+            own = sa.select(table).where(table.c.run_key == row["key"])
+            for chunk in source.execution_options(yield_per=_CHUNK_ROWS).execute(own).mappings().partitions():
+                target.execute(table.insert(), [{**item, "run_key": key[0]} for item in chunk])
+
+
+def _tables_of_runs() -> list[sa.Table]:
+    return [table for table in metadata.sorted_tables if "run_key" in table.c]
+
+
+def _place_of(name: str, store: Store) -> tuple[Artifacts, str]:
+    """Return where a file of a backup belongs: the place of its run, and its name there."""
+    top, run_id, *rest = PurePosixPath(name).parts
+    place = store.artifacts.below(run_id)
+    if top == LOGS_FOLDER and not place.is_local:
+        place = open_artifacts(place.working_folder)
+    return place, str(PurePosixPath(*rest))
+
+
+def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
+    """Refuse to overwrite files of runs that the store does not know, unless they are the same.
+
+    Another store may keep its files in the same place.
+    """
+    sizes_at: dict[str, dict[str, int]] = {}
+    for name, (digest, size) in files.items():
+        if name == STORE_NAME:
+            continue
+        place, own = _place_of(name, store)
+        if place.url not in sizes_at:
+            sizes_at[place.url] = place.sizes()
+        sizes = sizes_at[place.url]
+        if own not in sizes:
+            continue
+        with place.as_file(own) as path:
+            if sizes[own] != size or _digest(path)[0] != digest:
+                raise ArgumentError(
+                    f"{place}/{own} exists and is not the file of the backup",
+                    field="store",
+                    next_step="Name another place by WORKBENCH_ARTIFACTS, or replace the files with --force.",
+                )
+
+
+def _delete_other_files(files: dict[str, list[Any]], store: Store, run_id: str) -> None:
+    """Delete the files of a replaced run that the backup does not hold."""
+    place = store.artifacts.below(run_id)
+    for name in place.sizes():
+        if f"{FILES_FOLDER}/{run_id}/{name}" not in files:
+            place.delete(name)
+
+
+def _restore_file(folder: Path, name: str, store: Store) -> None:
+    place, own = _place_of(name, store)
+    with tempfile.NamedTemporaryFile(prefix="restored-", delete=False) as file:
+        temporary = Path(file.name)
+    try:
+        shutil.copyfile(folder / name, temporary)
+        place.put(temporary, own)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _verify(folder: Path, files: dict[str, list[Any]]) -> None:
+    """Refuse a backup of which a file is missing or has changed."""
+    wrong = []
+    for name, entry in files.items():
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise ArgumentError(f"{folder / MANIFEST} names {name!r}, which lies outside of the backup")
+        try:
+            if _digest(folder / name) != list(entry):
+                wrong.append(name)
+        except OSError:
+            wrong.append(name)
+    if STORE_NAME not in files or wrong:
+        missing = wrong or [STORE_NAME]
+        raise ArgumentError(
+            f"the backup in {folder} is damaged: {format_count(len(missing), 'file')} missing or changed: "
+            f"{_some(missing)}",
+            next_step="Restore from another backup.",
+        )
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder.expanduser() / MANIFEST
+    unfinished = folder.expanduser().absolute().with_name(f".{folder.name}.unfinished")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict) or not document.keys() >= _KEYS:
+            raise ValueError
+        if document["format"] == _FORMAT and not _has_all_hashes(document["files"]):
+            raise ValueError
+    except FileNotFoundError as error:
+        hint = "Name the folder that `workbench backup --to` wrote."
+        if unfinished.is_dir():
+            hint = "That backup was interrupted: repeat it."
+        raise ArgumentError(f"{folder} is not a backup: it has no {MANIFEST}", next_step=hint) from error
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{path} cannot be read", next_step="Restore from another backup.") from error
+    if document["format"] != _FORMAT:
+        raise ArgumentError(
+            f"{folder} is a backup of format {document['format']}, and this version reads {_FORMAT}",
+            next_step="Update the workbench.",
+        )
+    return document
+
+
+def _has_all_hashes(files: Any) -> bool:
+    return isinstance(files, dict) and all(
+        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int) for entry in files.values()
+    )
+
+
+def _check_target(folder: Path, *, force: bool) -> None:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    is_backup = (folder / MANIFEST).is_file()
+    if force and is_backup:
+        return
+    what = "holds an earlier backup" if is_backup else "exists and is not an earlier backup"
+    raise ArgumentError(
+        f"{folder} {what}",
+        field="--to",
+        next_step="Name another folder, or replace that backup with --force."
+        if is_backup
+        else "Name another folder.",
+    )
+
+
+def _replace(unfinished: Path, folder: Path) -> None:
+    """Give a complete backup its name; an earlier one there is removed after that."""
+    if not folder.exists():
+        unfinished.rename(folder)
+        return
+    earlier = folder.with_name(f".{folder.name}.earlier")
+    shutil.rmtree(earlier, ignore_errors=True)
+    folder.rename(earlier)
+    unfinished.rename(folder)
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = folder.with_name(f".{folder.name}.lock")
+        with filelock.FileLock(lock, timeout=0):
+            yield
+            lock.unlink(missing_ok=True)
+    except filelock.Timeout as error:
+        raise ArgumentError(
+            f"another process backs up to {folder}", field="--to", next_step="Wait until it has ended."
+        ) from error
+
+
+@contextlib.contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    """Translate the errors of the disk that the backup is written to."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"the backup cannot be written to {folder}: {error.strerror or error}",
+            next_step="Check the disk and its free space, and repeat the command: it continues.",
+        ) from error
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _record() -> Path:
+    return user_data_folder() / "backups.json"
+
+
+def _remember(backup: Backup) -> None:
+    """Note where the last backup of a store is, for `doctor`."""
+    path = _record()
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        known[backup.place] = asdict(backup) | {"folder": str(backup.folder)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(known, indent=1))

@@ -1,0 +1,84 @@
+"""Blocks: stretches of the events of a run stored once more, in a form that is read quickly.
+
+A block is bytes here; what is in them is for those who write and read them. The events stay the truth: a
+block may be missing, and what it covers is read from the events then.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from workbench.store.database.run_writer import RunWriter
+from workbench.store.database.store import Store
+from workbench.store.database.tables import blocks
+
+
+class Block(NamedTuple):
+    """A stretch of events."""
+
+    first_seq: int
+    last_seq: int
+    payload: bytes
+
+
+def keep_block(writer: RunWriter, block: Block) -> None:
+    """Store a block behind those that there are.
+
+    Args:
+        writer: The writer of the run.
+        block: Covers events that are stored.
+    """
+
+    def work(connection: Connection, run_key: int) -> None:
+        connection.execute(blocks.insert(), {"run_key": run_key, **block._asdict()})
+
+    writer.keep(work)
+
+
+def read_block(store: Store, run_id: str, after: int) -> Block | None:
+    """Return the block that begins right behind an event; None if none does.
+
+    Args:
+        store: The store.
+        run_id: The run.
+        after: The number of the event; 0 for the beginning of the run.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+    key = store._find(run_id).key
+    rows = store._fetch(sa.select(blocks).where(blocks.c.run_key == key, blocks.c.first_seq == after + 1))
+    return Block(rows[0].first_seq, rows[0].last_seq, bytes(rows[0].payload)) if rows else None
+
+
+def next_block_seq(store: Store, run_id: str, after: int) -> int | None:
+    """Return the number of the first event of the next block behind an event; None if there is none.
+
+    Args:
+        store: The store.
+        run_id: The run.
+        after: The number of the event.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+    return _scalar(store, run_id, sa.func.min(blocks.c.first_seq), blocks.c.first_seq > after)
+
+
+def last_block_seq(store: Store, run_id: str) -> int:
+    """Return the number of the last event that a block covers; 0 if there are no blocks.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+    return _scalar(store, run_id, sa.func.max(blocks.c.last_seq), sa.true()) or 0
+
+
+def _scalar(
+    store: Store, run_id: str, what: sa.ColumnElement[int], where: sa.ColumnElement[bool]
+) -> int | None:
+    query = sa.select(what).where(blocks.c.run_key == store._find(run_id).key, where)
+    return store._fetch(query)[0][0]

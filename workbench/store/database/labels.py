@@ -1,0 +1,208 @@
+"""What users write about runs: names, tags, notes, pins, choices, archives; and which runs of a list match.
+
+Labels change at any moment, whichever process drives the run: its events and its experiment stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from workbench.experiment.naming import check_name
+from workbench.foundation.errors import ArgumentError
+from workbench.store.database.connection import translated
+from workbench.store.database.rows import RunRow
+from workbench.store.database.store import Store
+from workbench.store.database.tables import runs
+
+MAX_TAGS = 20
+MAX_TAG = 40
+MAX_NOTES = 10_000
+_MAX_NAME = 80
+_ALLOWED_TAG = f"1 to {MAX_TAG} visible characters without a comma"
+
+Archive = Literal["without", "only", "with"]
+"""Whether a list leaves archived runs out, shows only them, or shows all runs."""
+
+
+def rename(store: Store, run_id: str, name: str) -> str:
+    """Give a run another name; its experiment keeps its own.
+
+    Args:
+        store: The store.
+        run_id: The run.
+        name: The new name; empty for that of the experiment.
+
+    Returns:
+        The name that it has now.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+        ExperimentError: If it cannot be a name.
+    """
+    found = name.strip() or store.experiment(run_id).name
+    if len(found) > _MAX_NAME:
+        raise ArgumentError(f"{found[:20]!r}… is too long", field="name", allowed=f"{_MAX_NAME} characters")
+    check_name(found)
+    _change(store, run_id, lambda _row: {"name": found})
+    return found
+
+
+def change_tags(store: Store, run_id: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> list[str]:
+    """Add tags to a run, and remove others; what another process adds meanwhile is kept.
+
+    Args:
+        store: The store.
+        run_id: The run.
+        add: Tags to add; those that it has already stay where they are.
+        remove: Tags to remove; those that it does not have are ignored.
+
+    Returns:
+        The tags that it has now.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+        ArgumentError: If a text cannot be a tag, or there would be too many.
+    """
+    added, removed = [_checked_tag(tag) for tag in add], {tag.strip() for tag in remove}
+    found: list[str] = []
+
+    def work(row: Any) -> Mapping[str, Any]:
+        kept = dict.fromkeys([*json.loads(row.tags or "[]"), *added])
+        found[:] = [tag for tag in kept if tag not in removed]
+        if len(found) > MAX_TAGS:
+            raise ArgumentError(
+                f"{len(found)} tags are too many", field="tags", allowed=f"at most {MAX_TAGS}"
+            )
+        return {"tags": json.dumps(found, ensure_ascii=False) if found else None}
+
+    _change(store, run_id, work)
+    return found
+
+
+def write_notes(store: Store, run_id: str, text: str) -> None:
+    """Replace the notes of a run.
+
+    Args:
+        store: The store.
+        run_id: The run.
+        text: The notes; empty to remove them.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+        ArgumentError: If they are too long or contain control characters.
+    """
+    text = text.replace("\r\n", "\n").strip()
+    if len(text) > MAX_NOTES:
+        raise ArgumentError(
+            f"{len(text):,} characters are too many", field="text", allowed=f"at most {MAX_NOTES:,}"
+        )
+    for character in text:
+        if not character.isprintable() and character not in "\n\t":
+            raise ArgumentError(
+                f"U+{ord(character):04X} is a control character",
+                field="text",
+                allowed="visible text and lines",
+            )
+    _change(store, run_id, lambda _row: {"notes": text or None})
+
+
+def set_pinned(store: Store, run_id: str, pinned: bool) -> None:
+    """Let lists show a run first, or no longer; RunNotFoundError if there is no such run."""
+    _mark(store, run_id, "pinned_unix_s", pinned)
+
+
+def set_archived(store: Store, run_id: str, archived: bool) -> None:
+    """Let lists leave a run out, or show it again; RunNotFoundError if there is no such run."""
+    _mark(store, run_id, "archived_unix_s", archived)
+
+
+def set_chosen(store: Store, run_id: str, trial: int | None) -> None:
+    """Keep which trial of a run was chosen by hand.
+
+    Args:
+        store: The store.
+        run_id: The run.
+        trial: The trial, which the caller has checked; None for no choice.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+    _change(store, run_id, lambda _row: {"chosen_trial": trial})
+
+
+def matching_runs(
+    rows: Iterable[RunRow],
+    *,
+    text: str = "",
+    states: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    archive: Archive = "without",
+    pinned: bool = False,
+) -> list[RunRow]:
+    """Return the runs that match, pinned ones first, else in their order.
+
+    Args:
+        rows: The runs.
+        text: Words that must all occur in the run id, name, owner, tags or notes.
+        states: Only runs in one of these; all if empty.
+        tags: Only runs with all of these.
+        archive: What happens to archived runs.
+        pinned: Only pinned runs.
+    """
+    words = text.casefold().split()
+    found = [
+        row
+        for row in rows
+        if (archive == "with" or row.archived == (archive == "only"))
+        and (row.pinned or not pinned)
+        and (not states or row.state in states)
+        and set(tags) <= set(row.tags)
+        and (not words or all(word in _searched(row) for word in words))
+    ]
+    return sorted(found, key=lambda row: not row.pinned)
+
+
+def versions_of(rows: Iterable[RunRow]) -> dict[str, int]:
+    """Return which version of its experiment a run has, by run id, where the runs of its name have several.
+
+    Args:
+        rows: All runs; versions are numbered in the order in which they first ran.
+    """
+    rows = sorted(rows, key=lambda row: row.created_unix_s)
+    versions: dict[str, dict[str, int]] = {}
+    for row in rows:
+        of_name = versions.setdefault(row.name, {})
+        of_name.setdefault(row.experiment_hash, len(of_name) + 1)
+    return {
+        row.run_id: versions[row.name][row.experiment_hash] for row in rows if len(versions[row.name]) > 1
+    }
+
+
+def _searched(row: RunRow) -> str:
+    owner = f"{row.owner.pid} on {row.owner.host}" if row.owner else ""
+    return "\n".join([row.run_id, row.name, owner, *row.tags, row.notes]).casefold()
+
+
+def _checked_tag(tag: str) -> str:
+    found = " ".join(tag.split())
+    if not 1 <= len(found) <= MAX_TAG or "," in found or not found.isprintable():
+        raise ArgumentError(f"{tag!r} is not a tag", field="add", allowed=_ALLOWED_TAG)
+    return found
+
+
+def _mark(store: Store, run_id: str, column: str, on: bool) -> None:
+    _change(store, run_id, lambda row: {column: (row._mapping[column] or time.time()) if on else None})
+
+
+def _change(store: Store, run_id: str, work: Callable[[Any], Mapping[str, Any]]) -> None:
+    key = store._find(run_id).key
+    with translated(store._engine), store._engine.begin() as connection:
+        # Written first, so that no other process changes the row between reading and writing.
+        connection.execute(runs.update().where(runs.c.key == key).values(run_id=runs.c.run_id))
+        row = connection.execute(sa.select(runs).where(runs.c.key == key)).one()
+        connection.execute(runs.update().where(runs.c.key == key).values(**work(row)))

@@ -1,0 +1,149 @@
+"""Stored data of a run besides its events: machine samples, and the energy of its trials.
+
+Samples are texts here, each of a node, a moment and a span; what is in them, and how long which are kept,
+is for those who write them. The writer of the run writes them, too; anybody may read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from workbench.store.database.run_writer import RunWriter
+from workbench.store.database.store import Store
+from workbench.store.database.tables import energy, samples
+
+
+class SampleRow(NamedTuple):
+    """A stored sample or rollup of a machine."""
+
+    span_s: int
+    """Its length in seconds; 0 for a single sample."""
+    time_unix_s: float
+    """When it began, by the clock of the driver: the same for all nodes that were sampled together."""
+    node: str
+    payload: str
+
+
+class EnergyRow(NamedTuple):
+    """The energy that a trial used, in joules; None if unknown."""
+
+    trial: int
+    gpu_j: float | None
+    cpu_j: float | None
+
+
+def keep_samples(
+    writer: RunWriter, new: Collection[SampleRow] = (), used: Collection[EnergyRow] = ()
+) -> None:
+    """Store samples, and what trials have used so far, all or none.
+
+    Args:
+        writer: The writer of the run.
+        new: The samples.
+        used: The trials whose sums have changed.
+    """
+
+    def work(connection: Connection, run_key: int) -> None:
+        _insert(connection, run_key, new)
+        if used:
+            trials = [row.trial for row in used]
+            connection.execute(energy.delete().where(energy.c.run_key == run_key, energy.c.trial.in_(trials)))
+            connection.execute(energy.insert(), [{"run_key": run_key, **row._asdict()} for row in used])
+
+    if new or used:
+        writer.keep(work)
+
+
+def replace_samples(
+    writer: RunWriter, before: Mapping[int, tuple[float, float]], new: Collection[SampleRow]
+) -> None:
+    """Replace samples by others.
+
+    Args:
+        writer: The writer of the run.
+        before: By span: samples from the first moment on, and before the second, are deleted.
+        new: What is stored instead.
+    """
+
+    def work(connection: Connection, run_key: int) -> None:
+        for span_s, (since, until) in before.items():
+            connection.execute(samples.delete().where(*_between(run_key, span_s, since, until)))
+        _insert(connection, run_key, new)
+
+    writer.keep(work)
+
+
+def read_samples(
+    store: Store,
+    run_id: str,
+    *,
+    span_s: int = 0,
+    since_unix_s: float = 0.0,
+    until_unix_s: float | None = None,
+) -> list[SampleRow]:
+    """Return samples of a run, oldest first.
+
+    Args:
+        store: The store.
+        run_id: The run.
+        span_s: Those of this length.
+        since_unix_s: None that began before.
+        until_unix_s: None that began then or later.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+    where = _between(store._find(run_id).key, span_s, since_unix_s, until_unix_s)
+    return _rows(store, sa.select(samples).where(*where).order_by(samples.c.time, samples.c.node))
+
+
+def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
+    """Return the newest sample of each node; empty if there is none.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+    snapshots = (samples.c.run_key == store._find(run_id).key) & (samples.c.span_s == 0)
+    newest = sa.select(sa.func.max(samples.c.time)).where(snapshots).scalar_subquery()
+    return _rows(
+        store, sa.select(samples).where(snapshots, samples.c.time == newest).order_by(samples.c.node)
+    )
+
+
+def read_energy(store: Store, run_id: str) -> list[EnergyRow]:
+    """Return what the trials of a run have used, by number; unmetered ones are missing.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+    where = energy.c.run_key == store._find(run_id).key
+    rows = store._fetch(sa.select(energy).where(where).order_by(energy.c.trial))
+    return [EnergyRow(row.trial, row.gpu_j, row.cpu_j) for row in rows]
+
+
+def _between(run_key: int, span_s: int, since: float, until: float | None) -> Sequence[Any]:
+    where = [samples.c.run_key == run_key, samples.c.span_s == span_s, samples.c.time >= since]
+    return where if until is None else [*where, samples.c.time < until]
+
+
+def _insert(connection: Connection, run_key: int, new: Collection[SampleRow]) -> None:
+    if new:
+        rows = [
+            {
+                "run_key": run_key,
+                "span_s": row.span_s,
+                "time": row.time_unix_s,
+                "node": row.node,
+                "payload": row.payload,
+            }
+            for row in new
+        ]
+        connection.execute(samples.insert(), rows)
+
+
+def _rows(store: Store, query: sa.Select[Any]) -> list[SampleRow]:
+    return [SampleRow(row.span_s, row.time, row.node, row.payload) for row in store._fetch(query)]

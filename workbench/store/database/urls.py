@@ -1,0 +1,146 @@
+"""Resolves the address of a database, and hides passwords for display."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError
+
+from workbench.foundation.errors import StoreError
+
+VARIABLE = "WORKBENCH_STORE"
+_ALLOWED = "the path of a SQLite file, or postgresql://USER@HOST/DATABASE"
+_OF_SQLITE = ("-wal", "-shm", ".lock")
+"""How the files end that lie beside that of a store."""
+_POSTGRESQL = ("postgresql", "postgres")
+_DRIVER = "postgresql+psycopg"
+# Up to the last @ of the address; a password may hold one, or a slash, that should have been escaped.
+_PASSWORD = re.compile(r"(://[^:@/?#]*):(?:[^/?]*|[^@]*)@")
+_PASSWORD_OPTION = re.compile(r"([?&](?:ssl)?password=)[^&]*")
+
+
+def user_data_folder() -> Path:
+    """Return the folder in which the workbench keeps the user's data."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("workbench", appauthor=False))
+
+
+def usual_artifacts(url: URL) -> Path:
+    """Return the default place of the files of runs."""
+    beside_it = url.get_backend_name() == "sqlite"
+    return (Path(str(url.database)).parent if beside_it else user_data_folder()) / "artifacts"
+
+
+def hide_password(url: str) -> str:
+    """Return the URL of a database as it may be shown."""
+    return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+def is_shared(url: str) -> bool:
+    """Return whether a store is a database server, which other machines reach, too."""
+    return not url.startswith("sqlite")
+
+
+def without_password(url: URL) -> tuple[str, bool]:
+    """Return the URL of a database without its password, and whether it had one."""
+    query = {name: value for name, value in url.query.items() if name not in ("password", "sslpassword")}
+    kept = URL.create(
+        url.get_backend_name(), url.username, None, url.host, url.port, url.database, query
+    )  # `set` takes None for "as it is"
+    shown = kept.render_as_string(hide_password=False)
+    return shown, url.password is not None or kept.query != url.query
+
+
+def as_typed(given: str) -> str:
+    """Return a store address to type again; the password is left to PGPASSWORD or ~/.pgpass."""
+    return without_password(sa.make_url(given))[0] if "://" in given else given
+
+
+def name_driver(url: str) -> str:
+    """Return the URL of a database with the driver that is used where it names none."""
+    backend, separator, rest = url.partition("://")
+    return f"{_DRIVER}{separator}{rest}" if backend in _POSTGRESQL else url
+
+
+def describe(url: URL) -> str:
+    """Return where a database is, as people write it and without its password."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    return hide_password(url.set(drivername=url.get_backend_name()).render_as_string())
+
+
+def resolve_url(given: str | None) -> URL:
+    """Resolve the URL of a database.
+
+    Args:
+        given: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the default.
+
+    Returns:
+        The URL; of a SQLite file, with its absolute path.
+
+    Raises:
+        StoreError: If it is no URL, stands for no file, or names another kind of database.
+    """
+    text = given or os.environ.get(VARIABLE) or str(user_data_folder() / "store.sqlite")
+    if "://" not in text:
+        text = f"sqlite:///{text}"
+    try:
+        url = sa.make_url(name_driver(text))
+    except (ArgumentError, ValueError) as error:  # a port that is not a number
+        raise StoreError(
+            f"{hide_password(text)!r} does not name a store", field="store", allowed=_ALLOWED
+        ) from error
+    if url.get_backend_name() == "postgresql" and url.drivername != _DRIVER:
+        raise StoreError(
+            f"a store cannot use the driver {url.drivername}",
+            field="store",
+            allowed="postgresql://USER@HOST/DATABASE, which uses psycopg",
+        )
+    if url.get_backend_name() == "postgresql":
+        return url
+    if url.get_backend_name() != "sqlite":
+        raise StoreError(
+            f"{url.get_backend_name()!r} is not a supported kind of database", field="store", allowed=_ALLOWED
+        )
+    if url.database in (None, "", ":memory:"):
+        raise StoreError(
+            "a store in memory cannot be shared by the processes of a run", field="store", allowed=_ALLOWED
+        )
+    return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
+
+
+def check_exists(given: str | None) -> None:
+    """Refuse the SQLite file of a store that is named but is a folder, or does not exist: opening creates it.
+
+    Args:
+        given: What `resolve_url` takes; a user's default store is not named, so it need not exist.
+
+    Raises:
+        StoreError: If it is a folder, or there is no such file; files of similar names are listed.
+    """
+    named = given or os.environ.get(VARIABLE)
+    if not named:
+        return
+    url = resolve_url(named)
+    path = Path(str(url.database))
+    if url.get_backend_name() != "sqlite" or path.is_file():
+        return
+    if path.is_dir():
+        raise StoreError(
+            f"{path} is a folder", field="store", next_step=f"Name a file in it: {path / 'store.sqlite'}"
+        )
+    beside = path.parent.glob("*") if path.parent.is_dir() else ()
+    names = [each.name for each in beside if each.is_file() and not each.name.endswith(_OF_SQLITE)]
+    near = difflib.get_close_matches(path.name, names)
+    raise StoreError(
+        f"there is no store at {path}{'' if given else f', which {VARIABLE} names'}",
+        field="store",
+        allowed=[str(path.with_name(name)) for name in near],
+        next_step="Check the path; a sweep that is started there creates it.",
+    )

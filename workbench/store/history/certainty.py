@@ -1,0 +1,329 @@
+"""How sure the best result of a run is, and what it should be when it is trained again.
+
+The best of many results was lucky as well as good, so that it is better than what its configuration gives on
+average. How large the luck is follows from trainings of one configuration that differ in their seed only.
+Which configurations are trained again is left to the study; here are its statistics, and what they mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from workbench.experiment import Experiment
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.formatting import (
+    counted_noun,
+    format_count,
+    format_duration,
+    format_number,
+    format_range,
+)
+from workbench.store.history.evidence import describe_evidence
+
+if TYPE_CHECKING:
+    from workbench.store.history.history import History
+
+INTERVAL = 0.9
+"""The probability with which the expected value lies in its interval."""
+_NUM_CONFIRMED = 3
+"""How many of the best are trained again where the experiment does not say."""
+MIN_DEGREES = 3
+"""Degrees of freedom of the noise before a configuration leaves the race: two values may agree by chance."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much trainings of one configuration differ.
+
+    Attributes:
+        variance: Variance of their values.
+        num_degrees: Degrees of freedom of that estimate; at least 1.
+    """
+
+    variance: float
+    num_degrees: int
+
+    def chance_greater(self, first: Sequence[float], second: Sequence[float]) -> float:
+        """Return the probability that the mean that `first` was drawn from is the greater one.
+
+        Args:
+            first: Values of one configuration.
+            second: Values of another one.
+
+        Source: Student, The probable error of a mean, 1908, with the variance pooled.
+        """
+        from scipy.special import stdtr
+
+        difference = fmean(first) - fmean(second)
+        error = math.sqrt(self.variance * (1 / len(first) + 1 / len(second)))
+        if error <= abs(difference) * 1e-12:
+            return 0.5 if difference == 0 else float(difference > 0)
+        return float(stdtr(self.num_degrees, difference / error))
+
+    def half_width(self, variance: float) -> float:
+        """Return half the width of the interval around an estimate of a variance that follows from this."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.num_degrees, (1 + INTERVAL) / 2)) * math.sqrt(variance)
+
+
+def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
+    """Estimate the noise from trainings that share their configuration.
+
+    Args:
+        groups: The values of each configuration.
+
+    Returns:
+        The variance within configurations, pooled; None where none was trained twice.
+    """
+    num_degrees = sum(len(values) - 1 for values in groups if values)
+    if num_degrees < 1:
+        return None
+    squares = math.fsum((value - fmean(values)) ** 2 for values in groups if values for value in values)
+    return Noise(squares / num_degrees, num_degrees)
+
+
+def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> tuple[float, float]:
+    """Return what the chosen one of several noisy means should be, given all of them.
+
+    Args:
+        means: The observed means.
+        variances: The variance of the noise in each of them, all above 0.
+        chosen: Which of them; it may have been chosen because it is extreme.
+
+    Returns:
+        The expected value and its variance.
+
+    Source: Morris, Parametric empirical Bayes inference, 1983 (shrinkage and its variance); DerSimonian and
+    Laird, Meta-analysis in clinical trials, 1986 (variance between means of unequal precision).
+    """
+    weights = [1 / variance for variance in variances]
+    total = math.fsum(weights)
+    middle = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True)) / total
+    spread = math.fsum(weight * (mean - middle) ** 2 for weight, mean in zip(weights, means, strict=True)) - (
+        len(means) - 1
+    )
+    scale = total - math.fsum(weight**2 for weight in weights) / total
+    between = max(0.0, spread / scale) if scale > 0 else 0.0
+    weights = [1 / (variance + between) for variance in variances]
+    middle = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True)) / math.fsum(
+        weights
+    )
+    lost = variances[chosen] / (between + variances[chosen])
+    distance = means[chosen] - middle
+    variance = (1 - lost) * variances[chosen] + lost**2 / math.fsum(weights)
+    # How far the means really differ is an estimate too; it is worse where they are few.
+    variance += 2 / max(1, len(means) - 3) * (lost * distance) ** 2
+    return means[chosen] - lost * distance, variance
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """How sure the best configuration of a run is.
+
+    Attributes:
+        metric: The objective.
+        observed: Mean of the trainings of the best configuration.
+        expected: What further trainings of it should give on average.
+        low: Lower end of the interval of `expected`.
+        high: Its upper end.
+        num_trainings: How many trainings `expected` rests on.
+        is_retrained: Whether these came after the choice, so that luck had no part in it.
+        num_compared: How many configurations the best is compared with.
+        chance: At least how probable it is that none of them is better.
+    """
+
+    metric: str
+    observed: float
+    expected: float
+    low: float
+    high: float
+    num_trainings: int
+    is_retrained: bool
+    num_compared: int
+    chance: float
+
+    def describe(self) -> str:
+        """Return it as a sentence without its full stop."""
+        interval = format_range(self.low, self.high, format_number)
+        basis = (
+            f"the mean of {format_count(self.num_trainings, 'training')} after it was chosen"
+            if self.is_retrained
+            else "corrected for being the best of many"
+        )
+        expected = f"Expect {self.metric} {format_number(self.expected)} ({interval}), {basis}"
+        if self.low == self.high:
+            expected = f"{self.metric} {format_number(self.expected)} does not depend on the seed"
+        if not self.num_compared:
+            return expected
+        others = "the other one" if self.num_compared == 1 else f"the {self.num_compared} others"
+        among = f" that {counted_noun(self.num_compared, 'was', 'were')} trained again" * self.is_retrained
+        sure = (
+            f"at least {min(99, math.floor(100 * self.chance))} % sure that it is better than {others}{among}"
+            if self.chance > 0.5
+            else f"the ranking is open: {others}{among} may be as good"
+        )
+        return f"{expected}; {sure}"
+
+
+def certainty_of(history: History) -> Certainty | None:
+    """Return how sure the best configuration of a run is.
+
+    Configurations that were trained again after the search are compared with each other only, and what they
+    gave before they were chosen does not count for the expected value. The chance adds up the probabilities
+    that each of the others is better (Bonferroni), so it is a lower bound.
+
+    Args:
+        history: The run.
+
+    Returns:
+        None with several objectives, where nothing is complete, or no configuration was trained twice.
+    """
+    best = history.best()
+    if best is None or len(history.objectives) > 1:
+        return None
+    groups = _trainings(history)
+    noise = noise_of([list(values.values()) for values in groups.values()])
+    if noise is None:
+        return None
+    num_first = history.experiment.repeats
+    of_best = groups.pop(best.configuration)
+    later = [value for repeat, value in of_best.items() if repeat >= num_first]
+    least = num_first + 1 if later else 1
+    rivals = {number: values for number, values in groups.items() if len(values) >= least}
+    values = list(of_best.values())
+    if later:
+        expected, variance = fmean(later), noise.variance / len(later)
+    elif noise.variance > 0:
+        all_values = [values, *(list(others.values()) for others in groups.values())]
+        means = [fmean(each) for each in all_values]
+        expected, variance = shrink(means, [noise.variance / len(each) for each in all_values], 0)
+    else:
+        expected, variance = fmean(values), 0.0
+    sign = -1.0 if history.objectives[0].goal == "minimize" else 1.0
+    chances = [
+        noise.chance_greater([sign * value for value in values], [sign * value for value in others.values()])
+        for others in rivals.values()
+    ]
+    half = noise.half_width(variance)
+    return Certainty(
+        metric=history.objectives[0].metric,
+        observed=fmean(values),
+        expected=expected,
+        low=expected - half,
+        high=expected + half,
+        num_trainings=len(later or values),
+        is_retrained=bool(later),
+        num_compared=len(rivals),
+        chance=max(0.0, 1.0 - math.fsum(1.0 - chance for chance in chances)),
+    )
+
+
+def describe_luck(history: History) -> str | None:
+    """Return how sure the best result is, as sentences without the last full stop.
+
+    First comes on how many samples it was measured, and what data that chose nothing say of it; then whether
+    it may owe its place to the seed. Where no configuration was trained twice, nothing is known of the noise.
+    Then it is stated by how much the best one leads, and what it costs to learn whether it was lucky.
+
+    Args:
+        history: The run.
+
+    Returns:
+        None where nothing can be stated: with several objectives or a result of AutoML; and where the samples
+        are unknown, with fewer than two complete configurations, or trials that go on from one another.
+    """
+    return ". ".join(certainty_lines(history)) or None
+
+
+def certainty_lines(history: History) -> list[str]:
+    """Return what `describe_luck` does as a list, for views with a line for each sentence or two.
+
+    Args:
+        history: The run.
+    """
+    of_seed = _describe_seeds(history)
+    return [*describe_evidence(history), *([] if of_seed is None else [of_seed])]
+
+
+def _describe_seeds(history: History) -> str | None:
+    if (certainty := certainty_of(history)) is not None:
+        return certainty.describe()
+    best, experiment = history.best(), history.experiment
+    if best is None or len(history.objectives) > 1 or history.result is not None:
+        return None
+    if history.replay_of is not None or experiment.repeats > 1 or _has_population(experiment):
+        return None
+    groups = _trainings(history)
+    groups.pop(best.configuration, None)
+    if not groups:
+        return None
+    objective = history.objectives[0]
+    choose = min if objective.goal == "minimize" else max
+    second = choose(value for values in groups.values() for value in values.values())
+    value = best.values[objective.metric]
+    lead = f"It leads the second best, {format_number(second)}, by {format_number(abs(value - second))}"
+    if value == second:
+        lead = f"The second best has {format_number(second)}, too"
+    if experiment.confirm.best:  # the run was not there yet, or ended before it
+        return f"{lead}. Each configuration was trained once, so this may be luck"
+    num_best = min(_NUM_CONFIRMED, len(groups) + 1)
+    num = num_best * (experiment.confirm.trainings - experiment.repeats)
+    times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
+    duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""
+    return (
+        f"{lead}. Each configuration was trained once, so this may be luck: confirm.best={num_best} would "
+        f"train the best {num_best} again, with at most {format_count(num, 'training')}{duration}"
+    )
+
+
+def _trainings(history: History) -> dict[int, dict[int, float]]:
+    """Return the values of the complete, feasible trials, by configuration and repeat.
+
+    Trials of another version of the code than the best one measured another function.
+    """
+    metric, best = history.objectives[0].metric, history.best()
+    found: dict[int, dict[int, float]] = {}
+    for trial in history.in_state("complete"):
+        if history.is_feasible(trial) and (best is None or trial.program == best.program):
+            found.setdefault(trial.configuration, {})[trial.repeat] = trial.values[metric]
+    return found
+
+
+def survivors(
+    groups: Mapping[int, Sequence[float]], racing: Sequence[int], *, certainty: float, num_rounds: int
+) -> list[int]:
+    """Return which configurations may still be the best, after a round of trainings.
+
+    The error is divided over the others and over the rounds, so that the best one stays with at least the
+    probability `certainty` over the whole race.
+
+    Args:
+        groups: Values of each configuration of the race, larger is better, by its number.
+        racing: Those that have not left it; each has a value.
+        certainty: The probability with which the race is right, from 0 to 1.
+        num_rounds: How many rounds the race may have.
+
+    Source: Maron and Moore, Hoeffding races, 1994, with Student's distribution instead of Hoeffding's bound.
+    """
+    noise = noise_of(list(groups.values()))
+    if noise is None or noise.num_degrees < MIN_DEGREES:
+        return list(racing)
+    leader = max(racing, key=lambda number: (fmean(groups[number]), -number))
+    share = (1.0 - certainty) / (max(1, len(groups) - 1) * num_rounds)
+    return [
+        number
+        for number in racing
+        if number == leader or noise.chance_greater(groups[number], groups[leader]) >= share
+    ]
+
+
+def _has_population(experiment: Experiment) -> bool:
+    try:
+        return experiment.sampler.kind.is_population
+    except WorkbenchError:  # its package is gone, and the run can be read all the same
+        return False

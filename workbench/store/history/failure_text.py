@@ -1,0 +1,188 @@
+"""A failure in words: the type of an exception and the first line of its message.
+
+What else an exception states, such as links, hints and settings, follows in its later lines; views show it
+where a trial is shown in full. Where in the user's code it was raised is left to `failure_place`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from workbench.foundation.outside_text import storable
+
+MAX_HEADLINE_CHARS = 500
+_MAX_OF_GROUP = 5
+_VALIDATION = re.compile(r"\d+ validation errors? for ")
+"""How pydantic begins: what is wrong follows in the next two lines, the field and then the reason."""
+_DETAILS = re.compile(r" \[type=\w+, input_value=.*\]$")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_IDENTITY = re.compile(
+    r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,}\b"
+)
+_FOLDERS = re.compile(
+    r"(?:[A-Za-z]:)?(?:[\\/][\w.@+~=-]+)*[\\/](?=[\w.@+~=-]+)|(?<![\w.])(?:[\w.@+~=-]+/)+(?=\w)"
+)
+_TEMPORARY = re.compile(r"\btmp[a-z0-9_]{6,10}\b")
+_NUMBER = re.compile(r"(?<![A-Za-z_])[-+]?(?:\d+(?:[._]\d+)*(?:e[-+]?\d+)?|\binf\b|\bnan\b|\bNaN\b)|\d+")
+_SERIES = re.compile(r"#(?:\s*[,x\u00d7]\s*#)+,?")
+_AFTER = re.compile(r"wandb: |Exception ignored |srun: |slurmstepd: |During handling of the above")
+"""What follows an exception without an empty line, and is not part of its message."""
+_CAUSE = "The above exception was the direct cause of the following exception:"
+_HEADER = re.compile(
+    r"^(?P<before>[ |]*)(?:\+ Exception Group )?Traceback \(most recent call last\):", re.MULTILINE
+)
+
+
+def failure_message(error: BaseException) -> str:
+    r"""Return the type of an exception and its message, of which the first line states what failed.
+
+    Args:
+        error: Any exception; one whose message cannot be written is described by its type.
+
+    Example:
+        >>> failure_message(ValueError("\n  too wide\n  see the manual"))
+        'ValueError: too wide\n  see the manual'
+        >>> failure_message(KeyError("lr")), failure_message(AssertionError())
+        ("KeyError: 'lr'", 'AssertionError')
+    """
+    try:
+        text = str(error)
+    except Exception:  # its own method fails, and another failure is to be shown
+        text = "its message cannot be written"
+    text = storable(text).strip()
+    name = type(error).__name__
+    inner = _exceptions_of(error)
+    if inner:
+        text = f"{text}: {failure_message(inner[0])}"
+        for other in inner[1:_MAX_OF_GROUP]:
+            text += f"\n{failure_message(other)}"
+    return f"{name}: {text}" if text else name
+
+
+def _exceptions_of(error: BaseException) -> Sequence[BaseException]:
+    """Return the exceptions in a group; none where it is not a group. Python 3.10 has no type for them."""
+    inner = getattr(error, "exceptions", None)
+    if isinstance(inner, tuple) and all(isinstance(item, BaseException) for item in inner):
+        return inner
+    return ()
+
+
+def headline(message: str | None) -> str:
+    r"""Return what a failure is shown by: the first line of its message that is not empty.
+
+    A line that only announces the next one is joined with it, and so are the field and the reason that
+    pydantic writes below its first line.
+
+    Args:
+        message: The whole message; None or empty where there is none.
+
+    Returns:
+        One line of at most `MAX_HEADLINE_CHARS` characters; "" without a message.
+
+    Example:
+        >>> headline("RuntimeError: CUDA error: invalid argument\nCompile with `TORCH_USE_CUDA_DSA`")
+        'RuntimeError: CUDA error: invalid argument'
+    """
+    lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    shown = lines[0]
+    if _VALIDATION.search(shown) and len(lines) > 2:
+        shown = f"{shown}: {lines[1]}: {_DETAILS.sub('', lines[2])}"
+    elif shown.endswith(":") and len(lines) > 1:
+        shown = f"{shown} {lines[1]}"
+    if len(shown) <= MAX_HEADLINE_CHARS:
+        return shown
+    return f"{shown[: MAX_HEADLINE_CHARS - 1]}\u2026"
+
+
+def without_variable_parts(text: str) -> str:
+    """Return a message without what differs between occurrences of one error.
+
+    These are numbers, addresses in memory, identities such as hashes, and the folders of files. Names of
+    files stay, because another file is another error.
+
+    Example:
+        >>> without_variable_parts("cannot open /tmp/tmp8h2kq0x_/trial-3/model.pt at 0x7f3a99: 12 of 40 left")
+        'cannot open model.pt at #: # of # left'
+    """
+    for pattern, written in (
+        (_ADDRESS, "#"),
+        (_FOLDERS, ""),
+        (_IDENTITY, "#"),
+        (_TEMPORARY, "#"),
+        (_NUMBER, "#"),
+        (_SERIES, "#"),
+    ):
+        text = pattern.sub(written, text)
+    return text
+
+
+def exceptions_in(traceback: str) -> list[str]:
+    """Return the exceptions of the tracebacks that Python printed, in their order, each with its message.
+
+    Args:
+        traceback: What was printed; of a group of exceptions, the members are part of it.
+
+    Returns:
+        Texts such as `ValueError: too wide`, with the further lines of their messages.
+    """
+    found: list[str] = []
+    headers = list(_HEADER.finditer(traceback))
+    for number, header in enumerate(headers):
+        end = headers[number + 1].start() if number + 1 < len(headers) else len(traceback)
+        text = _exception_below(traceback[header.end() : end], header)
+        if text is not None:
+            found.append(text)
+    return found
+
+
+def _exception_below(block: str, header: re.Match[str]) -> str | None:
+    """Return the exception below the frames of one traceback; None where there is none.
+
+    The frames are indented further than the header, and the exception is not.
+    """
+    before = header["before"]
+    if "Exception Group" in header[0]:
+        before = f"{before}| "
+    lines = block.splitlines()[1:]
+    for number, line in enumerate(lines):
+        if not line.startswith(before):
+            continue
+        text = line[len(before) :]
+        if not text or text[0].isspace() or text[0] in "|+":
+            continue
+        return _with_message(
+            text, [item[len(before) :] for item in lines[number + 1 :] if item.startswith(before)]
+        )
+    return None
+
+
+def _with_message(first: str, following: list[str]) -> str:
+    """Return the line of an exception with the further lines of its message, up to an empty one."""
+    message = [first]
+    for line in following:
+        if not line.strip():
+            if first.endswith(": ") and len(message) == 1:
+                continue  # a message that begins with empty lines
+            break
+        if line.startswith(("+-", "|")) or line.startswith(_CAUSE):
+            break
+        if _AFTER.match(line):
+            break
+        message.append(line)
+    if len(message) > 1 and first.rstrip().endswith(":") and first.endswith(" "):
+        message[:2] = [f"{first}{message[1].strip()}"]
+    return "\n".join(message).strip()
+
+
+def cause_in(traceback: str | None) -> str | None:
+    """Return what the last exception of a traceback was raised from, in one line; None without a cause.
+
+    Args:
+        traceback: What Python printed; None where there is none.
+    """
+    earlier, marker, _ = (traceback or "").rpartition(_CAUSE)
+    causes = exceptions_in(earlier) if marker else []
+    return headline(causes[-1]) if causes else None

@@ -1,0 +1,167 @@
+"""The failures of a run, grouped by kind, and what they say about the run; and why trials were pruned.
+
+Either nothing but failures came of it, or all further trials would fail in the same way. What follows from
+that is left to the driver, how it looks to the views.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.experiment.space import Choice
+from workbench.foundation.formatting import format_count
+from workbench.store.history.failure_text import cause_in, exceptions_in, headline, without_variable_parts
+from workbench.store.history.trial import Trial
+
+if TYPE_CHECKING:
+    from workbench.store.history.history import History
+
+USED_UP = ("time", "gpu_time", "energy", "money")
+"""The reasons of runs that have used up what they may use."""
+NUM_ALIKE = 3
+"""How many configurations must fail in one way before a run ends for it."""
+NUM_OF_ONE_CHOICE = 6
+"""How many, where all of them have the same value of a choice, which may be the cause."""
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """The trials that failed with one error at one place."""
+
+    reason: str
+    message: str
+    """The type and the first line of the message of the first one, and what it was raised from."""
+    place: str | None
+    """The line of the user's code, as file:line; None where none is known."""
+    trials: list[Trial]
+
+
+def failure_groups(history: History) -> list[FailureGroup]:
+    """Return the failed trials, grouped by reason, error and place; the most frequent first.
+
+    Errors are one where they differ only in numbers, such as the value of a parameter, in addresses of
+    memory, or in the folders of files. Errors that were raised from others are one only if these are, too.
+    """
+    groups: dict[tuple[str, str, str | None], list[Trial]] = {}
+    for trial in history.in_state("failed"):
+        kind = trial.reason or "error", without_variable_parts(failure_line(trial)), trial.failed_at
+        groups.setdefault(kind, []).append(trial)
+    found = [
+        FailureGroup(reason, failure_line(trials[0]), place, trials)
+        for (reason, _, place), trials in groups.items()
+    ]
+    return sorted(found, key=lambda group: -len(group.trials))
+
+
+def failure_line(trial: Trial) -> str:
+    """Return what a failed trial is shown by: its error in one line, and what that was raised from.
+
+    Args:
+        trial: The trial; "" where it has no message.
+    """
+    line, cause = headline(trial.message), cause_in(trial.traceback)
+    return line if cause is None or cause in line else f"{line} (from {cause})"
+
+
+def reason_of(history: History, trial: Trial) -> str | None:
+    """Return why a trial ended as it did, or `infeasible` for a complete one that breaks a constraint."""
+    return "infeasible" if trial.state == "complete" and not history.is_feasible(trial) else trial.reason
+
+
+def describe_state(history: History, trial: Trial) -> str:
+    """Return the state of a trial, and its reason in parentheses."""
+    reason = reason_of(history, trial)
+    return trial.state if reason is None else f"{trial.state} ({reason})"
+
+
+def only_failures(history: History) -> str | None:
+    """Return a sentence with the first error if every trial failed; None otherwise, or without trials."""
+    failed = history.in_state("failed")
+    if not failed or len(failed) < len(history.trials):
+        return None
+    first = min(failed, key=lambda trial: (trial.ended_unix_s or 0.0, trial.number))
+    described = failure_line(first) or first.reason or "no message"
+    if len(failed) == 1:
+        return f"the only trial failed: {described}"
+    if len(failure_groups(history)) == 1:
+        return f"all {format_count(len(failed), 'trial')} failed: {described}"
+    return f"all {format_count(len(failed), 'trial')} failed in different ways: the first with {described}"
+
+
+def began_nothing(history: History, reason: str | None = None) -> bool:
+    """Return whether a limit on what a run may use ends it before any of its trials began.
+
+    Args:
+        history: The run.
+        reason: Why it is about to end; None for why it has ended.
+    """
+    is_used_up = (reason or history.reason) in USED_UP
+    return is_used_up and not any(trial.attempts for trial in history.trials.values())
+
+
+def reasons_of_pruning(history: History) -> dict[int, str]:
+    """Return why trials were pruned, by number, in the order of their ends; older runs did not store it."""
+    pruned = sorted(history.in_state("pruned"), key=lambda trial: trial.ended_unix_s or 0.0)
+    return {trial.number: trial.message for trial in pruned if trial.message}
+
+
+def systematic_failure(history: History) -> str | None:
+    """Return a sentence about the error with which all trials of the last driver ended, or None.
+
+    A run has such an error where no trial has ever reported an objective, and at least `NUM_ALIKE`
+    configurations have raised the same type of error at the same place. If they share the value of a
+    parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the cause. Running
+    out of memory, diverging, lost workers and timeouts depend on configuration or machine: they never count.
+    A program that ends well without ever writing an objective needs to do so once only.
+    """
+    if history.replay_of is not None or not history.drivers:
+        return None
+    metrics = [item.metric for item in history.objectives]
+    over = (trial for trial in history.trials.values() if trial.finished)  # a driver asks often: see few
+    first = next(over, None)
+    if first is not None and first.is_unreported and all(trial.is_unreported for trial in over):
+        return f"the program of trial {first.number} reported no objective: {first.message}"
+    if any(metric in trial.last_values for trial in history.trials.values() for metric in metrics):
+        return None
+    since_unix_s = history.drivers[-1].time_unix_s
+    ended = [
+        trial
+        for trial in history.in_state("complete", "pruned", "failed")
+        if (trial.ended_unix_s or 0.0) >= since_unix_s
+    ]
+    if any(trial.state != "failed" or trial.reason != "error" for trial in ended):
+        return None
+    num_configurations = len({trial.configuration for trial in ended})
+    needed = NUM_OF_ONE_CHOICE if _shared_choices(history, ended) else NUM_ALIKE
+    if num_configurations < needed or len({_cause(trial) for trial in ended}) > 1:
+        return None
+    return (
+        f"the first {format_count(len(ended), 'trial')} failed with the same error before reporting "
+        f"{' or '.join(metrics)}: {failure_line(ended[0])}"
+    )
+
+
+def _shared_choices(history: History, trials: list[Trial]) -> bool:
+    """Return whether a parameter with several choices has one value in all of `trials`."""
+    several = [
+        name
+        for name, domain in history.experiment.search.root.items()
+        if isinstance(domain, Choice) and len(domain.values()) > 1
+    ]
+    return any(len({repr(trial.params.get(name)) for trial in trials}) == 1 for name in several)
+
+
+def _cause(trial: Trial) -> tuple[str, str, str]:
+    """Return the type of the error that ended a trial, the place that raised it, and what it was raised from.
+
+    The place is the line of the user's code, where one is known: a library may raise unrelated errors in one
+    place.
+    """
+    text = trial.traceback or ""
+    exceptions = exceptions_in(text)
+    frames = [line.strip() for line in text.splitlines() if line.strip().startswith('File "')]
+    if not exceptions or not frames:
+        return headline(trial.message), "", ""
+    cause = (cause_in(text) or "").partition(":")[0]
+    return exceptions[-1].partition(":")[0], trial.failed_at or frames[-1], cause

@@ -1,0 +1,586 @@
+"""The history of a run, built from its events: its state, its trials and the best of them.
+
+A history is a projection: the same events always give the same history. It keeps one small record per trial
+and no curves; curves are left to the plots, proposals to the study.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+from typing_extensions import Self
+
+from workbench.experiment import Budget, Experiment, Objective
+from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s, is_automl
+from workbench.experiment.changing import change, values_of
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import goal_in
+from workbench.experiment.search_changes import SEARCH, covering, with_changes
+from workbench.foundation.events import (
+    FINISHED_RUN_STATES,
+    AdviceRequested,
+    AlertCleared,
+    AlertDelivered,
+    AlertRaised,
+    AttemptEnded,
+    CheckpointsDeleted,
+    DriverStarted,
+    EnergyMetered,
+    Event,
+    ModelChosen,
+    Noted,
+    ProgramKept,
+    ReplayPlanned,
+    RunState,
+    RunStateChanged,
+    SettingsChanged,
+    SharingMeasured,
+    TrialEnded,
+    TrialPlanned,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+    TrialState,
+)
+from workbench.foundation.formatting import format_count
+from workbench.store.history.alert import Alert
+from workbench.store.history.certainty import certainty_lines
+from workbench.store.history.choices import chosen_or_best
+from workbench.store.history.failures import reason_of
+from workbench.store.history.limits import describe_nearest, keeps
+from workbench.store.history.run_clock import RunClock
+from workbench.store.history.standings import Rank, Standings, place
+from workbench.store.history.trial import Trial, TrialEvent, apply_to_trial
+
+if TYPE_CHECKING:
+    from workbench.store.history.reports import Reports
+
+WORKERS_START_S = 10.0
+"""How long workers may take to start; a longer wait is for what other runs hold."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How far the events of a large run have been read; what is shown of it meanwhile is not the whole.
+
+    Attributes:
+        num_read: Events read so far.
+        num_events: Events that the run has.
+    """
+
+    num_read: int
+    num_events: int
+
+    @property
+    def share(self) -> float:
+        """The share that was read, from 0 to 1."""
+        return self.num_read / self.num_events
+
+    def describe(self) -> str:
+        """Write it as views show it.
+
+        Example:
+            >>> from workbench.store.history.history import Reading
+            >>> Reading(1696, 3000).describe()
+            '1,696 of 3,000 events read'
+        """
+        return f"{self.num_read:,} of {format_count(self.num_events, 'event')} read"
+
+
+class History:
+    """The trials of a run and their results.
+
+    Example:
+        >>> history = wb.History.of(run.experiment, run.events())
+        >>> history.state
+        'complete'
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Begin before the first event of a run of `experiment`."""
+        self.experiment = experiment
+        self.in_force = experiment
+        """The experiment with the run's current budget and concurrency."""
+        self.search_changes: dict[str, JsonValue] = {}
+        """What was changed in the search space since the run began, by parameter."""
+        self.searched = experiment.search
+        """A space with every value that the search space has had."""
+        self.replay_of: str | None = None
+        self.num_recorded = 0
+        self.state: RunState = "waiting"
+        self.reason: str | None = None
+        self.message: str | None = None
+        self.result: dict[str, JsonValue] | None = None
+        """The model that an automatic run chose at its end, as `wb.AutoML.to_json` returns it."""
+        self.trials: dict[int, Trial] = {}
+        self.reading: Reading | None = None
+        """How far the events have been read, by those who read them in parts; None once all are."""
+        self.energy_of_trials: Mapping[int, float | None] = {}
+        """What each metered trial has used, in watt-hours; those who read the samples of the run set it."""
+        self._metrics: dict[str, None] = dict.fromkeys(item.metric for item in experiment.objectives)
+        self._params: dict[str, None] = dict.fromkeys(experiment.search.root)
+        self.declared_goals: dict[str, Goal] = {}
+        """In which direction metrics of other packages and of the user's own are better, as they declare."""
+        self.rates: set[str] = set()
+        """The metrics that are a share of the validation samples, as the trainings know it."""
+        self.alerts: dict[int, Alert] = {}
+        self.chosen_trial: int | None = None  # by hand: a label of the run, as no event knows it
+        self.drivers: list[DriverStarted] = []
+        self.programs: list[ProgramKept] = []
+        """The versions of the code that trials have run, oldest first; empty in runs of earlier versions."""
+        self.started_unix_s: float | None = None
+        self.ended_unix_s: float | None = None
+        self.energy_wh: float | None = None
+        """What the trials have used, in watt-hours, as far as a limit on energy had it recorded."""
+        self._trainings: dict[int, list[Trial]] = {}  # by configuration
+        self._standings = Standings(self)
+        self.clock = RunClock()
+        """The run time, by which every view states when something happened."""
+        self._alive_until_unix_s = math.inf
+        self._is_automl = is_automl(experiment)
+        self._unserved_s = 0.0
+        self._idle_since_unix_s: float | None = None  # no trial has workers
+        self._was_served = False
+        self.clock_ahead_s = 0.0
+        """How far the clock of the driver's machine is ahead of the times of the run, since it was set."""
+
+    @classmethod
+    def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
+        """Build a history from `events`, oldest first."""
+        history = cls(experiment)
+        for event in events:
+            history.apply(event)
+        return history
+
+    def apply(self, event: Event) -> None:
+        """Apply the next event."""
+        self.clock.note(event)
+        self._apply(event)
+        if self._is_automl:
+            self._note_service(event)
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case DriverStarted():
+                self.drivers.append(event)
+                self.clock_ahead_s = 0.0
+                if self.started_unix_s is None:
+                    self.started_unix_s = event.time_unix_s
+            case AdviceRequested() if not self.drivers:
+                self.started_unix_s = event.time_unix_s
+            case RunStateChanged():
+                self._change_state(event)
+            case Noted() if event.clock_ahead_s is not None:
+                self.clock_ahead_s = event.clock_ahead_s
+            case EnergyMetered():
+                self.energy_wh = event.total_wh
+            case ModelChosen():
+                self.result = event.result
+            case ProgramKept():
+                self.programs.append(event)
+            case SettingsChanged():
+                self._change_settings(event)
+                self.clock.waited_s += event.waited_s
+            case SharingMeasured():
+                self.in_force = self.in_force.replace(resources={"per_gpu": event.per_gpu})
+            case ReplayPlanned():
+                self._plan_replay(event)
+            case TrialProposed():
+                self.trials[event.trial] = trial = Trial(
+                    number=event.trial,
+                    params=dict(event.params),
+                    configuration=event.configuration,
+                    repeat=event.repeat,
+                    seed=event.seed,
+                    source=event.source,
+                    proposed_unix_s=event.time_unix_s,
+                    choosing_s=event.choosing_s,
+                    segment=event.segment,
+                    resumes=event.resumes,
+                    fidelity=event.fidelity,
+                )
+                self._trainings.setdefault(event.configuration, []).append(trial)
+                self._params.update(dict.fromkeys(event.params))
+            case CheckpointsDeleted():
+                trial = self.trials[event.trial]
+                trial.checkpoints_deleted = event.reason
+                trial.last_checkpoint = trial.best_checkpoint = None
+            case _ if isinstance(event, TrialEvent):
+                self._apply_to_trial(self.trials[event.trial], event)
+            case AlertRaised():
+                self.alerts[event.alert] = Alert(event)
+            case AlertCleared():
+                self.alerts[event.alert].cleared = event
+            case AlertDelivered():
+                self.alerts[event.alert].deliveries[event.sink] = event
+            case _:
+                pass
+
+    @property
+    def metrics(self) -> list[str]:
+        """The objectives, then every metric that a trial has reported, in the order of the first reports."""
+        return list(self._metrics)
+
+    @property
+    def params(self) -> list[str]:
+        """The parameters that are searched, then all others that a trial has."""
+        return list(self._params)
+
+    def goal_of(self, metric: str) -> Goal | None:
+        """Return in which direction a metric is better; None where nobody has declared one.
+
+        Args:
+            metric: What trials report.
+        """
+        return goal_in(self.experiment, metric, self.declared_goals)
+
+    def _apply_to_trial(self, trial: Trial, event: TrialEvent) -> None:
+        had_ended = trial.finished
+        match event:
+            case TrialPlanned():
+                self.declared_goals.update(event.goals)
+                self.rates.update(event.rates)
+            case TrialReported() | TrialEnded():
+                self._metrics.update(dict.fromkeys(event.values))
+        apply_to_trial(trial, event)
+        if had_ended or trial.finished:
+            self._standings.changed.add(trial.configuration)
+
+    def _change_settings(self, event: SettingsChanged) -> None:
+        limits = {path: value for path, value in event.settings.items() if path != SEARCH}
+        self.in_force = change(self.in_force, limits) if limits else self.in_force
+        changes = event.settings.get(SEARCH)
+        if isinstance(changes, dict):
+            self.search_changes = changes
+            search = with_changes(self.experiment, changes).search
+            self.in_force = self.in_force.model_copy(update={SEARCH: search})
+            self.searched = covering(self.searched, search)
+
+    def take_reports(self, trial: int, reports: Reports) -> None:
+        """Apply the next reports of one trial as columns, which is fast for a million of them."""
+        import numpy as np  # most commands read no columns and need no numpy
+
+        record = self.trials[trial]
+        for name, column in reports.values.items():
+            value = column.last()
+            if value is not None:
+                record.last_values[name] = value
+                self._metrics[name] = None
+        speeds, known = reports.numbers["samples_per_s"]
+        if len(where := np.flatnonzero(known & (speeds != 0))):
+            record.samples_per_s = float(speeds[where[-1]])
+        record.parts_s = reports.last_parts_s() or record.parts_s
+        rank, factor = (reports.numbers[name].last() for name in ("slowest_rank", "slowest_rank_factor"))
+        if rank is not None and factor is not None:
+            record.slowest_rank = int(rank), factor
+        record.reports += len(reports)
+        record.reports_left_out += int(np.nansum(reports.numbers["left_out"].values))
+        record.last_step = int(reports.numbers["step"].values[-1])
+        epochs, known = reports.numbers["epoch"]
+        record.last_epoch = float(epochs[-1]) if known[-1] else None
+        times_unix_s = reports.numbers["time_unix_s"].values
+        if record.first_report is None:
+            first_step, first_epoch = int(reports.numbers["step"].values[0]), float(epochs[0])
+            record.first_report = (float(times_unix_s[0]), first_step, first_epoch if known[0] else None)
+        record.last_event_unix_s = float(times_unix_s[-1])
+        self.clock.note_time(record.last_event_unix_s)
+
+    def _change_state(self, event: RunStateChanged) -> None:
+        self.state, self.reason, self.message = event.state, event.reason, event.message
+        ended = event.state in FINISHED_RUN_STATES
+        self.ended_unix_s = event.time_unix_s if ended else None
+        if event.state == "running":
+            self.result = None
+        for trial in self.trials.values():
+            if ended and not trial.finished:
+                trial.state, trial.interrupted = "stopped", True
+            elif not ended and trial.interrupted:
+                trial.state, trial.interrupted = "waiting", False
+            else:
+                continue
+            self._standings.changed.add(trial.configuration)
+
+    def _plan_replay(self, event: ReplayPlanned) -> None:
+        self.replay_of, self.num_recorded = event.of_run_id, len(event.proposals)
+        # The limits that ended the original run must not end its replay early.
+        budget = Budget(trials=len({proposal.configuration for proposal in event.proposals}))
+        self.in_force = self.in_force.model_copy(update={"budget": budget})
+
+    def in_state(self, *states: TrialState) -> list[Trial]:
+        """Return the trials in one of `states`, by number."""
+        return [trial for trial in self.trials.values() if trial.state in states]
+
+    def now_unix_s(self) -> float:
+        """Return the time now by the clock of the run, which nobody can set.
+
+        It is no earlier than the last event: a driver whose clock is behind continues from there. While the
+        driver gives no sign of life it stands still, so that no time passes that would not be counted later.
+        """
+        now_unix_s = min(time.time(), self._alive_until_unix_s)
+        return max(now_unix_s - self.clock_ahead_s, self.clock.last_unix_s)
+
+    def note_alive(self, owner_pid: int, until_unix_s: float, *, is_gone: bool = False) -> None:
+        """Take note of until when the process that writes the run counts as alive.
+
+        Args:
+            owner_pid: The process; another one than the driver may be who looks after lost runs.
+            until_unix_s: In seconds since 1970 by the clock of this machine.
+            is_gone: Whether the run is lost.
+        """
+        if not self.drivers or self.drivers[-1].pid == owner_pid:
+            self._alive_until_unix_s = until_unix_s
+        elif is_gone and self._alive_until_unix_s == math.inf:
+            self._alive_until_unix_s = -math.inf  # nothing is known but its last event
+
+    def active_s(self, now_unix_s: float) -> float:
+        """Return how long the run has been driven, in seconds: its run time now, or when it ended."""
+        if not self.drivers:
+            return 0.0
+        return self.clock.at(now_unix_s if self.ended_unix_s is None else self.ended_unix_s)
+
+    def limited_s(self, now_unix_s: float) -> float:
+        """Return how much of the run time counts against the limit on time, in seconds.
+
+        While AutoML waits for workers that other runs hold, its time does not run out: it would answer
+        without having trained anything.
+
+        Args:
+            now_unix_s: The time now, in seconds since 1970.
+        """
+        unserved_s = self._unserved_s
+        if self.ended_unix_s is None and self._idle_since_unix_s is not None and self.in_state("waiting"):
+            unserved_s += self._excess_s(now_unix_s - self._idle_since_unix_s)
+        return self.active_s(now_unix_s) - unserved_s
+
+    def _note_service(self, event: Event) -> None:
+        """Take note of when no trial of an AutoML run has workers."""
+        if isinstance(event, DriverStarted):
+            self._idle_since_unix_s = event.time_unix_s
+        elif isinstance(event, TrialStarted):
+            if self._idle_since_unix_s is not None:
+                self._unserved_s += self._excess_s(event.time_unix_s - self._idle_since_unix_s)
+            self._was_served, self._idle_since_unix_s = True, None
+        elif isinstance(event, TrialEnded | AttemptEnded) and not self.in_state("running"):
+            self._idle_since_unix_s = event.time_unix_s
+
+    def _excess_s(self, waited_s: float) -> float:
+        """Return which part of a wait for workers is longer than they take to start."""
+        budget_s, usual_s = self.in_force.budget.time, WORKERS_START_S
+        if budget_s is not None and not self._was_served:
+            least_s = MIN_TRIAL_TIME_S + concluding_s(self.in_force)
+            usual_s = max(0.0, min(usual_s, budget_s - least_s - self.waited_s))
+        return max(0.0, waited_s - usual_s)
+
+    @property
+    def waited_s(self) -> float:
+        """How long users waited for the first driver, as far as that counts as time of the run."""
+        return self.clock.waited_s
+
+    def gpu_s(self, now_unix_s: float) -> float:
+        """Return how long trials have held GPUs, in seconds; a part of a GPU counts as that part."""
+        total = sum(trial.gpu_s(now_unix_s) for trial in self.trials.values())
+        return total * self.in_force.resources.gpu_share
+
+    def num_configurations(self) -> int:
+        """Return how many configurations have been proposed."""
+        return len(self._trainings)
+
+    def max_trials(self) -> int | None:
+        """Return how many trials the limits allow, repeats included; None if they do not limit trials."""
+        most = self.in_force.max_trainings()
+        if most is None:
+            return None
+        return most if self.replay_of is None else min(most, self.num_recorded)
+
+    def best(self) -> Trial | None:
+        """Return the complete, feasible trial with the best first objective, or None.
+
+        With repeats, the best is the repeat nearest to the mean of the best configuration.
+        """
+        return self._standings.best()
+
+    def num_configurations_without_improvement(self) -> int:
+        """Return how many configurations have ended since the best one did."""
+        best = self.best()
+        return 0 if best is None else self._standings.num_configurations_ended_after(best)
+
+    def ranked(self, among: Iterable[Trial] | None = None) -> list[Trial]:
+        """Return the complete, feasible trials with finite objectives, best first.
+
+        Configurations are ordered by the mean of the first objective over their complete repeats, those with
+        all repeats first: a few may be the easy ones. Those that were trained again after the search come
+        before the others, whose place may be luck. Within one they go by the distance to that mean. Trials of
+        the last version of the code come before those of earlier ones, which measured another function.
+
+        Args:
+            among: Only of these trials, which takes as long as they are many, not as the run is.
+        """
+        ranks = sorted(self.ranks(self.trials.values() if among is None else among))
+        return [self.trials[rank[-1]] for rank in ranks]
+
+    def ranks(self, among: Iterable[Trial]) -> list[Rank]:
+        """Return by what those of some trials are ordered that are complete and feasible."""
+        objective = self.experiment.objectives[0]
+        feasible = [trial for trial in among if trial.state == "complete" and self.is_feasible(trial)]
+        one_of_each = {(trial.configuration, trial.program): trial for trial in feasible}
+        standings = {number: self._standing(trial, objective.metric) for number, trial in one_of_each.items()}
+
+        def rank(trial: Trial) -> Rank:
+            doubt, mean = standings[trial.configuration, trial.program]
+            distance = abs(trial.values[objective.metric] - mean)
+            standing = place(objective, mean, trial.configuration)
+            return -trial.program, doubt, *standing, distance, trial.number
+
+        return [rank(trial) for trial in feasible]
+
+    def _standing(self, trial: Trial, metric: str) -> tuple[int, float]:
+        """Return how doubtful the mean of a trial's configuration is, and that mean."""
+        values = [each.values.get(metric, math.nan) for each in self.repeats_of(trial)]
+        known, times = [value for value in values if math.isfinite(value)], len(values)
+        doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
+        return doubt, math.fsum(known) / len(known)
+
+    def trainings_of(self, configuration: int) -> list[Trial]:
+        """Return the trials of a configuration, by number."""
+        return self._trainings[configuration]
+
+    def repeats_of(self, trial: Trial) -> list[Trial]:
+        """Return the complete trials of a trial's configuration, by number."""
+        return [
+            each
+            for each in self._trainings[trial.configuration]
+            if each.state == "complete" and each.program == trial.program
+        ]
+
+    def mean_values(self, trial: Trial) -> dict[str, float]:
+        """Return the means of a complete trial's values over the complete repeats of its configuration.
+
+        Configurations are compared by it, so every view shows it of the best. Where some repeats are finite,
+        only these count.
+        """
+        found = {}
+        for name in trial.values:
+            values = [each.values[name] for each in self.repeats_of(trial) if name in each.values]
+            finite = [value for value in values if math.isfinite(value)] or values
+            found[name] = finite[0] if len(finite) == 1 else sum(finite) / len(finite)
+        return found
+
+    def why_no_best(self) -> str | None:
+        """Return a sentence on why there is no best trial; None if there is one."""
+        states = Counter(trial.state for trial in self.trials.values())
+        if self.best() is not None:
+            return None
+        if not states:
+            return "No trial has started." if self.ended_unix_s is not None else "No trial has started yet."
+        if states["failed"] == states.total():
+            return "Every trial failed."
+        if states["complete"]:
+            nearest = describe_nearest(self.experiment.constraints, self.in_state("complete"))
+            how = " with finite results" if nearest is None else f": {nearest}"
+            return f"No complete trial keeps all constraints{how}."
+        return "No trial is complete." if self.ended_unix_s is not None else "No trial is complete yet."
+
+    def front(self, among: Sequence[Trial] | None = None) -> list[Trial]:
+        """Return the complete, feasible trials that no other one beats in every objective.
+
+        Args:
+            among: Only of these ranked trials.
+        """
+        trials = self.ranked() if among is None else among
+        trials = [trial for trial in trials if trial.program == trials[0].program]
+        return [
+            trial for trial in trials if not any(_beats(other, trial, self.objectives) for other in trials)
+        ]
+
+    def extremes(self) -> dict[str, Trial]:
+        """Return the complete, feasible trial with the best value of each objective, by metric."""
+        ranked = self.ranked()
+        ranked = [trial for trial in ranked if trial.program == ranked[0].program]
+        signs = {item.metric: 1.0 if item.goal == "maximize" else -1.0 for item in self.objectives}
+        return {
+            metric: max(ranked, key=lambda trial, metric=metric, sign=sign: sign * trial.values[metric])
+            for metric, sign in signs.items()
+            if ranked
+        }
+
+    def best_values(self) -> dict[str, float]:
+        """Return the best value of each objective, which every view shows: with repeats, a mean over them."""
+        if len(self.objectives) > 1:
+            return {metric: trial.values[metric] for metric, trial in self.extremes().items()}
+        best, metric = self.best(), self.objectives[0].metric
+        return {} if best is None else {metric: self.mean_values(best)[metric]}
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        """The objectives of the experiment."""
+        return self.experiment.objectives
+
+    def is_feasible(self, trial: Trial) -> bool:
+        """Return whether a trial has finite objectives and keeps every constraint."""
+        finite = all(math.isfinite(trial.values.get(item.metric, math.nan)) for item in self.objectives)
+        kept = all(keeps(item, trial.values) for item in self.experiment.constraints)
+        return finite and kept and trial.fits
+
+    def target_reached(self) -> bool:
+        """Return whether there is a target and one complete, feasible trial meets every target."""
+        if len(self.programs) < 2:
+            return self._standings.is_target_reached()
+        best = self.best()
+        now = [trial for trial in self.ranked() if best is not None and trial.program == best.program]
+        return any(self.meets_targets(trial) for trial in now)
+
+    def meets_targets(self, trial: Trial) -> bool:
+        """Return whether there is a target and a trial with finite objectives meets every target."""
+        targets = [item for item in self.objectives if item.target is not None]
+        return bool(targets) and all(_meets(item, trial.values) for item in targets)
+
+    def _best_to_json(self, best: Trial) -> dict[str, Any]:
+        plain = {"trial": best.number, "values": best.values, "params": best.params}
+        num_repeats = len(self.repeats_of(best))
+        if num_repeats > 1:
+            plain |= {"mean_values": self.mean_values(best), "num_repeats": num_repeats}
+        return plain
+
+    def to_json(self) -> dict[str, Any]:
+        """Return state, best and trials as plain values for programs to read."""
+        best = chosen_or_best(self)
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "settings": values_of(self.in_force),
+            "best": None if best is None else self._best_to_json(best),
+            "certainty": certainty_lines(self),
+            "trials": [self._trial_to_json(trial) for trial in self.trials.values()],
+            "alerts": [alert.to_json() for alert in self.alerts.values()],
+        } | self._programs_to_json()
+
+    def _trial_to_json(self, trial: Trial) -> dict[str, Any]:
+        ran = {"code": trial.program} if len(self.programs) > 1 else {}
+        return {**trial.to_json(), "reason": reason_of(self, trial), **ran}
+
+    def _programs_to_json(self) -> dict[str, Any]:
+        """Return the versions of the code, where there are several."""
+        if len(self.programs) < 2:
+            return {}
+        return {"code": [event.model_dump(exclude={"type", "continued"}) for event in self.programs]}
+
+
+def _meets(objective: Objective, values: Mapping[str, float]) -> bool:
+    assert objective.target is not None
+    value = values[objective.metric]
+    return value >= objective.target if objective.goal == "maximize" else value <= objective.target
+
+
+def _beats(first: Trial, second: Trial, objectives: Sequence[Objective]) -> bool:
+    signs = [1.0 if item.goal == "maximize" else -1.0 for item in objectives]
+    gains = [
+        sign * (first.values[item.metric] - second.values[item.metric])
+        for sign, item in zip(signs, objectives, strict=True)
+    ]
+    return all(gain >= 0 for gain in gains) and any(gain > 0 for gain in gains)

@@ -1,0 +1,108 @@
+"""Which trials continue which.
+
+These are the parts of a training in a population, stopped trials that go on, and configurations that are
+trained again at a higher fidelity.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from workbench.experiment.fidelity import Levels
+from workbench.foundation.events import LowFidelity
+from workbench.foundation.formatting import counted_noun, format_count, format_value
+from workbench.store.history.history import History
+from workbench.store.history.trial import Trial
+
+
+def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
+    """Return the trials whose training a trial continues, from its beginning, and the trial itself.
+
+    Args:
+        trials: All trials of the run, by number.
+        trial: One of them; of a run without a population it has no predecessor.
+    """
+    found = [trial]
+    while found[0].segment is not None and found[0].segment.continues is not None:
+        found.insert(0, trials[found[0].segment.continues])
+    return found
+
+
+def describe_segment(history: History, trial: Trial) -> str | None:
+    """Describe which part of a training a trial is, and which trial continues it; None for a whole training.
+
+    Args:
+        history: The history of the run.
+        trial: One of its trials.
+    """
+    trials, segment = history.trials, trial.segment
+    if segment is None:
+        return ", ".join(_describe_steps(trials, trial)) or None
+    unit = "epochs" if history.experiment.trains_model else "steps"
+    text = f"member {segment.member}, {unit} {segment.begin} to {segment.end}"
+    if segment.continues is None:
+        return text
+    text += f", continues trial {segment.continues}"
+    if segment.replaced is None:
+        return text
+    before = trials[segment.continues]
+    changed = [
+        f"{name} {format_value(before.params.get(name))} -> {format_value(value)}"
+        for name, value in trial.params.items()
+        if before.params.get(name) != value
+    ]
+    member = f" of member {before.segment.member}" if before.segment is not None else ""
+    return f"{text}{member} instead of trial {segment.replaced}" + (f": {', '.join(changed)}" * bool(changed))
+
+
+def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
+    """Yield what a trial continues or repeats at a higher fidelity, and which trial does that with it."""
+    later = next((other.number for other in trials.values() if other.resumes == trial.number), None)
+    if trial.fidelity is not None:
+        yield describe_fidelity(trial.fidelity)
+    if trial.resumes is not None and (low := trials[trial.resumes].fidelity) is not None:
+        yield f"after trial {trial.resumes} with {describe_fidelity(low)}"
+    elif trial.resumes is not None:
+        step = trials[trial.resumes].last_step
+        yield f"continues trial {trial.resumes}, which was stopped at step {step}"
+    if later is not None:
+        yield f"{'continued' if trial.fidelity is None else 'trained further'} by trial {later}"
+
+
+def describe_fidelity(low: LowFidelity) -> str:
+    """Describe what makes a training cheaper than a full one, such as `image_size 32 of 128`."""
+    return f"{low.name} {format_value(low.value)} of {format_value(low.full)}"
+
+
+def describe_continued(history: History) -> str | None:
+    """Describe how many stopped trials of a run were continued, and by which; None where none was."""
+    if history.experiment.fidelity is not None:
+        return _describe_levels(history)
+    found = [trial for trial in history.trials.values() if trial.resumes is not None]
+    if not found:
+        return None
+    trials = format_count(len(history.trials), "trial")
+    configurations = format_count(history.num_configurations(), "configuration")
+    which = ", ".join(f"{trial.resumes} by {trial.number}" for trial in found[:8])
+    more = ", ..." if len(found) > 8 else ""
+    were = f"stopped {counted_noun(len(found), 'trial was', 'trials were')} continued"
+    return f"{trials} of {configurations}: {len(found)} {were} ({which}{more})"
+
+
+def _describe_levels(history: History) -> str | None:
+    """Describe how many trials of a run were trained at each level of its fidelity."""
+    levels = Levels.of(history.experiment)
+    if levels is None or not history.trials:
+        return None
+    nums = Counter(
+        levels.full if each.fidelity is None else each.fidelity.value for each in history.trials.values()
+    )
+    at = ", ".join(f"{nums[value]} at {format_value(value)}" for value in levels.values)
+    configurations = format_count(history.num_configurations(), "configuration")
+    return f"{format_count(len(history.trials), 'trial')} of {configurations}, by {levels.name}: {at}"
+
+
+def name_of_source(history: History) -> str:
+    """Return what stands above the trial that one continues: at a higher fidelity it starts anew after it."""
+    return "continues" if history.experiment.fidelity is None else "after"

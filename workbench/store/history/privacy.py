@@ -1,0 +1,62 @@
+"""What all trials of a private run have spent together; what one training spends is left to training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from workbench.experiment.private import EPSILON_METRIC, PREFIX
+from workbench.foundation.formatting import format_count, format_number
+from workbench.store.history.history import History
+
+
+@dataclass(frozen=True)
+class PrivacySpent:
+    """A bound on what the results of a run reveal about any one training sample.
+
+    Attributes:
+        epsilon: The sum over trials.
+        delta: The same of the probabilities that an epsilon does not hold.
+        num_trials: Trials that have reported what they spent.
+    """
+
+    epsilon: float
+    delta: float
+    num_trials: int
+
+    def describe(self) -> str:
+        """Say it in words, such as `privacy: all 3 trials together spent epsilon 24 at delta 3e-5`."""
+        who = (
+            "the trial" if self.num_trials == 1 else f"all {format_count(self.num_trials, 'trial')} together"
+        )
+        spent = f"epsilon {format_number(self.epsilon)} at delta {format_number(self.delta)}"
+        return f"privacy: {who} spent at most {spent}, since each saw the training samples"
+
+
+def describe_privacy(history: History) -> str | None:
+    """Return what a run has spent in words; None where its training is not private, or none has reported."""
+    spent = spent_privacy(history)
+    return None if spent is None else spent.describe()
+
+
+def spent_privacy(history: History) -> PrivacySpent | None:
+    """Return what a run has spent by simple composition; None where its training is not private.
+
+    Args:
+        history: The run so far.
+
+    Source: Dwork and Roth, The Algorithmic Foundations of Differential Privacy, 2014, theorem 3.16.
+    """
+    private = history.experiment.training.private
+    if private is None:
+        return None
+    spent: list[tuple[float, float]] = []
+    for trial in history.trials.values():
+        epsilon = trial.last_values.get(EPSILON_METRIC)
+        if epsilon is not None:
+            delta = trial.params.get(f"{PREFIX}delta", private.delta)
+            assert isinstance(delta, int | float)
+            spent.append((epsilon, float(delta)))
+    if not spent:
+        return None
+    return PrivacySpent(math.fsum(one[0] for one in spent), math.fsum(one[1] for one in spent), len(spent))

@@ -1,0 +1,90 @@
+"""Which trials of a run ran which version of its code, in words; silent where there is one version."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from typing import Protocol
+
+from workbench.foundation.events import ProgramKept
+from workbench.foundation.formatting import format_count
+from workbench.store.history.trial import Trial
+
+_MAX_NAMED = 3
+
+
+class Programs(Protocol):
+    """The trials of a run and the versions of its code: what is needed of a history."""
+
+    @property
+    def programs(self) -> list[ProgramKept]:
+        """The versions, oldest first."""
+        ...
+
+    @property
+    def trials(self) -> dict[int, Trial]:
+        """The trials by number."""
+        ...
+
+
+def code_of(history: Programs, trial: Trial) -> str | None:
+    """Return the hash of the kept code that a trial ran; None if that was not recorded."""
+    return next((event.code_sha256 for event in history.programs if event.version == trial.program), None)
+
+
+def describe_program(history: Programs, trial: Trial) -> str | None:
+    """Return which version of the code a trial ran, in a sentence; None where there is one version."""
+    if len(history.programs) < 2:
+        return None
+    return (
+        f"It ran version {trial.program} of the code, of {len(history.programs)}. Values of other versions "
+        "were measured by other code or data, and are not comparable."
+    )
+
+
+def describe_programs(history: Programs) -> list[str]:
+    """Return a line for each version of the code: which trials ran it, and what had changed.
+
+    Args:
+        history: The run. With one version nothing is returned.
+    """
+    if len(history.programs) < 2:
+        return []
+    return [_describe(event, _trials_of(history, event)) for event in history.programs]
+
+
+def _trials_of(history: Programs, event: ProgramKept) -> list[int]:
+    return [
+        trial.number for trial in history.trials.values() if trial.attempts and trial.program == event.version
+    ]
+
+
+def _describe(event: ProgramKept, trials: list[int]) -> str:
+    at = datetime.datetime.fromtimestamp(event.time_unix_s).strftime("%Y-%m-%d %H:%M:%S")
+    who = format_trials(trials) if trials else "no trial yet"
+    why = {
+        "start": "as the run began",
+        "current": f"from {at}, as requested",
+        "changed": f"from {at}, because what cannot be kept has changed",
+    }[event.why]
+    changed = f": {_named(event.changed)}" if event.changed else ""
+    return f"version {event.version} of the code ({why}{changed}): {who}"
+
+
+def format_trials(numbers: Iterable[int]) -> str:
+    """Write which trials, given in rising order, such as `trials 0 to 3, 5`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    ranges = ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
+    return f"{'trial' if ranges.isdecimal() else 'trials'} {ranges}"
+
+
+def _named(paths: Iterable[str]) -> str:
+    names = list(paths)
+    more = len(names) - _MAX_NAMED
+    shown = ", ".join(names[:_MAX_NAMED])
+    return f"{shown} and {format_count(more, 'other file')}" if more > 0 else shown

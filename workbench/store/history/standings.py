@@ -1,0 +1,123 @@
+"""Keep the best trial of a run, whether its target is reached, and how long nothing better has come.
+
+A driver needs all three at every look at its limits, so a trial that ends costs as much in a run of ten
+thousand trials as in one of ten. How trials are ordered is left to the history.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from workbench.experiment import Objective
+from workbench.store.history.trial import Trial
+
+Rank = tuple[int, int, float, int, float, int]
+"""The place of a trial among the others, as `History.ranked` orders them: minus the version of its code comes
+first, the number of its configuration third from the end, and its own number last."""
+
+
+def place(objective: Objective, value: float, configuration: int) -> tuple[float, int]:
+    """Return by what configurations are ordered: of equally good ones, the one proposed first comes first.
+
+    Args:
+        objective: The first objective.
+        value: Its value.
+        configuration: The number of the configuration.
+    """
+    return -value if objective.goal == "maximize" else value, configuration
+
+
+class RankedTrials(Protocol):
+    """Trials with their order: what standings need of a history."""
+
+    @property
+    def trials(self) -> Mapping[int, Trial]:
+        """The trials by number."""
+        ...
+
+    def ranks(self, among: Iterable[Trial]) -> list[Rank]:
+        """Return by what those of some trials are ordered that are complete and feasible."""
+        ...
+
+    def trainings_of(self, configuration: int) -> list[Trial]:
+        """Return the trials of a configuration, by number."""
+        ...
+
+    def meets_targets(self, trial: Trial) -> bool:
+        """Return whether a trial reached every target."""
+        ...
+
+
+class Standings:
+    """What follows from the trials that have ended, brought up to date when it is read.
+
+    Attributes:
+        changed: Configurations whose trials have changed since then; the history adds to it.
+    """
+
+    def __init__(self, history: RankedTrials) -> None:
+        """Follow the trials of `history`."""
+        self.changed: set[int] = set()
+        self._history = history
+        self._updating = threading.Lock()  # views read one history from several threads
+        self._ranks: dict[int, Rank] = {}  # of the best trial of each configuration that has one
+        self._order: list[Rank] = []  # a heap; ranks that have changed since stay until they come first
+        self._on_target: set[int] = set()
+        self._ended_unix_s: dict[int, float] = {}  # when the last trial of a configuration ended
+        self._ends_unix_s: list[float] = []  # the same times, sorted
+
+    def best(self) -> Trial | None:
+        """Return the first of all ranked trials, or None."""
+        with self._updating:
+            self._update()
+            while self._order and self._ranks.get(self._order[0][-3]) != self._order[0]:
+                heapq.heappop(self._order)
+            return self._history.trials[self._order[0][-1]] if self._order else None
+
+    def is_target_reached(self) -> bool:
+        """Return whether a complete, feasible trial meets every target."""
+        with self._updating:
+            self._update()
+            return bool(self._on_target)
+
+    def num_configurations_ended_after(self, trial: Trial) -> int:
+        """Return how many configurations other than that of `trial` had a trial end later than it."""
+        if trial.ended_unix_s is None:
+            return 0
+        with self._updating:
+            self._update()
+            num_later = len(self._ends_unix_s) - bisect_right(self._ends_unix_s, trial.ended_unix_s)
+            own_unix_s = self._ended_unix_s.get(trial.configuration, trial.ended_unix_s)
+            return num_later - (own_unix_s > trial.ended_unix_s)
+
+    def _update(self) -> None:
+        while self.changed:
+            configuration = self.changed.pop()
+            trials = self._history.trainings_of(configuration)
+            self._rank(configuration, trials)
+            self._note_end(configuration, trials)
+
+    def _rank(self, configuration: int, trials: list[Trial]) -> None:
+        ranked = self._history.ranks(trials)
+        rank = min(ranked) if ranked else None
+        if rank is None:
+            self._ranks.pop(configuration, None)
+        elif self._ranks.get(configuration) != rank:
+            self._ranks[configuration] = rank
+            heapq.heappush(self._order, rank)
+        if any(self._history.meets_targets(self._history.trials[each[-1]]) for each in ranked):
+            self._on_target.add(configuration)
+        else:
+            self._on_target.discard(configuration)
+
+    def _note_end(self, configuration: int, trials: list[Trial]) -> None:
+        ends_unix_s = [trial.ended_unix_s for trial in trials if trial.finished and trial.ended_unix_s]
+        if (before_unix_s := self._ended_unix_s.pop(configuration, None)) is not None:
+            del self._ends_unix_s[bisect_left(self._ends_unix_s, before_unix_s)]
+        if ends_unix_s:
+            self._ended_unix_s[configuration] = max(ends_unix_s)
+            insort(self._ends_unix_s, max(ends_unix_s))

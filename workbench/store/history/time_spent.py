@@ -1,0 +1,204 @@
+"""Where the time of a run went, as verdicts: only what costs much and can be changed, with the next step.
+
+A next step is named only where it can be taken: there are cores for more loaders, trials did run at once, and
+random proposals could take the place of those of the sampler.
+
+They follow from the measured parts of steps and from the times of trials. What loaders bring is left to the
+advisor, which measures it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import Suggestion, WorkbenchError
+from workbench.foundation.events.step_parts import MAX_LOADERS, input_stall, loaders_to_hide
+from workbench.foundation.formatting import format_count, format_duration, format_percent
+from workbench.store.history.history import History
+from workbench.store.history.trial import Trial
+
+_STALL, _STALL_S = 0.2, 5.0
+"""Part of the steps of all trials, and seconds, that may wait for data without a verdict."""
+_STARTING, _STARTING_S = 0.4, 20.0
+"""Part of the time of all trials, and seconds, that may pass before their first step without a verdict."""
+_LAG, _LAG_S = 1.25, 5.0
+"""How many times as long as others a worker may take, and seconds that they may wait, without a verdict."""
+_CHOOSING, _CHOOSING_S = 0.1, 10.0
+"""Part of the time of all workers, and seconds, that they may wait for proposals without a verdict."""
+_AT_ONCE = ("random", "grid", "qmc")
+"""The samplers that propose without looking at results."""
+_MIN_STARTED = 3
+"""Trials from which the time to start them can be judged: the first ones start the workers."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What took much of the time of a run."""
+
+    text: str
+    trial: int | None = None
+    """The trial of which the numbers are; None for the whole run."""
+    next_step: Suggestion | None = None
+
+    def describe(self, write: Callable[[Suggestion], str] = str) -> str:
+        """Return the verdict in words.
+
+        Args:
+            write: Writes the next step; by default as Python.
+        """
+        return self.text if self.next_step is None else f"{self.text}. {write(self.next_step)}"
+
+
+def verdicts_of(history: History) -> list[Verdict]:
+    """Return what took much of the time of a run, the worst kind first; nothing where all is well."""
+    trials = list(history.trials.values())
+    found = (
+        _waiting_for_data(history, trials),
+        _waiting_for_a_rank(trials),
+        _starting(trials),
+        _choosing(history, trials),
+    )
+    return [verdict for verdict in found if verdict is not None]
+
+
+def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
+    timed = [
+        (trial, input_stall(trial.parts_s), trial.duration_s or 0.0) for trial in trials if trial.parts_s
+    ]
+    total_s = math.fsum(duration_s for _, _, duration_s in timed)
+    waited_s = math.fsum(stall * duration_s for _, stall, duration_s in timed)
+    if waited_s < _STALL_S or waited_s < _STALL * total_s:
+        return None
+    # The trial that waited longest: of one without loaders it follows how many there should be.
+    trial, stall, _ = max(timed, key=lambda each: each[1] * each[2])
+    plan = trial.plan.complete()
+    now = plan.loaders if plan is not None else 0
+    wanted = _loaders(trial, now)
+    if wanted <= now or not _has_free_cores(history, trial):
+        return None
+    with_loaders = f" with {format_count(now, 'loader')}" if now else ""
+    return Verdict(
+        f"{format_percent(stall)} of each step of trial {trial.number} waits for data{with_loaders}: "
+        f"set plan.loaders to {wanted} (or auto), where CPU cores are free",
+        trial.number,
+        suggest("sweep", "FILE", lead="To use them", settings={"plan.loaders": wanted}),
+    )
+
+
+def _has_free_cores(history: History, trial: Trial) -> bool:
+    """Return whether the machines have cores beside those of a trial, as far as that is known."""
+    if not history.drivers:
+        return True
+    num_workers = max(1, len(trial.worker_pids))
+    used = num_workers * history.experiment.resources.cpus_per_worker
+    return history.drivers[-1].num_cpus > used
+
+
+def _loaders(trial: Trial, now: int) -> int:
+    """Return how many loaders would hide the loading of a trial that has some number of them."""
+    if now == 0:
+        return loaders_to_hide(trial.parts_s)
+    whole_s = math.fsum(trial.parts_s.values())
+    rest_s = whole_s - trial.parts_s.get("data", 0.0)
+    return MAX_LOADERS if rest_s <= 0.0 else min(MAX_LOADERS, math.ceil(now * whole_s / rest_s))
+
+
+def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
+    late = [
+        (trial, *trial.slowest_rank, (1.0 - 1.0 / trial.slowest_rank[1]) * (trial.duration_s or 0.0))
+        for trial in trials
+        if trial.slowest_rank is not None and trial.slowest_rank[1] >= _LAG
+    ]
+    if not late:
+        return None
+    trial, rank, factor, lost_s = max(late, key=lambda each: each[3])
+    if lost_s < _LAG_S:
+        return None
+    where = f" (on {trial.hosts[rank]})" if rank < len(trial.hosts) else ""
+    # Only where its machine has none of the other workers can the training do without that machine.
+    is_alone = rank < len(trial.hosts) and trial.hosts.count(trial.hosts[rank]) == 1 < len(trial.hosts)
+    elsewhere = ", or leave that machine out" if is_alone else ""
+    return Verdict(
+        f"rank {rank} of trial {trial.number}{where} takes {factor:.2g} times as long as the other "
+        "workers to load and compute its samples, and they wait for it in every step: see what else runs "
+        f"there{elsewhere}",
+        trial.number,
+    )
+
+
+def wait_for_proposals(trials: Iterable[Trial]) -> tuple[float, float, float] | None:
+    """Return how long workers waited for proposals; None where nothing was trained or recorded.
+
+    Args:
+        trials: The trials of a run.
+
+    Returns:
+        The median seconds of a proposal, those of all, and these as a share of the time of the workers.
+    """
+    timed = [trial for trial in trials if trial.choosing_s is not None]
+    waits_s = [trial.choosing_s or 0.0 for trial in timed]
+    trained_s = math.fsum(trial.duration_s or 0.0 for trial in timed)
+    if not trained_s:
+        return None
+    waited_s = math.fsum(waits_s)
+    return median(waits_s), waited_s, waited_s / (waited_s + trained_s)
+
+
+def _choosing(history: History, trials: list[Trial]) -> Verdict | None:
+    if (wait := wait_for_proposals(trials)) is None or wait[1] < _CHOOSING_S or wait[2] < _CHOOSING:
+        return None
+    waited = (
+        f"workers waited for proposals {format_percent(wait[2])} of their time, "
+        f"{format_duration(wait[1])} in all: other programs keep the machine busy"
+    )
+    if not _may_draw_at_random(history):
+        return Verdict(waited)
+    return Verdict(
+        f"{waited}, or trials are too short for this sampler",
+        next_step=suggest("sweep", "FILE", lead="To propose at once", settings={"sampler": "random"}),
+    )
+
+
+def _may_draw_at_random(history: History) -> bool:
+    """Return whether random proposals could take the place of those of a run, and would come sooner."""
+    if history.replay_of is not None or history.experiment.sampler.name in _AT_ONCE:
+        return False
+    try:
+        kind = history.experiment.sampler.kind
+    except WorkbenchError:  # its package is gone
+        return False
+    return not (kind.is_population or kind.enumerates_grid)
+
+
+def _starting(trials: list[Trial]) -> Verdict | None:
+    began = [
+        (trial.planned_unix_s - trial.proposed_unix_s, trial.last_event_unix_s - trial.proposed_unix_s)
+        for trial in trials
+        if trial.planned_unix_s is not None and trial.attempts == 1
+    ]
+    if len(began) < _MIN_STARTED:
+        return None
+    starting_s, whole_s = (math.fsum(each) for each in zip(*began, strict=True))
+    if starting_s < _STARTING_S or starting_s < _STARTING * whole_s:
+        return None
+    fewer = "fewer at once (resources.concurrency) wait less, and " if _ran_at_once(trials) else ""
+    return Verdict(
+        f"{format_percent(starting_s / whole_s)} of the time of trials passed before their first step, "
+        f"{format_duration(starting_s / len(began))} each: they waited for workers, loaded data and built "
+        f"their model; {fewer}longer ones start less often"
+    )
+
+
+def _ran_at_once(trials: list[Trial]) -> bool:
+    """Return whether a trial was proposed while another one was under way."""
+    spans = sorted((trial.proposed_unix_s, trial.last_event_unix_s) for trial in trials)
+    latest_s = -math.inf
+    for proposed_s, last_s in spans:
+        if proposed_s < latest_s:
+            return True
+        latest_s = max(latest_s, last_s)
+    return False

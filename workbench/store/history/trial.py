@@ -1,0 +1,335 @@
+"""One trial, built from its events: state, attempts, last report, result."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import (
+    FINISHED_TRIAL_STATES,
+    AttachmentSaved,
+    AttemptEnded,
+    CheckpointSaved,
+    LowFidelity,
+    Reason,
+    ResizeMeasured,
+    Segment,
+    TrialEnded,
+    TrialPlanned,
+    TrialReported,
+    TrialResized,
+    TrialStarted,
+    TrialState,
+    TrialTested,
+)
+from workbench.foundation.formatting import format_duration, format_rate, format_value
+from workbench.store.history.failure_place import failure_place
+
+TrialEvent = (
+    TrialStarted
+    | TrialPlanned
+    | TrialReported
+    | TrialTested
+    | CheckpointSaved
+    | AttachmentSaved
+    | AttemptEnded
+    | TrialResized
+    | ResizeMeasured
+    | TrialEnded
+)
+
+
+@dataclasses.dataclass
+class Resize:
+    """One growth of a trial: the expected gain and, once known, the measured one."""
+
+    decided: TrialResized
+    measured: ResizeMeasured | None = None
+
+    def describe(self) -> str:
+        """Describe the growth in one sentence."""
+        decided, measured = self.decided, self.measured
+        speed = decided.expected_samples_per_s if measured is None else measured.samples_per_s
+        text = (
+            f"grew from {decided.from_workers} to {decided.to_workers} workers: "
+            f"{format_rate(decided.samples_per_s)} -> "
+            f"{'about ' if measured is None else ''}{format_rate(speed)} samples/s"
+        )
+        if measured is None:
+            return f"{text}, expected to end {format_duration(decided.expected_saving_s)} earlier"
+        if measured.restart_s is None or measured.saving_s is None:
+            return f"{text}; the cost of the restart is unknown"
+        later = "later" if measured.saving_s < 0 else "earlier"
+        return (
+            f"{text}; the restart took {format_duration(measured.restart_s)}, "
+            f"it ends {format_duration(abs(measured.saving_s))} {later} "
+            f"(expected: {format_duration(decided.expected_saving_s)} earlier)"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the decision and the measurement as plain values."""
+        plain = self.decided.model_dump(exclude={"type", "trial", "time_unix_s"})
+        found = self.measured and self.measured.model_dump(include={"samples_per_s", "restart_s", "saving_s"})
+        return plain | {"measured": found}
+
+
+_NOTHING_DECIDED = PartialPlan()
+
+
+@dataclasses.dataclass(slots=True, repr=False)
+class Trial:
+    """One trial of a run, up to its latest event.
+
+    Example:
+        >>> run.history.trials[0].state
+        'complete'
+    """
+
+    number: int
+    params: dict[str, JsonValue]
+    configuration: int
+    repeat: int
+    seed: int
+    source: str
+    proposed_unix_s: float
+    choosing_s: float | None = None
+    segment: Segment | None = None  # which part of a training it is, in a population
+    resumes: int | None = None  # the stopped trial of its configuration that it continues
+    fidelity: LowFidelity | None = None  # what makes it cheaper than a full training
+    state: TrialState = "waiting"
+    reason: Reason | None = None
+    message: str | None = None
+    traceback: str | None = None
+    values: dict[str, float] = dataclasses.field(default_factory=dict)
+    last_values: dict[str, float] = dataclasses.field(default_factory=dict)
+    num_validation: int | None = None  # samples on which it is validated, where that is known
+    num_test: int | None = None  # samples that choose nothing; 0 without any
+    test_values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # measured on them, at its end
+    last_step: int = 0
+    last_epoch: float | None = None
+    first_report: tuple[float, int, float | None] | None = None  # of the last attempt: time, step, epoch
+    samples_per_s: float | None = None
+    parts_s: Mapping[str, float] = dataclasses.field(default_factory=dict)  # seconds per step, by part
+    slowest_rank: tuple[int, float] | None = None  # how many times as long as other replicas it takes
+    reports: int = 0
+    reports_left_out: int = 0  # they arrived too fast and were not stored
+    attempts: int = 0
+    program: int = 1  # the version of the code that its last attempt ran
+    plan: PartialPlan = _NOTHING_DECIDED
+    decided_plan: PartialPlan = _NOTHING_DECIDED  # overrides the requested plan
+    setbacks: list[AttemptEnded] = dataclasses.field(
+        default_factory=list
+    )  # how attempts before the last one ended
+    resizes: list[Resize] = dataclasses.field(default_factory=list)
+    fits: bool = True
+    is_unreported: bool = False  # a program that ended well, but never wrote an objective
+    worker_pids: list[int] = dataclasses.field(default_factory=list)
+    hosts: list[str] = dataclasses.field(default_factory=list)
+    num_gpus: int = 0  # of all workers of the last attempt, each counted where several share one
+    earlier_gpu_s: float = 0.0  # in attempts that have ended
+    started_unix_s: float | None = None
+    planned_unix_s: float | None = None  # of the first attempt: it has its data and its model
+    ended_unix_s: float | None = None
+    trained_s: float = 0.0  # in attempts that have ended, each as `duration_s` counts it
+    attempt_unix_s: float = 0.0  # when the last attempt began
+    attempt_counted: bool = True  # whether the sums over attempts include it: it has ended, or none began
+    last_event_unix_s: float = 0.0
+    last_checkpoint: str | None = None
+    best_checkpoint: str | None = None
+    attachments: list[AttachmentSaved] = dataclasses.field(default_factory=list)
+    checkpoints_deleted: str | None = None  # the setting that required it
+    interrupted: bool = False  # stopped only because the run ended; continues when the run is resumed
+
+    def __repr__(self) -> str:
+        shown = {**(self.values or self.last_values), **self.params}
+        found = [f"{name}={format_value(value)}" for name, value in shown.items()]
+        return ", ".join([f"trial {self.number}", self.state, *found])
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trial will not run again."""
+        return self.state in FINISHED_TRIAL_STATES
+
+    @property
+    def duration_s(self) -> float | None:
+        """For how long the trial ran, in seconds; None if it has not started.
+
+        It is the sum over its attempts, each from its start to its end; of one that is under way, was lost,
+        or was cut off by the end of its run, to its last event. The time between attempts, in which it
+        waited or nobody drove the run, is no part of it. Every table and file shows this number.
+        """
+        if self.started_unix_s is None:
+            return None
+        return self.trained_s + self.attempt_s(self.last_event_unix_s)
+
+    def value_of(self, metric: str) -> float | None:
+        """Return a metric as every table shows it: its result, or its last report while it has none.
+
+        Args:
+            metric: What the trial reports; None is returned where it never did.
+        """
+        return self.values.get(metric, self.last_values.get(metric))
+
+    @property
+    def shown_values(self) -> dict[str, float]:
+        """Every metric as `value_of` returns it; results come first."""
+        return {
+            **self.values,
+            **{name: value for name, value in self.last_values.items() if name not in self.values},
+        }
+
+    @property
+    def continued(self) -> int | None:
+        """The trial that it continues, or whose configuration it trains further; None without one."""
+        return self.resumes if self.segment is None else self.segment.continues
+
+    def gpu_s(self, now_unix_s: float) -> float:
+        """Return how long its workers have held GPUs, in seconds, summed over the GPUs."""
+        until_unix_s = now_unix_s if self.state == "running" else self.last_event_unix_s
+        return self.earlier_gpu_s + self.num_gpus * self.attempt_s(until_unix_s)
+
+    def attempt_s(self, until_unix_s: float) -> float:
+        """Return how long the last attempt has taken, unless sums include it already."""
+        return 0.0 if self.attempt_counted else max(0.0, until_unix_s - self.attempt_unix_s)
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether an attempt before the last one ran out of memory."""
+        return any(setback.reason == "oom" for setback in self.setbacks)
+
+    @property
+    def ways_tried(self) -> tuple[PartialPlan, ...]:
+        """The changes to its plan that were tried where memory ran out, or a change for that was refused."""
+        return tuple(
+            PartialPlan.from_json(setback.next_plan)
+            for setback in self.setbacks
+            if setback.reason in ("oom", "error") and setback.next_plan
+        )
+
+    @property
+    def num_retries(self) -> int:
+        """How many of its attempts ended in a way that counts against `max_retries`."""
+        return sum(setback.is_retry for setback in self.setbacks)
+
+    @property
+    def failed_at(self) -> str | None:
+        """The line of the user's code at which the trial failed, as file:line; None where none is known."""
+        return failure_place(self.traceback)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the trial as plain values for programs to read."""
+        return {
+            "number": self.number,
+            "state": self.state,
+            "reason": self.reason,
+            "message": self.message,
+            "failed_at": self.failed_at,
+            "traceback": self.traceback,
+            "params": self.params,
+            "segment": self.segment and self.segment.model_dump(),
+            "resumes": self.resumes,
+            "fidelity": self.fidelity and self.fidelity.model_dump(),
+            "plan": self.plan.to_json(),
+            "values": self.values,
+            "last_step": self.last_step,
+            "reports": self.reports,
+            "reports_left_out": self.reports_left_out,
+            "attempts": self.attempts,
+            "setbacks": [
+                setback.model_dump(include={"attempt", "reason", "message", "next_plan"})
+                for setback in self.setbacks
+            ],
+            "attachments": [
+                saved.model_dump(include={"name", "kind", "step", "file", "size_bytes"})
+                for saved in self.attachments
+            ],
+            "resizes": [resize.to_json() for resize in self.resizes],
+        }
+
+
+def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
+    """Apply the next event of a trial to its record."""
+    match event:
+        case TrialStarted():
+            trial.state = "running"
+            trial.attempts, trial.program = event.attempt + 1, event.program
+            trial.plan = _shared(PartialPlan.from_json(event.plan))
+            trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
+            _count_attempt(trial, trial.last_event_unix_s)  # where nobody could record its end
+            trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
+            trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
+            trial.first_report = trial.slowest_rank = None
+            if trial.started_unix_s is None:
+                trial.started_unix_s = event.time_unix_s
+        case TrialPlanned():
+            trial.plan = _shared(PartialPlan.from_json(event.plan))
+            trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
+            trial.num_validation, trial.num_test = event.num_validation, event.num_test
+        case TrialTested():
+            trial.test_values = dict(event.values)
+        case TrialReported():
+            trial.reports += 1
+            trial.reports_left_out += event.left_out
+            trial.last_step, trial.last_epoch = event.step, event.epoch
+            trial.first_report = trial.first_report or (event.time_unix_s, event.step, event.epoch)
+            trial.last_values.update(event.values)
+            trial.samples_per_s = event.samples_per_s or trial.samples_per_s
+            trial.parts_s = event.parts_s or trial.parts_s
+            if event.slowest_rank is not None and event.slowest_rank_factor is not None:
+                trial.slowest_rank = event.slowest_rank, event.slowest_rank_factor
+        case CheckpointSaved():
+            trial.last_checkpoint = event.path
+            if event.best:
+                trial.best_checkpoint = event.path
+        case AttachmentSaved():
+            # What an attempt attaches takes the place of what earlier ones did at the same and later steps.
+            trial.attachments = [
+                earlier
+                for earlier in trial.attachments
+                if earlier.file not in event.replaces
+                and (
+                    earlier.name != event.name
+                    or earlier.attempt == event.attempt
+                    or earlier.step < event.step
+                )
+            ]
+            trial.attachments.append(event)
+        case AttemptEnded():
+            trial.state = "waiting"
+            trial.decided_plan |= PartialPlan.from_json(event.next_plan)
+            trial.setbacks.append(event)
+            _count_attempt(trial, event.time_unix_s, is_cut=event.reason in ("lost", "stopped"))
+        case TrialResized():
+            trial.resizes.append(Resize(event))
+        case ResizeMeasured():
+            trial.resizes[-1].measured = event
+        case TrialEnded():
+            trial.state, trial.reason = event.state, event.reason
+            trial.message, trial.traceback = event.message, event.traceback
+            trial.values, trial.last_step = dict(event.values), event.step
+            trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
+            trial.is_unreported = event.is_unreported
+            _count_attempt(trial, event.time_unix_s, is_cut=event.reason == "lost")
+    trial.last_event_unix_s = event.time_unix_s
+
+
+def _count_attempt(trial: Trial, until_unix_s: float, *, is_cut: bool = False) -> None:
+    """Add the last attempt to the sums over attempts, unless they include it.
+
+    Of one that was lost, or that the end of the run cut off, nothing after its last event counts: it is not
+    known how long it still trained. It held its GPUs until the end.
+    """
+    trial.trained_s += trial.attempt_s(trial.last_event_unix_s if is_cut else until_unix_s)
+    trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(until_unix_s)
+    trial.attempt_counted = True
+
+
+@functools.lru_cache(maxsize=256)
+def _shared(plan: PartialPlan) -> PartialPlan:
+    """Return one object for equal plans: ten thousand trials of a run have few different ones."""
+    return plan

@@ -1,0 +1,309 @@
+"""The columns of the table of trials, declared once: name, meaning, unit, value and how it is written.
+
+`run.trials`, the panel and its file, the terminal and the report show the columns that are declared here, so
+that a trial has the same values with the same names and units in all of them. A new column is a line in
+`_COURSE`. Which columns a view has room for, in which order and of which trials, is left to the views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from workbench.experiment.automl import STANDARDISED, shown_metric
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import unit_in
+from workbench.foundation.formatting import MISSING, format_rate, format_value
+from workbench.store.history.failures import describe_state, reason_of
+from workbench.store.history.history import History
+from workbench.store.history.lineage import name_of_source
+from workbench.store.history.trial import Trial
+
+Kind = Literal["number", "state", "param", "value", "progress"]
+Format = Literal["value", "rate"]
+"""How a view writes a value: with four significant digits, or as a rate, whole from a hundred on."""
+
+_Value = Callable[[History, Trial], Any]
+
+
+@dataclass(frozen=True)
+class TrialColumn:
+    """One column of the table of trials.
+
+    Attributes:
+        name: Its name in Python and in filters; a quantity ends with its unit, as `duration_s` does.
+        kind: What it is about.
+        meaning: What its values are, in one sentence.
+        label: Its heading where it is shown.
+        unit: The unit of its values; empty where they have none.
+        key: Identifies it in what a front end requests.
+        format: How a view writes its values.
+        goal: Which direction is better; None where neither is, or nobody has declared it.
+        is_shown: Whether tables have a column for it; a reason stands beside the state, a message below.
+        is_short: Whether terminal and report have a column for it, too, where any trial has a value in it.
+        is_number: Whether its values are numbers, and a missing one is NaN in Python.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    of: _Value
+    label: str = ""
+    unit: str = ""
+    key: str = ""
+    format: Format = "value"
+    goal: Goal | None = None
+    is_shown: bool = True
+    is_short: bool = False
+    is_number: bool = False
+
+    @property
+    def heading(self) -> str:
+        """What stands above it."""
+        return self.label or self.name
+
+    @property
+    def identity(self) -> str:
+        """By what a front end names it."""
+        return self.key or self.name
+
+    def value(self, history: History, trial: Trial) -> Any:
+        """Return the value of a trial; None where it has none."""
+        return self.of(history, trial)
+
+    def text(self, history: History, trial: Trial) -> str:
+        """Return the value of a trial as views write it."""
+        if self.name == STATE.name:
+            return describe_state(history, trial)
+        return self.write(self.of(history, trial))
+
+    def write(self, value: Any) -> str:
+        """Return a value as views write it."""
+        if value is None:
+            return MISSING
+        return format_rate(value) if self.format == "rate" else format_value(value)
+
+
+NUMBER = TrialColumn(
+    "number", "number", "Its number, from 0.", lambda _, trial: trial.number, label="trial", is_number=True
+)
+STATE = TrialColumn(
+    "state", "state", "waiting, running, complete, pruned, stopped or failed.", lambda _, trial: trial.state
+)
+REASON = TrialColumn(
+    "reason",
+    "state",
+    "Why it ended like this, or infeasible if it breaks a constraint.",
+    reason_of,
+    is_shown=False,
+)
+FEASIBLE = TrialColumn(
+    "feasible",
+    "progress",
+    "Whether a complete trial keeps all constraints.",
+    lambda history, trial: history.is_feasible(trial) if trial.state == "complete" else None,
+)
+MEMBER = TrialColumn(
+    "member",
+    "progress",
+    "The member of the population that it trains.",
+    lambda _, trial: trial.segment and trial.segment.member,
+)
+CONTINUES = TrialColumn(
+    "continues",
+    "progress",
+    "The trial that it continues, or whose configuration it trains further.",
+    lambda _, trial: trial.continued,
+    is_short=True,
+)
+CODE = TrialColumn(
+    "code",
+    "progress",
+    "The version of the code that it ran; values of different ones are not comparable.",
+    lambda _, trial: trial.program if trial.attempts else None,
+    is_short=True,
+)
+STEP = TrialColumn(
+    "step",
+    "progress",
+    "The step of its last report: optimizer steps, or what a function or program counts.",
+    lambda _, trial: trial.last_step,
+    is_number=True,
+)
+STARTED = TrialColumn(
+    "started_s",
+    "progress",
+    "When its first attempt began, in seconds of run time.",
+    lambda history, trial: None if trial.started_unix_s is None else history.clock.at(trial.started_unix_s),
+    label="started (s)",
+    unit="s",
+    is_number=True,
+)
+DURATION = TrialColumn(
+    "duration_s",
+    "progress",
+    "For how long it ran, in seconds: the sum over its attempts, without the time in between.",
+    lambda _, trial: trial.duration_s,
+    label="duration (s)",
+    unit="s",
+    is_number=True,
+)
+SPEED = TrialColumn(
+    "samples_per_s",
+    "progress",
+    "Samples trained per second, of all workers, as last reported.",
+    lambda _, trial: trial.samples_per_s,
+    label="samples/s",
+    unit="samples/s",
+    format="rate",
+    goal="maximize",
+    is_number=True,
+)
+ENERGY = TrialColumn(
+    "energy_wh",
+    "progress",
+    "Energy that its workers used on GPUs and processors, in watt-hours, where it was metered.",
+    lambda history, trial: history.energy_of_trials.get(trial.number),
+    label="energy (Wh)",
+    unit="Wh",
+    is_short=True,
+    is_number=True,
+)
+EPOCH = TrialColumn(
+    "epoch", "progress", "Epochs done at its last report.", lambda _, trial: trial.last_epoch, is_number=True
+)
+ATTEMPTS = TrialColumn(
+    "attempts", "progress", "How many times it was started.", lambda _, trial: trial.attempts, is_number=True
+)
+REPORTS = TrialColumn(
+    "reports",
+    "progress",
+    "How many of its reports are stored.",
+    lambda _, trial: trial.reports,
+    is_number=True,
+)
+MESSAGE = TrialColumn(
+    "message",
+    "state",
+    "The error that ended it, or why it was pruned.",
+    lambda _, trial: trial.message,
+    is_shown=False,
+)
+
+_BEGINNING = (NUMBER, STATE, REASON)
+_COURSE = (STEP, EPOCH, DURATION, SPEED, ATTEMPTS, REPORTS, STARTED, ENERGY, MESSAGE)
+_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, CODE, CONTINUES, *_COURSE)
+_TAKEN = frozenset(name for column in _DECLARED for name in (column.name, column.heading))
+
+
+def columns_of(history: History) -> list[TrialColumn]:
+    """Return the columns that a run has, in their order.
+
+    Args:
+        history: The run.
+
+    Returns:
+        Number, state and reason; whether it is feasible, where there are constraints; the version of its
+        code, where there are several; member and the trial that it continues, where there are any; a column
+        for each parameter and each reported metric; then
+        its course.
+    """
+    return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *_COURSE]
+
+
+def _judged(history: History) -> Iterable[TrialColumn]:
+    trials = history.trials.values()
+    if history.experiment.constraints:
+        yield FEASIBLE
+    if any(trial.segment is not None for trial in trials):
+        yield MEMBER
+    if len(history.programs) > 1:
+        yield CODE
+    yield continues(history)
+
+
+def columns_in_short(history: History, trials: Iterable[Trial]) -> list[TrialColumn]:
+    """Return the columns of the course of trials for tables that have little room.
+
+    Args:
+        history: The run.
+        trials: Those that are shown; what none of them has is left out.
+    """
+    shown = list(trials)
+    others = [column for column in columns_of(history) if column.is_short]
+    return [
+        STEP,
+        DURATION,
+        *(column for column in others if any(column.value(history, trial) is not None for trial in shown)),
+    ]
+
+
+def continues(history: History) -> TrialColumn:
+    """Return the column of the trial that each continues, or comes after where it is trained anew."""
+    return CONTINUES if name_of_source(history) == "continues" else _AFTER
+
+
+_AFTER = replace(CONTINUES, label="after")
+
+
+def parameters(history: History) -> list[TrialColumn]:
+    """Return a column for each parameter that is searched or that any trial has."""
+    shown = {_short(history, name) for name in history.metrics}
+    return [_parameter(name, shown) for name in history.params]
+
+
+def _parameter(name: str, metrics: Collection[str]) -> TrialColumn:
+    return TrialColumn(
+        _apart("params", name, metrics),
+        "param",
+        f"The parameter {name}.",
+        lambda _, trial: trial.params.get(name),
+        key=f"param:{name}",
+    )
+
+
+def metrics(history: History) -> list[TrialColumn]:
+    """Return a column for each objective and each metric that any trial has reported."""
+    return [metric(history, name) for name in history.metrics]
+
+
+def metric(history: History, name: str) -> TrialColumn:
+    """Return the column of a metric: the result of a trial, or its last report while it has none.
+
+    Args:
+        history: The run.
+        name: The metric, as trials report it.
+    """
+    label = shown_metric(history.experiment, name)
+    return TrialColumn(
+        _apart("values", _short(history, name), history.params),
+        "value",
+        f"The result of the trial, or its last report of {name} while it has none.",
+        lambda _, trial: trial.value_of(name),
+        label=_apart("values", label, history.params),
+        unit=unit_in(history.experiment, name),
+        key=f"value:{name}",
+        goal=history.goal_of(name),
+        is_number=True,
+    )
+
+
+def means_of(history: History, trial: Trial) -> dict[str, float]:
+    """Return the means over the complete repeats of a trial's configuration, by the keys of their columns."""
+    return {f"value:{name}": value for name, value in history.mean_values(trial).items()}
+
+
+def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
+    """Return the metrics of a trial by the names that tables show."""
+    return {shown_metric(history.experiment, name): value for name, value in trial.shown_values.items()}
+
+
+def _short(history: History, metric: str) -> str:
+    """Return the name of the column of a metric, without a note on its unit."""
+    return shown_metric(history.experiment, metric).removesuffix(STANDARDISED)
+
+
+def _apart(kind: str, name: str, others: Collection[str]) -> str:
+    """Return a name that no other column has."""
+    return f"{kind}.{name}" if name in _TAKEN or name in others else name

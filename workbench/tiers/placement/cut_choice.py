@@ -1,0 +1,132 @@
+"""Where the model of a bundle is cut for one file of tiers: the minimum cut of measured times of its nodes.
+
+Writing the parts is left to `cut_bundle`, what comes of them under load to `policies`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.card import MODEL
+from workbench.foundation.files import sha256_of
+from workbench.tiers.placement.graph_cut import CuttableGraph, Passed, cuttable
+from workbench.tiers.placement.min_cut import Value, min_cut, time_of
+from workbench.tiers.placement.sending import ANSWER_BYTES, Sending
+from workbench.tiers.placement.system import Cut
+
+
+def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) -> Cut | None:
+    """Return where one request is answered first; None where nodes of the model were not measured.
+
+    What each side takes in any case (a call, an answer, a frame) does not move a cut between nodes, so the
+    minimum cut is compared with both ways not to cut when these are added.
+
+    Args:
+        bundle: The bundle.
+        sending: The ways between tiers.
+        at: (nodes,): whether each is computed on the last tier, where this is known already.
+
+    Raises:
+        ExperimentError: If frames were not timed, or a trace cannot be read.
+        RunError: If the model cannot be read.
+    """
+    measured = _measured(bundle, sending)
+    if measured is None:
+        return None
+    nodes_s, num_nodes = measured.nodes_s, len(measured.graph.nodes)
+    values = [
+        Value(one.producer, one.consumers, _send_s(one, sending) if one.can_be_sent else np.inf)
+        for one in measured.graph.passed
+    ]
+    ways = {
+        "end": np.zeros(num_nodes, bool),
+        "cloud": np.ones(num_nodes, bool),
+        "cut": min_cut(nodes_s[0], nodes_s[-1], values) if at is None else at,
+    }
+    alone_s = {name: measured.alone_s(is_there, sending) for name, is_there in ways.items()}
+    possible = [
+        name
+        for name, is_there in ways.items()
+        if name == "cloud"
+        or (
+            np.isfinite(time_of(is_there, nodes_s[0], nodes_s[-1], values))
+            and _fits(measured.graph, is_there, sending)
+        )
+    ]
+    is_there = ways[min(possible, key=alone_s.__getitem__) if at is None else "cut"]
+    is_mixed = bool(is_there.any() and not is_there.all())
+    parts = [~is_there, is_there] if is_mixed else [np.ones(num_nodes, bool)]
+    sent = sending.frame(_bytes_of(measured.graph, is_there, sending))
+    return Cut(
+        "end-cloud" if is_mixed else "cloud" if is_there.all() else "end",
+        is_there,
+        tuple(one.name for one in measured.graph.sent(is_there)),
+        np.stack([nodes_s @ part + measured.calls_s for part in parts], axis=1),
+        sent.send_s,
+        sent.received_s,
+        sent.num_bytes,
+        sent.energy_j,
+        {**alone_s, "cut": measured.alone_s(is_there, sending)},
+        sent.links_s,
+    )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A graph with the times of one request: (tiers, nodes), and beside nodes for each call, (tiers,)."""
+
+    graph: CuttableGraph
+    nodes_s: np.ndarray
+    calls_s: np.ndarray
+
+    def alone_s(self, is_there: np.ndarray, sending: Sending) -> float:
+        """Return the time of one request on an idle system."""
+        found = float(np.where(is_there, self.nodes_s[-1], self.nodes_s[0]).sum())
+        if not is_there.all():
+            found += float(self.calls_s[0])
+        if is_there.any():
+            sent = sending.frame(_bytes_of(self.graph, is_there, sending))
+            there_s = self.calls_s[-1] + sent.received_s[-1]
+            found += float(there_s + sent.send_s[-1] + sending.ways(ANSWER_BYTES)[-1])
+        return found
+
+
+def _measured(bundle: Path, sending: Sending) -> _Measured | None:
+    """Return what was measured of the model; None if that was not on all tiers, or not of these nodes."""
+    tiers = sending.file.tiers
+    if len(tiers) == 1 or not (bundle / MODEL).exists():
+        return None
+    sha256 = sha256_of(bundle / MODEL)
+    found = [sending.profiles[name].graph(sha256, tier.batch) for name, tier in tiers.items()]
+    timings = [one for one in found if one is not None]
+    graph = cuttable(bundle / MODEL) if len(timings) == len(tiers) else None
+    if graph is None:
+        return None
+    names = [name for name, _ in graph.nodes]
+    if any(set(names) - set(one.nodes_s) for one in timings):
+        return None  # another version of ONNX Runtime fuses other nodes
+    return _Measured(
+        graph,
+        np.array([[one.nodes_s[name] / one.batch for name in names] for one in timings]),
+        np.array([one.beyond_nodes_s / one.batch for one in timings]),
+    )
+
+
+def _bytes_of(graph: CuttableGraph, is_there: np.ndarray, sending: Sending) -> int:
+    sent = graph.sent(is_there)
+    dtype = sent[0].dtype.name if sent else "float32"
+    return sending.bytes_of(sum(one.num_values for one in sent), dtype)
+
+
+def _send_s(value: Passed, sending: Sending) -> float:
+    """Return the time that the value adds to a frame over all links."""
+    num_bytes = sending.bytes_of(value.num_values, value.dtype.name)
+    return float(sending.ways(num_bytes)[-1] - sending.ways(sending.bytes_of(0, value.dtype.name))[-1])
+
+
+def _fits(graph: CuttableGraph, is_there: np.ndarray, sending: Sending) -> bool:
+    memory = next(iter(sending.file.tiers.values())).memory
+    return memory is None or graph.weight_bytes(~is_there) <= memory

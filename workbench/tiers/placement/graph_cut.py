@@ -1,0 +1,223 @@
+"""An exported graph in two parts: which values its nodes exchange, and each part as a graph of its own.
+
+The graph is cut as ONNX Runtime fuses it, because what is fused is computed, and timed, as one node. Where
+it is cut is left to `min_cut`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.graph import BATCH, onnx
+from workbench.deploy.packages import needs
+from workbench.deploy.stages import FEATURES, PROBABILITIES
+from workbench.foundation.errors import RunError
+
+with needs("onnxruntime"):
+    import onnxruntime
+
+_BATCHES = (2, 3)
+"""Values whose first dimension follows both have a row for each sample."""
+_FLOAT = np.dtype("float32")
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A value of a graph.
+
+    Attributes:
+        name: Its name.
+        producer: The number of the node that computes it; None for the input of the graph.
+        consumers: The numbers of the nodes that take it.
+        shape: Its shape for one sample; None where it has no row for each.
+        dtype: Its type.
+    """
+
+    name: str
+    producer: int | None
+    consumers: tuple[int, ...]
+    shape: tuple[int, ...] | None
+    dtype: np.dtype[Any]
+
+    @property
+    def can_be_sent(self) -> bool:
+        """Whether a tier can send it beside others."""
+        return self.shape is not None and self.dtype == _FLOAT
+
+    @property
+    def num_values(self) -> int:
+        """Numbers that it holds for one sample."""
+        return int(np.prod(self.shape or (), dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class CuttableGraph:
+    """A graph with one input and one output.
+
+    Attributes:
+        model: The graph, as ONNX Runtime fuses it.
+        passed: The values that nodes take, the input first.
+    """
+
+    model: onnx.ModelProto
+    passed: tuple[Passed, ...]
+
+    @property
+    def nodes(self) -> list[tuple[str, str]]:
+        """The nodes in order, each with its name and that of its output."""
+        return [(node.name, node.output[0]) for node in self.model.graph.node]
+
+    def sent(self, is_there: np.ndarray) -> list[Passed]:
+        """Return the values that are sent, by which nodes are computed on the last tier."""
+        return [
+            one
+            for one in self.passed
+            if (one.producer is None or not is_there[one.producer]) and is_there[list(one.consumers)].any()
+        ]
+
+    def weight_bytes(self, is_used: np.ndarray) -> int:
+        """Return the bytes of the constants that some nodes take, by whether each is among them."""
+        nodes = [node for node, used in zip(self.model.graph.node, is_used, strict=True) if used]
+        taken = {name for node in nodes for name in node.input}
+        return sum(one.ByteSize() for one in self.model.graph.initializer if one.name in taken)
+
+    def parts(self, is_there: np.ndarray) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+        """Return both parts; what the first sends are the values in one row, as the second takes them.
+
+        Args:
+            is_there: (nodes,): whether each is computed on the last tier; some are, and some are not.
+        """
+        sent, nodes, graph = self.sent(is_there), list(self.model.graph.node), self.model.graph
+        width = sum(one.num_values for one in sent)
+        helper = onnx.helper
+        rows = [f"{one.name}/row" for one in sent]
+        row = helper.make_tensor_value_info(FEATURES, onnx.TensorProto.FLOAT, [BATCH, width])
+        first = [
+            *(node for node, there in zip(nodes, is_there, strict=True) if not there),
+            *(
+                helper.make_node("Flatten", [one.name], [flat], axis=1)
+                for one, flat in zip(sent, rows, strict=True)
+            ),
+            helper.make_node("Concat", rows, [FEATURES], axis=1),
+        ]
+        numpy_helper = onnx.numpy_helper
+        constants = [
+            numpy_helper.from_array(np.array([one.num_values for one in sent]), "sent/widths"),
+            *(
+                numpy_helper.from_array(np.array([-1, *(one.shape or ())]), f"{one.name}/shape")
+                for one in sent
+            ),
+        ]
+        second = [
+            helper.make_node("Split", [FEATURES, "sent/widths"], rows, axis=1),
+            *(
+                helper.make_node("Reshape", [flat, f"{one.name}/shape"], [one.name])
+                for one, flat in zip(sent, rows, strict=True)
+            ),
+            *(node for node, there in zip(nodes, is_there, strict=True) if there),
+        ]
+        return (
+            self._part(first, list(graph.input), [row], []),
+            self._part(second, [row], list(graph.output), constants),
+        )
+
+    def _part(
+        self, nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], constants: Sequence[Any]
+    ) -> onnx.ModelProto:
+        taken = {name for node in nodes for name in node.input}
+        kept = [one for one in self.model.graph.initializer if one.name in taken]
+        graph = onnx.helper.make_graph(nodes, "part", inputs, outputs, [*kept, *constants])
+        return onnx.helper.make_model(
+            graph,
+            opset_imports=self.model.opset_import,
+            ir_version=self.model.ir_version,
+            producer_name="workbench",
+        )
+
+
+def cuttable(path: Path) -> CuttableGraph | None:
+    """Return a graph as it can be cut; None if it has several inputs, or its answers are no probabilities.
+
+    Args:
+        path: The graph.
+
+    Raises:
+        RunError: If ONNX Runtime cannot run it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        fused = Path(folder) / "fused.onnx"
+        options = _options()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(fused)
+        try:
+            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime has no common base class for its errors
+            raise RunError(
+                f"{path} cannot be loaded: {error}", next_step="Export the model again."
+            ) from error
+        model = onnx.load(str(fused))
+    for node in model.graph.node:
+        node.name = node.name or node.output[0]  # by which its time is known
+    inputs = session.get_inputs()
+    is_one = len(inputs) == 1 and "string" not in inputs[0].type
+    if not is_one or [one.name for one in session.get_outputs()] != [PROBABILITIES]:
+        return None
+    return CuttableGraph(model, tuple(_passed(model, inputs[0])))
+
+
+def _passed(model: onnx.ModelProto, given: Any) -> Iterable[Passed]:
+    """Yield what nodes take; shapes and types are those of a run with each of two numbers of samples."""
+    nodes = list(model.graph.node)
+    producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+    consumers: dict[str, list[int]] = {given.name: []}
+    for number, node in enumerate(nodes):
+        for name in dict.fromkeys(node.input):
+            if name in producers or name == given.name:
+                consumers.setdefault(name, []).append(number)
+    runs = [_run(model, given, list(consumers), batch) for batch in _BATCHES]
+    for name, takers in consumers.items():
+        small, large = (run[name] for run in runs)
+        is_by_sample = small.ndim > 0 and [one.shape[:1] for one in (small, large)] == [
+            (batch,) for batch in _BATCHES
+        ]
+        is_by_sample &= small.shape[1:] == large.shape[1:]
+        yield Passed(
+            name, producers.get(name), tuple(takers), small.shape[1:] if is_by_sample else None, small.dtype
+        )
+
+
+def _run(model: onnx.ModelProto, given: Any, names: Sequence[str], batch: int) -> dict[str, np.ndarray]:
+    watched = onnx.ModelProto.FromString(model.SerializeToString())
+    known = {one.name for one in watched.graph.output}
+    watched.graph.output.extend(
+        onnx.helper.make_empty_tensor_value_info(name)
+        for name in names
+        if name not in known and name != given.name
+    )
+    options = _options()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        watched.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    values = np.ones((batch, *given.shape[1:]), dtype=dtype_of(given.type))
+    wanted = [name for name in names if name != given.name]
+    found = session.run(wanted, {given.name: values})
+    return {given.name: values, **dict(zip(wanted, map(np.asarray, found), strict=True))}
+
+
+def _options() -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, 1
+    return options
+
+
+def dtype_of(type_name: str) -> np.dtype[Any]:
+    """Return the type of numbers that ONNX Runtime calls `tensor(...)`."""
+    name = type_name.removeprefix("tensor(").removesuffix(")")
+    return np.dtype({"float": "float32", "double": "float64"}.get(name, name))

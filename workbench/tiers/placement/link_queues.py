@@ -1,0 +1,190 @@
+"""Queues on links: what is sent waits while its link carries what was sent before.
+
+Each machine of a tier has one link to the next tier, which carries one frame at a time, for its bytes divided
+by the bandwidth. Answers do not wait: they are not larger than what was sent, and come one after another as
+it did. Which requests are sent is left to `policies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from workbench.tiers.placement.played_queues import Requests, ends_at_devices
+from workbench.tiers.placement.queues import Wait, bounded_wait, wait_of, wait_of_times
+from workbench.tiers.placement.system import System
+
+_NEGLIGIBLE_LOAD = 1e-3
+"""Below this load the mean wait is less than a two-thousandth of the time to carry a frame."""
+
+
+def num_links(system: System) -> list[int]:
+    """Return how many links there are between the machines of each tier and the next that are used."""
+    return np.minimum.accumulate(system.counts[:-1]).tolist()
+
+
+def link_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> dict[str, float]:
+    """Return the share of the time that links carry requests and heartbeats, by the tiers that they join.
+
+    Args:
+        system: The system.
+        links_s: How long each link is occupied by a request, in the time that heartbeats leave.
+        sent_per_s: Requests per second that are sent to the last tier, in all.
+    """
+    beats = system.heartbeat_load
+    return _by_link(system, beats + (1.0 - beats) * _request_loads(system, links_s, sent_per_s))
+
+
+def without_heartbeats(system: System, loads: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of the time that links carry requests, of the time that heartbeats leave.
+
+    It is 1 where a link is full, as its whole load is, and grows with the requests, as that does not.
+
+    Args:
+        system: The system.
+        loads: Loads as `link_loads` returns them.
+    """
+    beats = _by_link(system, np.broadcast_to(system.heartbeat_load, len(system.names) - 1))
+    return {name: (load - beats[name]) / (1.0 - beats[name]) for name, load in loads.items()}
+
+
+def _request_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> np.ndarray:
+    """Return for each link the share of the time that heartbeats leave in which it carries requests."""
+    return sent_per_s * links_s / np.array(num_links(system))
+
+
+def _by_link(system: System, values: np.ndarray) -> dict[str, float]:
+    names = zip(system.names, system.names[1:], strict=False)
+    return {f"{one}-{other}": value for (one, other), value in zip(names, values.tolist(), strict=False)}
+
+
+def link_waits(
+    system: System, links_s: np.ndarray, sent_per_s: float, *, before_s: float = 0.0
+) -> list[Wait]:
+    """Return how long requests to the last tier wait at links, each of which is M/D/1.
+
+    Of links that follow one another one to one, only the slowest makes requests wait: what leaves it comes
+    far enough apart for the others, and what waits at one of them before it does not wait there again.
+
+    Args:
+        system: The system.
+        links_s: How long each link is occupied by a request.
+        sent_per_s: Requests per second that are sent to the last tier, in all.
+        before_s: How long a machine of the first tier computes for each request before it is sent.
+
+    Source: Pollaczek (1930) and Khinchine (1932); of queues in a row, Friedman (1965).
+    """
+    slowest: dict[int, float] = {}
+    for number, link_s in zip(num_links(system), links_s.tolist(), strict=False):
+        slowest[number] = max(link_s, slowest.get(number, 0.0))
+    found = []
+    for number, link_s in slowest.items():
+        if link_s > 0 and not (number == system.counts[0] and link_s <= before_s):
+            wait = wait_of(sent_per_s / number, link_s)
+            found.append(Wait(wait.probability, wait.mean_s, constant_s=link_s))
+    return found
+
+
+def bounded_waits(system: System, there_s: np.ndarray, share: float, longest_s: float) -> tuple[Wait, ...]:
+    """Return the waits of what is sent to the last tier unless it would wait too long there or at a link.
+
+    The queue that has the highest load is bounded; what it lets in also waits in the others.
+
+    Args:
+        system: The system.
+        there_s: Times on the last tier.
+        share: The share of the requests that would be sent if nothing waited.
+        longest_s: The wait from which a request is not sent.
+    """
+    rate, first_s = system.total_per_s * share, float(system.stage_s[0, 0])
+    loads = np.append(_request_loads(system, system.links_s, rate), 0.0)
+    slowest, mean_s = int(np.argmax(loads)), float(there_s.mean())
+    if loads[slowest] <= rate * mean_s / system.counts[-1]:
+        queue = bounded_wait(rate, mean_s, system.counts[-1], longest_s)
+        return queue, *link_waits(system, system.links_s, rate * (1.0 - queue.blocked), before_s=first_s)
+    number = num_links(system)[slowest]
+    queue = bounded_wait(rate / number, float(system.links_s[slowest]), 1, longest_s)
+    rate *= 1.0 - queue.blocked
+    others_s = np.where(np.array(num_links(system)) == number, 0.0, system.links_s)
+    others = link_waits(system, others_s, rate, before_s=first_s)
+    return queue, wait_of_times(rate, there_s, system.counts[-1]), *others
+
+
+def rate_of(requests: Requests, are_sent: np.ndarray | None = None) -> float:
+    """Return how many of drawn requests there are per second.
+
+    Args:
+        requests: All requests.
+        are_sent: (requests,): which count; None for all.
+    """
+    number = len(requests.arrival_s) if are_sent is None else int(are_sent.sum())
+    return number / max(1e-12, float(requests.arrival_s[-1] - requests.arrival_s[0]))
+
+
+def played_link_waits_s(
+    system: System, links_s: np.ndarray, ready_s: np.ndarray, device: np.ndarray
+) -> np.ndarray:
+    """Return how long each of some requests waits at all links to the last tier.
+
+    Args:
+        system: The system.
+        links_s: How long each link is occupied by a request.
+        ready_s: When each request is sent, in any order.
+        device: The device that sends it.
+    """
+    waits_s, at_s = np.zeros(len(ready_s)), ready_s
+    sent_per_s = len(ready_s) / max(1e-12, float(np.ptp(ready_s))) if len(ready_s) else 0.0
+    for number, link_s in zip(num_links(system), links_s.tolist(), strict=False):
+        if sent_per_s * link_s / number < _NEGLIGIBLE_LOAD:
+            continue
+        order = np.argsort(at_s, kind="stable")
+        sent = Requests(at_s[order], device[order] % number, order)
+        ends = np.empty(len(order))
+        ends[order] = ends_at_devices(sent, np.full(len(order), link_s))
+        waits_s, at_s = waits_s + (ends - at_s - link_s), ends
+    return waits_s
+
+
+class PlayedLinks:
+    """The links to one tier, through which requests are sent one by one, each before the next is ready."""
+
+    def __init__(self, links: Sequence[tuple[int, float, list[float]]]) -> None:
+        """Take links in order.
+
+        Args:
+            links: Of each the number of links, how long one is occupied by a request, and when each is free.
+        """
+        self._links = tuple(links)
+        self.can_wait = bool(self._links)
+        """Whether a request may wait at all."""
+
+    @classmethod
+    def of(cls, system: System, sent_per_s: float) -> list[PlayedLinks]:
+        """Return the links to each tier, those that are hardly used left out.
+
+        Args:
+            system: The system.
+            sent_per_s: Requests per second that may be sent, in all.
+        """
+        links = [
+            (number, link_s, [0.0] * number)
+            for number, link_s in zip(num_links(system), system.links_s.tolist(), strict=False)
+        ]
+        return [
+            cls([one for one in links[:tier] if sent_per_s * one[1] / one[0] >= _NEGLIGIBLE_LOAD])
+            for tier in range(len(system.names))
+        ]
+
+    def wait_s(self, device: int, ready_s: float) -> float:
+        """Return how long a request waits that is sent now."""
+        at_s = ready_s
+        for number, link_s, free_s in self._links:
+            at_s = max(at_s, free_s[device % number]) + link_s
+            ready_s += link_s
+        return at_s - ready_s
+
+    def send(self, device: int, ready_s: float) -> None:
+        """Send a request, which others then wait for."""
+        for number, link_s, free_s in self._links:
+            ready_s = free_s[device % number] = max(ready_s, free_s[device % number]) + link_s

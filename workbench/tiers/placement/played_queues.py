@@ -1,0 +1,160 @@
+"""Queues played request by request: many devices with a line each, and many servers with one line.
+
+Times of a whole queue are computed at once where service times are equal (Lindley's recursion as a running
+maximum), and in one pass over the requests where they are not. What requests do is left to `policies`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+WARM_UP = 0.1
+"""The share of the requests that is played first and not counted, because the queues begin empty."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests in the order of their arrival.
+
+    Attributes:
+        arrival_s: When each arrives, in seconds.
+        device: The device at which it arrives.
+        sample: The validation sample that it is like.
+    """
+
+    arrival_s: np.ndarray
+    device: np.ndarray
+    sample: np.ndarray
+
+    @property
+    def counted(self) -> slice:
+        """Those after the warm-up."""
+        return slice(int(len(self.arrival_s) * WARM_UP), None)
+
+
+def draw_requests(
+    num_requests: int, num_devices: int, per_device_s: float, num_samples: int, *, seed: int = 0
+) -> Requests:
+    """Draw requests that arrive at random.
+
+    Args:
+        num_requests: Number of requests.
+        num_devices: Number of devices.
+        per_device_s: Requests per second at one device.
+        num_samples: Number of validation samples.
+        seed: Seed of the draws.
+    """
+    random = np.random.default_rng(seed)
+    gaps_s = random.exponential(1.0 / (per_device_s * num_devices), num_requests)
+    return Requests(
+        np.cumsum(gaps_s),
+        random.integers(num_devices, size=num_requests),
+        random.integers(num_samples, size=num_requests),
+    )
+
+
+def first_stages(requests: Requests, first_s: float, free_s: Sequence[float]) -> Iterator[tuple[int, float]]:
+    """Yield requests, by number, with the end of their first stage on their device, in the order of these.
+
+    Args:
+        requests: The requests.
+        first_s: How long a first stage takes.
+        free_s: When each device has done all that it has begun. The reader changes it after each request,
+            for what the device does for the request, before it reads the next one.
+    """
+    waiting: dict[int, deque[tuple[int, float]]] = {}
+    begun: list[tuple[float, int, int]] = []  # of devices where requests wait, those that are next
+
+    def follow(device: int) -> None:
+        line = waiting[device]
+        if not line:
+            del waiting[device]
+            return
+        request, arrival = line.popleft()
+        free = free_s[device]
+        heapq.heappush(begun, ((arrival if arrival > free else free) + first_s, request, device))
+
+    for request, (arrival, device) in enumerate(
+        zip(requests.arrival_s.tolist(), requests.device.tolist(), strict=True)
+    ):
+        done = arrival + first_s
+        while begun and begun[0][0] <= done:
+            earlier = heapq.heappop(begun)
+            yield earlier[1], earlier[0]
+            follow(earlier[2])
+        if device in waiting:
+            waiting[device].append((request, arrival))
+        elif free_s[device] > arrival:
+            waiting[device] = deque([(request, arrival)])
+            follow(device)
+        else:
+            yield request, done
+    while begun:
+        done, request, device = heapq.heappop(begun)
+        yield request, done
+        follow(device)
+
+
+def ends_at_devices(requests: Requests, service_s: np.ndarray) -> np.ndarray:
+    """Return when each request ends at its device, which serves them in their order.
+
+    Args:
+        requests: The requests.
+        service_s: How long each computes there.
+    """
+    order = np.argsort(requests.device, kind="stable")
+    arrival_s, service_s = requests.arrival_s[order], service_s[order]
+    first = np.empty(len(order), dtype=bool)
+    first[:1], first[1:] = True, np.diff(requests.device[order]) > 0
+    group = np.cumsum(first) - 1
+    begun = np.cumsum(service_s)
+    work_s = np.add.reduceat(service_s, np.flatnonzero(first))
+    begun -= (np.cumsum(work_s) - work_s)[group]  # counted from the first request of the device
+    # Devices follow one another on one axis of time, far enough apart that none waits for another.
+    shift_s = group * (float(requests.arrival_s[-1]) + float(work_s.max()))
+    latest = np.maximum.accumulate(arrival_s - (begun - service_s) + shift_s) - shift_s
+    ends = np.empty(len(order))
+    ends[order] = latest + begun
+    return ends
+
+
+def ends_at_servers(ready_s: np.ndarray, service_s: np.ndarray, num_servers: int) -> np.ndarray:
+    """Return when each request ends at equal servers with one line.
+
+    Args:
+        ready_s: When each joins the line, in any order.
+        service_s: How long each computes.
+        num_servers: Number of servers.
+    """
+    if not len(ready_s):
+        return np.empty(0)
+    order = np.argsort(ready_s, kind="stable")
+    ready_s, service_s = ready_s[order], service_s[order]
+    ends = np.empty(len(order))
+    if np.ptp(service_s) == 0:
+        ends[order] = _ends_with_equal_service(ready_s, float(service_s[0]), num_servers)
+        return ends
+    free_s = [0.0] * num_servers
+    found = []
+    for ready, service in zip(ready_s.tolist(), service_s.tolist(), strict=True):
+        begin = free_s[0]
+        end = (ready if ready > begin else begin) + service
+        heapq.heapreplace(free_s, end)
+        found.append(end)
+    ends[order] = found
+    return ends
+
+
+def _ends_with_equal_service(ready_s: np.ndarray, service_s: float, num_servers: int) -> np.ndarray:
+    """Each server takes every c-th request, since they end in the order in which they begin."""
+    rows = -(-len(ready_s) // num_servers)
+    padded = np.full(rows * num_servers, np.inf)
+    padded[: len(ready_s)] = ready_s
+    done = (np.arange(rows) * service_s)[:, None]
+    ends = np.maximum.accumulate(padded.reshape(rows, num_servers) - done, axis=0) + done + service_s
+    return ends.ravel()[: len(ready_s)]

@@ -1,0 +1,155 @@
+"""How long stages and frames take on one kind of machine: the file that `place profile` writes.
+
+The measuring itself is done by `workbench.tiers.processes.profiling`, here or on another machine.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workbench.deploy.device import HERE
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.files import write_atomically
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class StageTiming(_Part):
+    """How long one stage takes as a tier computes it, the decision whether its answer is final included.
+
+    Attributes:
+        file: Its graph.
+        sha256: SHA-256 of the graph.
+        batch: Samples in a call.
+        mean_s: Mean time of a call, in seconds.
+        p50_s: Half of the calls were at most this long.
+        p95_s: 95 of 100 calls were at most this long.
+    """
+
+    file: str
+    sha256: str
+    batch: int = Field(ge=1)
+    mean_s: float = Field(gt=0)
+    p50_s: float = Field(gt=0)
+    p95_s: float = Field(gt=0)
+
+
+class GraphTiming(_Part):
+    """How long the whole model without early exits takes as a tier computes it, and each of its nodes.
+
+    Attributes:
+        sha256: SHA-256 of the graph of the bundle.
+        batch: Samples in a call.
+        call_s: Median time of a call, in seconds.
+        nodes_s: Time of each node of the graph as ONNX Runtime fuses it, by its name, without that of
+            measuring it.
+    """
+
+    sha256: str
+    batch: int = Field(ge=1)
+    call_s: float = Field(gt=0)
+    nodes_s: dict[str, float]
+
+    @property
+    def beyond_nodes_s(self) -> float:
+        """What each call takes beside its nodes."""
+        return max(0.0, self.call_s - sum(self.nodes_s.values()))
+
+
+class FrameTiming(_Part):
+    """How long a request takes to another process of the same machine, and an answer back.
+
+    Attributes:
+        what: Whether `inputs` or the `features` of the first stage are sent.
+        features: How they are sent, as `privacy.features`.
+        transport: How they are protected, as `privacy.transport`.
+        mean_s: Mean time from making the frame to its answer, in seconds; nothing is computed.
+        p50_s: Half of the frames took at most this long.
+        p95_s: 95 of 100 frames took at most this long.
+        sender_busy_s: Processor time of the sender for one request.
+        receiver_busy_s: Processor time of the receiver for one request.
+    """
+
+    what: Literal["inputs", "features"]
+    features: Literal["float32", "uint8"]
+    transport: Literal["mtls", "plain"]
+    mean_s: float = Field(gt=0)
+    p50_s: float = Field(gt=0)
+    p95_s: float = Field(gt=0)
+    sender_busy_s: float = Field(ge=0)
+    receiver_busy_s: float = Field(ge=0)
+
+    @property
+    def idle_s(self) -> float:
+        """The part of the mean time in which neither process computes: they are woken up."""
+        return max(0.0, self.mean_s - self.sender_busy_s - self.receiver_busy_s)
+
+
+class Profile(_Part):
+    """What was measured on one machine.
+
+    Attributes:
+        machine: The machine, in words.
+        device: The device that was named, which tells how to reach it from here; None where that is not kept.
+        runtime: What ran the stages, with its version.
+        threads: Number of threads that computed.
+        timings: One for each stage and batch.
+        frames: One for each way in which inputs and features are sent.
+        graphs: One for each batch of the whole model, where it can be cut.
+    """
+
+    machine: str
+    device: str | None = None
+    runtime: str
+    threads: int
+    timings: tuple[StageTiming, ...]
+    frames: tuple[FrameTiming, ...] = ()
+    graphs: tuple[GraphTiming, ...] = ()
+
+    def write(self, path: Path) -> None:
+        """Write it, all or nothing."""
+        write_atomically(path, self.model_dump_json(indent=2) + "\n")
+
+    def timing(self, sha256: str, batch: int) -> StageTiming | None:
+        """Return how long a stage takes; None where it was not measured with that batch."""
+        found = [each for each in self.timings if (each.sha256, each.batch) == (sha256, batch)]
+        return found[0] if found else None
+
+    def graph(self, sha256: str, batch: int) -> GraphTiming | None:
+        """Return how long a whole model takes; None where it was not measured with that batch."""
+        found = [each for each in self.graphs if (each.sha256, each.batch) == (sha256, batch)]
+        return found[0] if found else None
+
+    def frame(self, what: str, features: str, transport: str) -> FrameTiming | None:
+        """Return how long a frame takes; None where it was not measured."""
+        wanted = (what, features, transport)
+        found = [each for each in self.frames if (each.what, each.features, each.transport) == wanted]
+        return found[0] if found else None
+
+
+def read_profile(path: Path, *, field: str) -> Profile:
+    """Read a profile.
+
+    Args:
+        path: The file.
+        field: The dotted field that names it, for errors.
+
+    Raises:
+        ExperimentError: If it cannot be read.
+    """
+    try:
+        return Profile.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, ValidationError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a profile"
+        raise ExperimentError(
+            f"cannot read {path}: {reason}",
+            field=field,
+            allowed=f"{HERE}, or the file of a profile",
+            next_step="Write it on that machine: workbench place profile BUNDLE --to FILE",
+        ) from error

@@ -1,0 +1,320 @@
+"""Every scheduler compared on one system: what is expected or played of each, which is recommended, and why.
+
+Reading the system from files is left to `assembly`, printing to the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from workbench.foundation.formatting import (
+    MISSING,
+    format_bytes,
+    format_duration,
+    format_number,
+    format_percent,
+    format_rate,
+)
+from workbench.tiers.placement.flows import Outcome
+from workbench.tiers.placement.labels import early_at
+from workbench.tiers.placement.link_queues import link_loads, without_heartbeats
+from workbench.tiers.placement.played_queues import draw_requests
+from workbench.tiers.placement.schedulers import Policy, policies_for
+from workbench.tiers.placement.system import System
+from workbench.tiers.placement.tiers_file import Objective
+
+_NUM_RESAMPLES = 40
+_NUM_BLOCKS = 10
+_STUDENT_T = 2.262
+"""The 97.5 % quantile of Student's t with nine degrees of freedom."""
+_EQUAL_ACCURACY = 0.002
+_EQUAL_TIME = 1.02
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One scheduler and what comes of it.
+
+    Attributes:
+        scheduler: Its name.
+        outcome: What comes of it.
+        p50_s: Half of the requests are answered within this time.
+        p95_s: 95 of 100 requests are answered within this time.
+        low: Lower end of the 95 % interval of `p95_s`.
+        high: Upper end.
+        group_accuracy: Share of the answers whose group of classes is right; None without groups.
+    """
+
+    scheduler: str
+    outcome: Outcome
+    p50_s: float
+    p95_s: float
+    low: float
+    high: float
+    group_accuracy: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        groups = {} if self.group_accuracy is None else {"group_accuracy": self.group_accuracy}
+        return {
+            **groups,
+            "scheduler": self.scheduler,
+            "accuracy": self.outcome.accuracy,
+            "p50_s": self.p50_s,
+            "p95_s": self.p95_s,
+            "bytes_per_sample": self.outcome.bytes_per_sample,
+            "load": self.outcome.load,
+            "link_load": self.outcome.link_load,
+            "low": self.low,
+            "high": self.high,
+        }
+
+
+def expected_plans(system: System, spread: float, *, seed: int = 0) -> list[Plan]:
+    """Return what closed forms expect of each scheduler.
+
+    The intervals come of resampling the validation samples, and of times that vary as they were measured.
+
+    Args:
+        system: The system.
+        spread: Relative standard deviation of measured times.
+        seed: Seed of the resampling.
+    """
+    return [
+        _plan(
+            name,
+            policy.expect(system),
+            _interval_of(policy, system, spread, seed),
+            None if system.group_threshold is None else policy.expect(system.by_group()),
+        )
+        for name, policy in policies_for(system).items()
+    ]
+
+
+def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Plan]:
+    """Return what becomes of drawn requests under each scheduler.
+
+    The intervals come of ten successive parts of the simulated time.
+
+    Args:
+        system: The system.
+        num_requests: Number of requests; the first tenth is not counted.
+        seed: Seed of the draws.
+    """
+    requests = draw_requests(
+        num_requests, system.counts[0], system.arrivals_per_s, len(system.exits), seed=seed
+    )
+    found = []
+    for name, policy in policies_for(system).items():
+        outcome = policy.play(system, requests)
+        blocks = [np.quantile(part, 0.95) for part in np.array_split(outcome.response_s, _NUM_BLOCKS)]
+        half = _STUDENT_T * float(np.std(blocks, ddof=1)) / _NUM_BLOCKS**0.5
+        p95_s = outcome.quantile_s(0.95)
+        by_group = None if system.group_threshold is None else policy.play(system.by_group(), requests)
+        found.append(_plan(name, outcome, (max(0.0, p95_s - half), p95_s + half), by_group))
+    return found
+
+
+def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
+    """Return the plan that serves the objective best; None where none keeps to its limits.
+
+    Args:
+        plans: The plans.
+        objective: Limits, and what is made best.
+    """
+    kept = [plan for plan in plans if plan.outcome.highest_load < 1.0 and np.isfinite(plan.p95_s)]
+    if isinstance(objective.p95_latency, float):
+        kept = [plan for plan in kept if plan.p95_s <= objective.p95_latency]
+    if isinstance(objective.accuracy, float):
+        kept = [plan for plan in kept if plan.outcome.accuracy >= objective.accuracy]
+    elif kept:
+        best = max(plan.outcome.accuracy for plan in kept)
+        kept = [plan for plan in kept if plan.outcome.accuracy >= best - _EQUAL_ACCURACY]
+    if not kept:
+        return None
+    fastest_s = min(plan.p95_s for plan in kept)
+    equal = [plan for plan in kept if plan.p95_s <= fastest_s * _EQUAL_TIME]
+    return min(equal, key=lambda plan: plan.outcome.bytes_per_sample)
+
+
+def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> list[str]:
+    """Return in sentences what is recommended and what is full, whether a cut pays, and what would change it.
+
+    Args:
+        system: The system.
+        plans: The plans.
+        recommended: That which is recommended.
+    """
+    full = {plan.scheduler: about_full(system, plan.outcome, (plan.p95_s, plan.high)) for plan in plans}
+    lines = [_about_choice(system, plans, recommended)]
+    lines += [f"{scheduler}: {why}" for scheduler, why in full.items() if why is not None]
+    if len(system.names) > 1:
+        lines += [] if system.has_own_models else [_about_cut(system)]
+        lines += [*_about_groups(system), *_about_changes(system)]
+    return lines
+
+
+def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> str | None:
+    """Return which tier or link is full, and its limit; None where none is.
+
+    Args:
+        system: The system.
+        outcome: What comes of it.
+        times_s: The times that are shown of it; infinite where there is no steady state.
+    """
+    loads = _loads(outcome)
+    busiest = max(loads, key=loads.__getitem__)
+    has_steady_times = bool(np.isfinite(times_s).all())
+    if loads[busiest] < 1.0 and has_steady_times:
+        return None
+    what = "is full" if loads[busiest] >= 1.0 else "may be full within the interval"
+    times = "times grow with the requests" if has_steady_times else f"there are no steady times ({MISSING})"
+    return (
+        f"{busiest} {what} (load {format_percent(loads[busiest])}), so that its queue grows without end and "
+        f"{times}; its limit is {format_rate(_limits_per_s(system, outcome)[busiest])} requests per second "
+        f"and machine of {system.names[0]}."
+    )
+
+
+def _about_choice(system: System, plans: Sequence[Plan], recommended: Plan | None) -> str:
+    if recommended is None:
+        keeping_up = [plan for plan in plans if plan.outcome.highest_load < 1.0]
+        if not keeping_up:
+            return _about_too_many(system, plans)
+        fastest = min(keeping_up, key=lambda plan: plan.p95_s)
+        return (
+            f"No scheduler meets place.objective; the fastest is {fastest.scheduler}, with p95 "
+            f"{format_duration(fastest.p95_s)} and accuracy {fastest.outcome.accuracy:.4f}."
+        )
+    cut, what = system.cut, recommended.scheduler
+    if what == "cut" and cut is not None and cut.scheduler != "end-cloud":
+        place = system.names[0 if cut.scheduler == "end" else -1]
+        what += f", which here is the whole model without exits on {place}"
+    return (
+        f"Recommended: {what}, with p95 {format_duration(recommended.p95_s)} and accuracy "
+        f"{recommended.outcome.accuracy:.4f}."
+    )
+
+
+def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
+    """Return which scheduler comes closest where none keeps up, and what would make the requests fit."""
+    closest = min(plans, key=lambda plan: (plan.outcome.highest_load, sum(_loads(plan.outcome).values())))
+    first, now = system.names[0], format_rate(system.arrivals_per_s)
+    limit = format_rate(min(_limits_per_s(system, closest.outcome).values()))
+    needs = []
+    for name, load in _loads(closest.outcome).items():
+        if load >= 1.0:
+            is_tier = name in closest.outcome.load
+            what = "speed of" if name == first else "machines of" if is_tier else "bandwidth of"
+            needs.append(f"{format_number(load)} times the {what} {name}")
+    return (
+        f"No scheduler keeps up with {now} requests per second and machine of {first}. {closest.scheduler} "
+        f"comes closest, with fewer than {limit}: for {now} it needs more than {' and '.join(needs)}."
+    )
+
+
+def _loads(outcome: Outcome) -> dict[str, float]:
+    """Return the load of each tier and of each link that is used, by what it is called in a sentence."""
+    return outcome.load | {f"the link {name}": load for name, load in outcome.link_load.items()}
+
+
+def _limits_per_s(system: System, outcome: Outcome) -> dict[str, float]:
+    """Return with how many requests per second and machine of the first tier each tier and link is full."""
+    of_requests = replace(outcome, link_load=without_heartbeats(system, outcome.link_load))
+    return {
+        name: system.arrivals_per_s / load if load > 0 else np.inf
+        for name, load in _loads(of_requests).items()
+    }
+
+
+def _about_cut(system: System) -> str:
+    """Compare the best cut without exits with the whole model on one tier."""
+    if system.cut is None:
+        return "Whether a cut alone pays is not known: the nodes of the model were not measured."
+    cut, (first, last) = system.cut, (system.names[0], system.names[-1])
+    times = (
+        f"all on {first} takes {format_duration(cut.alone_s['end'])} for one request, all on {last} "
+        f"{format_duration(cut.alone_s['cloud'])}"
+    )
+    if cut.scheduler != "end-cloud":
+        place = first if cut.scheduler == "end" else last
+        return (
+            f"A cut alone, without exits, does not pay: of all cuts between {len(cut.is_there)} nodes, the "
+            f"best leaves all of them on {place}; {times}."
+        )
+    return (
+        f"A cut alone, without exits, pays: one request takes {format_duration(cut.alone_s['cut'])} cut "
+        f"after {', '.join(cut.sent)} ({int((~cut.is_there).sum())} of {len(cut.is_there)} nodes on {first}, "
+        f"{format_bytes(float(cut.sent_bytes[-1]))} sent); {times}."
+    )
+
+
+def _about_changes(system: System) -> list[str]:
+    system, last = system.sending(), len(system.names) - 1
+    mean_s = float(system.rest_s[last][system.exits].mean())
+    lines = []
+    if mean_s > 0:
+        rate = system.counts[last] / mean_s / system.counts[0]
+        lines.append(
+            f"With end-cloud, {system.names[last]} reaches the load {system.busy:g} at "
+            f"{format_rate(rate * system.busy)}, and its limit at {format_rate(rate)} requests per second "
+            f"and machine of {system.names[0]}, which has {format_rate(system.arrivals_per_s)} now."
+        )
+    goes_on = system.exits > 0
+    loads = link_loads(system, system.links_s, system.total_per_s * float(goes_on.mean()))
+    busiest = max(loads, key=loads.__getitem__)
+    of_requests = without_heartbeats(system, loads)[busiest]
+    if of_requests > 0:
+        lines.append(
+            f"With end-cloud, the link {busiest} has the load {format_percent(loads[busiest])}; its limit is "
+            f"{format_rate(system.arrivals_per_s / of_requests)} requests per second and machine of "
+            f"{system.names[0]}."
+        )
+    if goes_on.any() and system.can_finish_here:
+        saved_s = float((system.rest_s[0] - system.rest_s[last])[system.exits[goes_on]].mean())
+        link_s = float(system.send_s[last] + system.back_s[last])
+        lines.append(
+            f"Sending pays for a request while the link takes less than {format_duration(saved_s)} there "
+            f"and back; it takes {format_duration(link_s)}."
+            if saved_s > 0
+            else f"Sending never pays: {system.names[last]} is not faster than {system.names[0]}."
+        )
+    return lines
+
+
+def _about_groups(system: System) -> list[str]:
+    if system.group_threshold is None:
+        return []
+    is_early = early_at(system.evidence, system.thresholds, system.group_threshold)
+    share = f"{format_percent(float(is_early.mean()))} of the requests"
+    if not is_early.any():
+        return [f"{share} are answered by their group before they are sent on."]
+    right = system.evidence.by_group().is_correct[is_early, 0].mean()
+    return [
+        f"{share} are answered by their group before they are sent on, after the first stage "
+        f"({format_duration(float(system.stage_s[0, 0]))}); it is right in "
+        f"{format_percent(float(right))} of these."
+    ]
+
+
+def _plan(
+    name: str, outcome: Outcome, interval: tuple[float, float], by_group: Outcome | None = None
+) -> Plan:
+    group_accuracy = None if by_group is None else by_group.accuracy
+    return Plan(name, outcome, outcome.quantile_s(0.5), outcome.quantile_s(0.95), *interval, group_accuracy)
+
+
+def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tuple[float, float]:
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(_NUM_RESAMPLES):
+        drawn = random.integers(len(system.exits), size=len(system.exits))
+        factors = np.exp(random.normal(0.0, spread, size=(len(system.names), 1)))
+        varied = system.of_samples(drawn).with_times(factors)
+        found.append(policy.expect(varied).quantile_s(0.95))
+    low, high = np.quantile(found, [0.025, 0.975], method="nearest")
+    return float(low), float(high)

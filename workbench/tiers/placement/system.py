@@ -1,0 +1,225 @@
+"""What a placement is computed from: measured times, bytes, links and the exits of a model, as arrays.
+
+Reading files into it is left to `assembly`; what a scheduler makes of it, to `policies`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from typing_extensions import Self
+
+from workbench.deploy.cascade import exits_at
+from workbench.deploy.stages import Evidence
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The model without early exits, cut where one request is answered first.
+
+    Attributes:
+        scheduler: How it is placed: by `end-cloud`, or whole by `end` or `cloud`.
+        is_there: (nodes,): whether each node of the graph is computed on the last tier.
+        sent: The names of the values that are sent.
+        stage_s: (tiers, parts): time of a part, as `System.stage_s`.
+        send_s: As `System.send_s`, of the values.
+        received_s: As `System.received_s`, of the values.
+        sent_bytes: As `System.sent_bytes`, of the values.
+        send_j: As `System.send_j`, of the values.
+        alone_s: Time of one request on an idle system, by scheduler: cut here, `end` and `cloud`.
+        links_s: As `System.links_s`, of the values.
+        sent_evidence: How the model does on values as they are received; None if that changes nothing.
+    """
+
+    scheduler: str
+    is_there: np.ndarray
+    sent: tuple[str, ...]
+    stage_s: np.ndarray
+    send_s: np.ndarray
+    received_s: np.ndarray
+    sent_bytes: np.ndarray
+    send_j: np.ndarray
+    alone_s: dict[str, float]
+    links_s: np.ndarray
+    sent_evidence: Evidence | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return where it is, and what one request takes, as plain values."""
+        return {
+            "scheduler": self.scheduler,
+            "after": list(self.sent),
+            "num_nodes": len(self.is_there),
+            "num_nodes_here": int((~self.is_there).sum()),
+            "bytes_per_sample": float(self.sent_bytes[-1]),
+            "alone_s": self.alone_s,
+        }
+
+
+@dataclass(frozen=True)
+class System:
+    """Tiers in order, what each takes for the parts of a model, and how requests go between them.
+
+    Attributes:
+        names: The tiers.
+        counts: Number of machines of each.
+        arrivals_per_s: Requests that begin at one machine of the first tier, per second.
+        stage_s: (tiers, stages): time of a stage for one request on one machine; infinite where the tier
+            cannot run it.
+        mates_s: For each tier, how much longer a request takes because it is computed in a batch.
+        send_s: For each tier, the time of the features from the first tier to it.
+        send_raw_s: Likewise of the inputs.
+        received_s: For each tier, how long a machine works on a request with features beside its stages: it
+            reads the frame and sends the answer.
+        received_raw_s: Likewise on a request with inputs.
+        back_s: For each tier, the time of the answer back to the first.
+        sent_bytes: Bytes that are sent if a request goes on to a tier after the first stage.
+        raw_bytes: Likewise where its inputs are sent.
+        send_j: Energy of the sender for `sent_bytes`, in joules.
+        raw_j: Likewise for `raw_bytes`.
+        links_s: For each link, how long one is occupied by the features of a request; each machine of a tier
+            has a link of its own to the next tier.
+        links_raw_s: Likewise by the inputs.
+        power: Power of a machine of each tier while it computes, in watts; 0 where it is unknown.
+        evidence: How each exit did on the validation split, where the first tier computes all.
+        sent_evidence: Likewise where the features are sent after the first stage, as they are received; None
+            if that changes nothing.
+        raw_evidence: Likewise where the inputs are sent.
+        thresholds: The probability from which an answer leaves at each exit.
+        busy: Load of the last tier from which `threshold` sends less there.
+        cut: Where the model without exits is cut; None where its nodes were not measured.
+        group_threshold: The probability from which the first exit is sure of a group of classes; None where
+            there are no groups.
+        has_own_models: Whether the first tier has one model and the last another, which takes inputs, too.
+        heartbeat_s: How often each machine of the first tier sends a heartbeat to every further tier.
+        heartbeat_load: For each link, the share of the time that it carries heartbeats.
+    """
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    arrivals_per_s: float
+    stage_s: np.ndarray
+    mates_s: np.ndarray
+    send_s: np.ndarray
+    send_raw_s: np.ndarray
+    received_s: np.ndarray
+    received_raw_s: np.ndarray
+    back_s: np.ndarray
+    sent_bytes: np.ndarray
+    raw_bytes: np.ndarray
+    send_j: np.ndarray
+    raw_j: np.ndarray
+    links_s: np.ndarray
+    links_raw_s: np.ndarray
+    power: np.ndarray
+    evidence: Evidence
+    thresholds: tuple[float, ...]
+    busy: float = 0.7
+    sent_evidence: Evidence | None = None
+    raw_evidence: Evidence | None = None
+    cut: Cut | None = None
+    group_threshold: float | None = None
+    has_own_models: bool = False
+    heartbeat_s: float = np.inf
+    heartbeat_load: np.ndarray | float = 0.0
+
+    def as_cut(self) -> tuple[Self, str]:
+        """Return it without early exits, and the scheduler that places the model as it is cut."""
+        assert self.cut is not None
+        cut, num_parts = self.cut, self.cut.stage_s.shape[1]
+        last = [None if one is None else one.last(num_parts) for one in (self.evidence, self.raw_evidence)]
+        assert last[0] is not None
+        finite_s = np.where(np.isfinite(self.stage_s), self.stage_s, 0.0).sum(axis=1)
+        return replace(
+            self,
+            stage_s=cut.stage_s,
+            mates_s=self.mates_s * cut.stage_s.sum(axis=1) / finite_s,
+            send_s=cut.send_s,
+            links_s=cut.links_s,
+            received_s=cut.received_s,
+            sent_bytes=cut.sent_bytes,
+            send_j=cut.send_j,
+            evidence=last[0],
+            raw_evidence=last[1],
+            sent_evidence=cut.sent_evidence,
+            thresholds=(2.0,) * (num_parts - 1) + (0.0,),
+            cut=None,
+        ), cut.scheduler
+
+    def by_group(self) -> Self:
+        """Return it with answers as correct where their group is."""
+        kinds = (self.evidence, self.sent_evidence, self.raw_evidence)
+        evidence, sent, raw = (None if one is None else one.by_group() for one in kinds)
+        assert evidence is not None
+        cut = self.cut
+        if cut is not None and cut.sent_evidence is not None:
+            cut = replace(cut, sent_evidence=cut.sent_evidence.by_group())
+        return replace(self, evidence=evidence, sent_evidence=sent, raw_evidence=raw, cut=cut)
+
+    def with_times(self, factors: np.ndarray) -> Self:
+        """Return it with the times of stages multiplied by a factor for each tier, (tiers, 1)."""
+        cut = None if self.cut is None else replace(self.cut, stage_s=self.cut.stage_s * factors)
+        return replace(self, stage_s=self.stage_s * factors, cut=cut)
+
+    def sending(self) -> Self:
+        """Return it as a scheduler sees it that sends features."""
+        return replace(self, evidence=self.sent_evidence or self.evidence)
+
+    def sending_raw(self) -> Self:
+        """Return it as a scheduler sees it that sends inputs."""
+        evidence = self.raw_evidence or self.evidence
+        if self.has_own_models:  # the first model takes no part in it
+            evidence = evidence.last(evidence.confidence.shape[1])
+        return replace(self, evidence=evidence)
+
+    def of_samples(self, samples: np.ndarray) -> Self:
+        """Return it with some of the validation samples, by their numbers."""
+        sent, raw, cut = self.sent_evidence, self.raw_evidence, self.cut
+        if cut is not None and cut.sent_evidence is not None:
+            cut = replace(cut, sent_evidence=cut.sent_evidence.of(samples))
+        return replace(
+            self,
+            evidence=self.evidence.of(samples),
+            cut=cut,
+            sent_evidence=None if sent is None else sent.of(samples),
+            raw_evidence=None if raw is None else raw.of(samples),
+        )
+
+    @property
+    def total_per_s(self) -> float:
+        """Requests per second of all machines of the first tier."""
+        return self.arrivals_per_s * self.counts[0]
+
+    @cached_property
+    def until_s(self) -> np.ndarray:
+        """(tiers, exits): time of all stages until an exit."""
+        return np.cumsum(self.stage_s, axis=1)
+
+    @cached_property
+    def rest_s(self) -> np.ndarray:
+        """(tiers, exits): time of a machine from receiving features until an exit; 0 for the first."""
+        rest = np.zeros_like(self.stage_s)
+        rest[:, 1:] = np.cumsum(self.stage_s[:, 1:], axis=1) + self.received_s[:, None]
+        return rest
+
+    @cached_property
+    def whole_s(self) -> np.ndarray:
+        """(tiers, exits): time of a machine from receiving inputs until an exit."""
+        return self.until_s + self.received_raw_s[:, None]
+
+    @cached_property
+    def exits(self) -> np.ndarray:
+        """The exit of each validation sample."""
+        return exits_at(self.evidence, self.thresholds)
+
+    @property
+    def can_finish_here(self) -> bool:
+        """Whether a machine of the first tier can compute the whole model."""
+        return bool(np.isfinite(self.stage_s[0]).all())
+
+    def with_load(self, load: float) -> Self:
+        """Return it with as many requests as give the last tier a load if all that do not leave go there."""
+        mean_s = float(self.rest_s[-1][self.exits].mean())
+        return replace(self, arrivals_per_s=load * self.counts[-1] / mean_s / self.counts[0])

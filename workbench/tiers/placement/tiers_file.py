@@ -1,0 +1,263 @@
+"""The file of tiers: which machines there are, how they are linked, what they run, and what is protected.
+
+Quantities are written with units and kept in plain ones (bytes, bits per second, seconds, watts, joules).
+What follows from the file is left to `prediction`, `played_queues` and `workbench.tiers.processes`.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PositiveFloat, ValidationError, model_validator
+from typing_extensions import Self
+
+from workbench.experiment.setting_types import OptionalBytes, PositiveInt, Section, unit
+from workbench.experiment.yaml_file import read_yaml_file
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import parse_duration_s, parse_quantity, parse_rate_per_s
+from workbench.foundation.refusals import findings
+from workbench.tiers.placement.schedulers import SCHEDULERS
+
+HERE = "here"
+_HOLDS = "a file of tiers: tiers, links, place, privacy"
+_NUMBER = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
+
+
+def _needs_unit(usual: str) -> BeforeValidator:
+    """Refuse a number other than 0 without a unit, as nobody means 20 s of latency, or 1 bit/s, by it.
+
+    Args:
+        usual: The unit that is suggested.
+    """
+
+    def check(given: Any) -> Any:
+        text = str(given).strip()
+        if isinstance(given, bool) or not _NUMBER.fullmatch(text) or float(text) == 0.0:
+            return given
+        raise ExperimentError(
+            f"{text} has no unit",
+            allowed="a number with its unit",
+            next_step=f"Write {text}{usual} if that is meant.",
+        )
+
+    return BeforeValidator(check)
+
+
+def _quantity(spellings: tuple[str, ...], allowed: str) -> BeforeValidator:
+    return BeforeValidator(lambda given: parse_quantity(given, spellings, allowed=allowed))
+
+
+Bandwidth = Annotated[
+    PositiveFloat,
+    _quantity(("bit", "bit/s", "bps"), "such as 20Mbit, 1Gbit/s, 250kbit"),
+    _needs_unit("Mbit"),
+    unit("bit/s"),
+]
+Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), _needs_unit("s"), unit("s")]
+Power = Annotated[PositiveFloat, _quantity(("W",), "such as 2W, 500mW"), _needs_unit("W"), unit("W")]
+EnergyPerByte = Annotated[
+    float, Field(ge=0), _quantity(("J/B",), "such as 0.5uJ/B, 40nJ/B"), _needs_unit("uJ/B"), unit("J/B")
+]
+Latency = Annotated[
+    Literal["min"] | PositiveFloat | None,
+    BeforeValidator(lambda given: given if given == "min" else parse_duration_s(given)),
+    _needs_unit("ms"),
+    unit("s"),
+]
+Label = Annotated[str, BeforeValidator(lambda given: str(given) if type(given) is int else given)]
+"""The name of a class, which may be a number."""
+Arrivals = Annotated[PositiveFloat, BeforeValidator(parse_rate_per_s), _needs_unit("/s"), unit("1/s")]
+
+
+class Tier(Section):
+    """A group of equal machines."""
+
+    count: PositiveInt = Field(default=1, description="Number of machines.")
+    machine: str = Field(
+        default=HERE,
+        min_length=1,
+        description="`here`, or the file that `workbench place profile` wrote on such a machine.",
+    )
+    memory: Annotated[OptionalBytes, _needs_unit("MB")] = Field(
+        default=None, description="Memory of one machine that models may take."
+    )
+    power: Power | None = Field(default=None, description="Power of one machine while it computes.")
+    arrivals: Arrivals | None = Field(
+        default=None, description="Requests that begin at one machine; of the first tier only."
+    )
+    batch: PositiveInt = Field(default=1, description="Largest number of requests that are computed at once.")
+
+
+class Link(Section):
+    """The connection of one machine of a tier with the next tier."""
+
+    bandwidth: Bandwidth | None = Field(default=None, description="Bits per second in each direction.")
+    rtt: Annotated[float, Field(ge=0), BeforeValidator(parse_duration_s), _needs_unit("ms"), unit("s")] = (
+        Field(default=0.0, description="Time of an empty message there and back.")
+    )
+    energy: EnergyPerByte | None = Field(default=None, description="Energy that the sender spends on a byte.")
+    trace: str | None = Field(
+        default=None, description="A CSV file with the columns time_s and bits_per_s, instead of a bandwidth."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.bandwidth is None) == (self.trace is None):
+            raise ExperimentError(
+                "a link needs a bandwidth or a trace, not both",
+                field="bandwidth",
+                allowed="bandwidth: 20Mbit, or trace: FILE.csv",
+            )
+        return self
+
+
+class Objective(Section):
+    """What the recommended plan must keep to, and what it makes best."""
+
+    p95_latency: Latency = Field(
+        default=None, description="The time within which 95 of 100 requests are answered, or `min`."
+    )
+    accuracy: Literal["max"] | Annotated[float, Field(gt=0, le=1)] = Field(
+        default="max", description="`max`, or the least share of correct answers."
+    )
+
+
+class Place(Section):
+    """What is placed, and how."""
+
+    source: str | None = Field(
+        default=None,
+        alias="from",
+        min_length=1,
+        description="A bundle whose stages are spread over the tiers, or a trial, such as last/best.",
+    )
+    models: dict[str, str] = Field(
+        default={},
+        description="A bundle or trial for the first tier, for the last, or both, instead of that of `from`.",
+    )
+    scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
+    objective: Objective = Field(default=Objective(), description="What the recommended plan must meet.")
+    labels: dict[Label, tuple[Label, ...]] = Field(
+        default={},
+        description="Groups of classes, such as {cat: [siamese, persian]}: an exit that is sure of the group "
+        "only answers that before the request is sent on.",
+    )
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None,
+        description="The probability from which an answer leaves at the first exit, not the exported one.",
+    )
+    busy: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.7, description="Load of a tier from which `threshold` sends fewer requests there."
+    )
+    monitoring: Literal["heartbeat", "none"] = Field(
+        default="heartbeat",
+        description="`heartbeat`: a tier that is silent is given up at once; `none`: after the timeout.",
+    )
+    heartbeat_period: Seconds = Field(
+        default=0.1,
+        description="How often a device sends a heartbeat; less often where that would take more than 2 % of "
+        "the time of a link or a machine.",
+    )
+    timeout: Seconds = Field(default=1.0, description="Time after which the local answer is given.")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.source is None and not self.models:
+            raise ExperimentError(
+                "one bundle is placed, or one for each of two tiers",
+                field="from",
+                allowed="from: BUNDLE, or models: {FIRST_TIER: BUNDLE, LAST_TIER: BUNDLE}",
+            )
+        if self.scheduler not in SCHEDULERS:
+            raise ExperimentError(
+                f"unknown scheduler {self.scheduler!r}", field="scheduler", allowed=SCHEDULERS.names()
+            )
+        return self
+
+
+class Privacy(Section):
+    """What is done with what leaves a tier."""
+
+    transport: Literal["mtls", "plain"] = Field(default="mtls", description="`mtls`: mutual TLS 1.3.")
+    features: Literal["float32", "uint8"] = Field(default="float32", description="How features are sent.")
+    noise: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="Standard deviation of noise that is added, in those of each feature."
+    )
+    report_leak: bool = Field(default=False, description="Measure what can be recovered from what is sent.")
+
+
+class TiersFile(Section):
+    """The whole file; the tiers are in order, from where requests begin to the last that can answer."""
+
+    tiers: dict[str, Tier] = Field(min_length=1)
+    links: dict[str, Link] = {}
+    place: Place
+    privacy: Privacy = Privacy()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        names = list(self.tiers)
+        for name in names:
+            if not name.isidentifier():
+                raise ExperimentError(
+                    f"{name!r} is not a name of a tier",
+                    field=f"tiers.{name}",
+                    allowed="letters, digits and _",
+                )
+            if (self.tiers[name].arrivals is None) == (name == names[0]):
+                raise ExperimentError(
+                    "requests begin at the first tier only",
+                    field=f"tiers.{name}.arrivals",
+                    next_step=f"Set arrivals, such as 0.1/s, in tiers.{names[0]}, and in no other tier.",
+                )
+        wanted = [f"{first}-{second}" for first, second in pairwise(names)]
+        for name in (*self.links, *wanted):
+            if name not in wanted or name not in self.links:
+                is_known = name in wanted
+                raise ExperimentError(
+                    "missing" if is_known else "it does not join neighbouring tiers",
+                    field=f"links.{name}",
+                    allowed=None if is_known else wanted,
+                    next_step="Add it." if is_known else None,
+                )
+        for name in self.place.models:
+            if name not in self.tiers:
+                raise ExperimentError("there is no such tier", field=f"place.models.{name}", allowed=names)
+        wrong = set(self.place.models) - {names[0], names[-1]}
+        if self.place.models and (wrong or len(self.models_of_ends()) < 2):
+            raise ExperimentError(
+                "what the model of the first tier is not sure of goes to that of the last",
+                field="place.models",
+                allowed=f"a model for {names[0]} and one for {names[-1]}",
+                next_step="Name these two, or one of them and the other as place.from.",
+            )
+        return self
+
+    def models_of_ends(self) -> dict[str, str]:
+        """Return the models of the first and the last tier: those of `models`, or else that of `from`."""
+        names, place = list(self.tiers), self.place
+        found = {name: place.models.get(name, place.source) for name in (names[0], names[-1])}
+        return {name: model for name, model in found.items() if model is not None}
+
+    def links_in_order(self) -> list[Link]:
+        """Return the links, that of the first and second tier first."""
+        return [self.links[f"{first}-{second}"] for first, second in pairwise(self.tiers)]
+
+
+def read_tiers(path: Path) -> TiersFile:
+    """Read a file of tiers.
+
+    Args:
+        path: The file; the files that it names are relative to its folder.
+
+    Raises:
+        ExperimentError: If it cannot be read or is invalid; the error names the dotted field.
+    """
+    document: dict[str, Any] = read_yaml_file(path, holds=_HOLDS)
+    try:
+        return TiersFile.model_validate(document)
+    except ValidationError as error:
+        raise findings(error, TiersFile)[0] from error

@@ -1,0 +1,198 @@
+"""What can be recovered of the inputs from what leaves the first tier, and what it costs to prevent that.
+
+Everybody who receives features may train a decoder on samples of their own. That is done here: decoders learn
+to turn what is sent back into inputs, and are judged on samples that they never saw. What they recover is a
+lower bound: a better decoder may recover more. How values are sent is left to `features`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.stages import Stages
+from workbench.foundation.errors import RunError
+from workbench.tiers.processes.decoders import Pairs, best_decoder
+from workbench.tiers.processes.features import Outgoing, received
+from workbench.tiers.processes.frames import encode
+from workbench.tiers.processes.settings import StageSettings
+from workbench.tiers.processes.stage_model import StageModel, StageModels
+
+COMPARED_NOISE = (0.0, 0.3, 1.0)
+"""Noise that is compared in every report, in standard deviations of what is sent."""
+_MAX_KNOWN = 4_000
+_MAX_HELD_OUT = 2_000
+_NUM_RESAMPLES = 400
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What one way of sending features gives away, and what it costs.
+
+    Attributes:
+        features: How features are sent, `float32` or `uint8`.
+        noise: Standard deviation of the noise that is added, in that of the values that are sent.
+        recovered: Share of the variance of the inputs that a decoder recovers, on samples it never saw.
+        low: Lower end of the 95 % interval of `recovered`.
+        high: Upper end.
+        decoder: The decoder that recovers most, `linear` or `network`.
+        accuracy: Share of correct answers if what does not leave at the first exit is sent in this way.
+        bytes_per_sample: Bytes of a frame with features, its header included.
+    """
+
+    features: str
+    noise: float
+    recovered: float
+    low: float
+    high: float
+    decoder: str
+    accuracy: float
+    bytes_per_sample: int
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of a data set.
+
+    Attributes:
+        inputs: (samples, ...), as the first stage takes them.
+        targets: (samples,): the right classes.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+    def first(self, number: int) -> Samples:
+        """Return at most that many of them."""
+        return Samples(self.inputs[:number], self.targets[:number])
+
+
+def measure_leak(
+    bundle: Path, stages: Stages, known: Samples, held_out: Samples, *, noise: float = 0.0, seed: int = 0
+) -> list[Leak]:
+    """Measure what features give away in every way of sending them.
+
+    Args:
+        bundle: The bundle with the stages.
+        stages: Its stages, two or more.
+        known: Samples that decoders learn from; those of the training split.
+        held_out: Samples that they and the model are judged on; those of the validation split.
+        noise: Noise that is measured beside `COMPARED_NOISE`, in standard deviations of what is sent.
+        seed: Seed of the noise and of the decoders.
+
+    Returns:
+        One `Leak` for each format of features and amount of noise.
+
+    Raises:
+        RunError: If the model has no stage after the first, so that no features are sent, or its inputs are
+            texts.
+    """
+    if len(stages.stages) < 2:
+        raise RunError(
+            "the model has one stage only: its inputs are sent as they are, and all of them can be read",
+            next_step="Train a model with exits, such as convnet with the parameter exits: 1.",
+        )
+    if np.issubdtype(known.inputs.dtype, np.integer):
+        raise RunError(
+            "what can be recovered of texts is not measured: words with close numbers have nothing in common",
+            next_step="Remove privacy.report_leak, and regard what is sent of a text as readable.",
+        )
+    first = StageModel(_settings(bundle, stages)[0], threads=1)
+    rest = StageModels(_settings(bundle, stages)[1:], threads=1)
+    known, held_out = known.first(_MAX_KNOWN), held_out.first(_MAX_HELD_OUT)
+    _, known_features = _first_stage(first, known.inputs)
+    answers, features = _first_stage(first, held_out.inputs)
+    leaves = answers.max(axis=1) >= stages.stages[0].threshold
+    found = []
+    for kind in ("float32", "uint8"):
+        for amount in sorted({*COMPARED_NOISE, noise}):
+            outgoing = Outgoing(kind, amount, np.random.default_rng(seed))
+            sent = received(features, outgoing, stage=1)
+            decoder, share, low, high = _recovered(
+                Pairs.flat(received(known_features, outgoing, stage=1), known.inputs),
+                Pairs.flat(sent, held_out.inputs),
+                seed,
+            )
+            classes = answers.argmax(axis=1)
+            classes[~leaves] = _classes(rest, sent[~leaves])
+            num_bytes = len(encode(outgoing.request(0, features[0], sender=0, stage=1)))
+            found.append(
+                Leak(
+                    kind,
+                    amount,
+                    share,
+                    low,
+                    high,
+                    decoder,
+                    float(np.mean(classes == held_out.targets)),
+                    num_bytes,
+                )
+            )
+    return found
+
+
+def _settings(bundle: Path, stages: Stages) -> list[StageSettings]:
+    return [
+        StageSettings(number, str(bundle / stage.file), stage.threshold)
+        for number, stage in enumerate(stages.stages)
+    ]
+
+
+def _first_stage(model: StageModel, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the answers of the first exit and the features of all samples."""
+    found = [model.run(part.astype(model.dtype, copy=False)) for part in _batches(inputs)]
+    answers = [each for each, _ in found if each is not None]
+    return np.concatenate(answers), np.concatenate([features for _, features in found])
+
+
+def _batches(values: np.ndarray) -> Iterator[np.ndarray]:
+    for first in range(0, len(values), _BATCH):
+        yield values[first : first + _BATCH]
+
+
+def _classes(rest: StageModels, sent: np.ndarray) -> list[int]:
+    results = rest.predict([(1, each, None, 0, None) for each in sent]) if len(sent) else []
+    return [int(one.probabilities.argmax()) for one in results]
+
+
+def _recovered(known: Pairs, held_out: Pairs, seed: int) -> tuple[str, float, float, float]:
+    """Return the best decoder, the share of the variance that it recovers, and the interval of that."""
+    decoder = best_decoder(known, seed=seed)
+    missed = np.square(decoder.decode(held_out.sent) - held_out.inputs).sum(axis=1)
+    spread = np.square(held_out.inputs - known.inputs.mean(axis=0)).sum(axis=1)
+    drawn = np.random.default_rng(seed).integers(len(missed), size=(_NUM_RESAMPLES, len(missed)))
+    shares = _share(missed[drawn].sum(axis=1), spread[drawn].sum(axis=1))
+    low, high = np.quantile(shares, [0.025, 0.975])
+    return decoder.name, float(_share(missed.sum(), spread.sum())), float(low), float(high)
+
+
+def _share(missed: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    return np.maximum(0.0, 1.0 - missed / np.maximum(spread, np.finfo(np.float64).tiny))
+
+
+def sentences(leaks: Sequence[Leak], *, features: str, noise: float, first_tier: str) -> list[str]:
+    """Return in sentences what is given away now, and what less of it would cost.
+
+    Args:
+        leaks: What was measured.
+        features: How features are sent, as the file of tiers says.
+        noise: The noise that it adds.
+        first_tier: The name of the tier that sends.
+    """
+    now = next(one for one in leaks if (one.features, one.noise) == (features, noise))
+    lines = [
+        f"What {first_tier} sends now lets a decoder recover {now.recovered:.0%} of the variance of the "
+        "inputs, or more: encryption protects it on the way, not from those who receive it."
+    ]
+    fewer = [one for one in leaks if one.recovered < now.low]
+    if fewer:
+        best = max(fewer, key=lambda one: (one.accuracy, -one.bytes_per_sample))
+        lines.append(
+            f"With privacy.noise: {best.noise:g} and features: {best.features} it recovers "
+            f"{best.recovered:.0%}, and the accuracy is {best.accuracy:.4f} instead of {now.accuracy:.4f}."
+        )
+    return lines

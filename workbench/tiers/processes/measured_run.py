@@ -1,0 +1,445 @@
+"""Tiers started on this machine, samples sent through them as requests, and what was measured.
+
+One process stands for one machine of each tier; links are slowed down by a relay. Everything that was started
+is ended by its process id, whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.stages import read_evidence
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.tiers.placement.assembly import stages_of
+from workbench.tiers.placement.labels import Groups, group_numbers
+from workbench.tiers.placement.tiers_file import TiersFile
+from workbench.tiers.processes.certificates import Authority
+from workbench.tiers.processes.next_tier import STATUS
+from workbench.tiers.processes.requesting import (
+    SOURCE,
+    OnStatus,
+    Reply,
+    follow_status,
+    measure_hops_s,
+    read_status,
+    send_requests,
+)
+from workbench.tiers.processes.settings import Route, TierSettings
+from workbench.tiers.processes.spreading import (
+    destinations,
+    empty_frame_s,
+    name_of,
+    route_to,
+    settings_of,
+    shaped,
+)
+from workbench.tiers.processes.starting import StartedProcess, processor_wait_s, start_link, start_tier
+from workbench.tiers.processes.transport import Identity
+
+MIN_REQUESTS = 20
+"""Fewer say nothing of a 95th percentile."""
+_NUM_WARM_UP = 20
+_PROBE_GAP_S, _MIN_ALONE_GAP_S, _MIN_PROBES = 0.2, 0.05, 20
+"""A process that computes seldom wakes up slowly: the last tier answers as often as the first, up to this."""
+_SETTLE_S = 0.3
+_REQUEST_TIMEOUT_S = 60.0
+_NUM_RESAMPLED = 400
+_STATUS_PERIOD_S = 0.25
+
+_Steps = tuple[list[Reply], list[Reply], list[float], list[float]]
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Times of single steps, measured while requests were sent, so under the same load of the machine.
+
+    Attributes:
+        hops_s: Times of empty frames from this process to the first tier and back.
+        alone: The last stage and the time, in seconds, of each of some requests that were sent straight to
+            the last tier, over no link.
+        links_s: How much longer than the links take by themselves empty frames took over all of them to the
+            last tier and back; none where the scheduler uses no link.
+        samples: The number of the sample of each request; none where all samples are expected equally often.
+        processor_wait_s: For how long processes waited for a processor of this machine, for each request.
+    """
+
+    hops_s: tuple[float, ...]
+    alone: tuple[tuple[int, float], ...]
+    links_s: tuple[float, ...] = ()
+    samples: tuple[int, ...] = ()
+    processor_wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class GroupsMeasured:
+    """What came of answers by groups of classes.
+
+    Attributes:
+        accuracy: Share of the requests whose final answer is in the right group.
+        early_share: Share of the requests whose group was answered before.
+        early_accuracy: Share of these in which it was right; None without any.
+        early_mean_s: Mean time until it came; None without any.
+    """
+
+    accuracy: float
+    early_share: float
+    early_accuracy: float | None
+    early_mean_s: float | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured with one scheduler.
+
+    Attributes:
+        scheduler: The scheduler.
+        accuracy: Share of the requests whose answer was right.
+        mean_s: Mean time from sending a request to its answer.
+        p50_s: Half of the requests were answered within this time.
+        p95_s: 95 of 100 were.
+        low: Lower end of the interval of `p95_s`, which has it with a probability of 0.95.
+        high: Upper end of it.
+        bytes_per_sample: Bytes of frames that left the first tier for a request, headers included.
+        load: For each tier, the share of the time that its process computed for the requests.
+        num_requests: Number of requests.
+        num_unanswered: Number of them without an answer.
+        num_fallbacks: Number of them that a tier answered itself because the next one did not answer.
+        answered_by: For each tier, the share of the answers that it gave.
+        refused: Connections and frames that a tier refused.
+        probes: What was measured beside the requests.
+        groups: What came of groups of classes; None where the file has none.
+        ended: The processes that ended by themselves, such as `the tier cloud`.
+    """
+
+    scheduler: str
+    accuracy: float
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    low: float
+    high: float
+    bytes_per_sample: float
+    load: dict[str, float]
+    num_requests: int
+    num_unanswered: int
+    num_fallbacks: int
+    answered_by: dict[str, float]
+    refused: int
+    probes: Probes
+    groups: GroupsMeasured | None = None
+    ended: tuple[str, ...] = ()
+
+
+@dataclass
+class _Running:
+    """The processes of one measurement."""
+
+    routes: dict[int, Route] = field(default_factory=dict)
+    far: Route | None = None
+    """The last tier as the first reaches it, over all links."""
+    identity: Identity | None = None
+    started: list[StartedProcess] = field(default_factory=list)
+
+    @property
+    def ended(self) -> tuple[str, ...]:
+        """The processes that are gone."""
+        return tuple(one.what for one in self.started if one.has_ended)
+
+
+def _unreachable(running: _Running, why: object) -> RunError:
+    ended = f"{' and '.join(running.ended)} ended while it was measured" if running.ended else ""
+    return RunError(ended or f"the tiers cannot be reached: {why}", next_step="Try again.")
+
+
+def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> list[float]:
+    """Return moments at which requests arrive, in seconds.
+
+    Args:
+        rate_per_s: Requests per second.
+        time_s: For how long.
+        seed: Seed of the draws.
+
+    Raises:
+        ArgumentError: If these are too few to measure anything.
+    """
+    gaps_s = np.random.default_rng(seed).exponential(1 / rate_per_s, int(2 * rate_per_s * time_s) + 50)
+    moments_s = np.cumsum(gaps_s)
+    found = moments_s[moments_s < time_s].tolist()
+    if len(found) < MIN_REQUESTS:
+        raise ArgumentError(
+            f"{rate_per_s:g} requests per second are {len(found)} in {time_s:g} s, which are too few",
+            field="--time",
+            allowed=f"at least {MIN_REQUESTS} requests",
+            next_step="Measure for longer, or with more requests: --time 60s --rate 10.",
+        )
+    return found
+
+
+def measure_tiers(
+    file: TiersFile,
+    folder: Path,
+    bundle: Path,
+    samples: np.ndarray,
+    targets: np.ndarray,
+    *,
+    scheduler: str,
+    moments_s: Sequence[float],
+    on_status: OnStatus | None = None,
+    charge_s: float = 0.0,
+    groups: Groups | None = None,
+) -> Measured:
+    """Run tiers on this machine and measure them.
+
+    Args:
+        file: The file of tiers.
+        folder: The folder of the file, which its paths are relative to.
+        bundle: The bundle whose stages are spread.
+        samples: (samples, ...) of the validation split, as the first stage takes them.
+        targets: (samples,): the right classes.
+        scheduler: The scheduler.
+        moments_s: When requests are sent, in seconds.
+        on_status: Receives, four times a second while requests are sent, what each tier reports of itself, by
+            the names of `STATUS`; the measurement ends if it returns False.
+        charge_s: What `mapping` charges a request that stays, as of `policies.Mapping.charge_s`.
+        groups: Groups of classes that the first exit answers early.
+
+    Raises:
+        ExperimentError: If the file cannot be carried out.
+        RunError: If a process does not start, nothing is answered, or `on_status` has ended it.
+    """
+    with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
+        with _running(file, folder, bundle, Path(temporary), scheduler, charge_s, groups) as running:
+            try:
+                found = asyncio.run(
+                    _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
+                )
+            except OSError as error:
+                raise _unreachable(running, error) from error
+            ended = running.ended
+            if not found[2].alone or not found[2].hops_s:
+                raise _unreachable(running, "too early to measure anything")
+        measured = replace(_summary(file, scheduler, targets, *found), ended=ended)
+        if groups is None:
+            return measured
+        return replace(measured, groups=_by_group(found[0], targets, groups))
+
+
+@contextlib.contextmanager
+def _running(
+    file: TiersFile,
+    folder: Path,
+    bundle: Path,
+    temporary: Path,
+    scheduler: str,
+    charge_s: float,
+    groups: Groups | None,
+) -> Iterator[_Running]:
+    running = _Running()
+    is_encrypted = file.privacy.transport == "mtls"
+    if is_encrypted:
+        authority = Authority.create()
+        for name in (SOURCE, *map(name_of, range(len(file.tiers)))):
+            authority.issue(name, temporary)
+        running.identity = Identity.in_folder(temporary, SOURCE)
+    all_settings = settings_of(
+        file,
+        stages_of(file, bundle),
+        read_evidence(bundle),
+        bundle,
+        folder=folder,
+        scheduler=scheduler,
+        identity=temporary if is_encrypted else None,
+        charge_s=charge_s,
+        groups=groups,
+    )
+    try:
+        for number, settings in reversed(list(enumerate(all_settings))):
+            further = _routes(running, file, folder, bundle, number, settings, scheduler)
+            process = start_tier(replace(settings, routes=further), temporary)
+            process.what = f"the tier {list(file.tiers)[number]}"
+            running.started.append(process)
+            process.wait()
+            running.routes[number] = Route(settings.name, "127.0.0.1", process.port)
+        yield running
+    finally:
+        for process in running.started:
+            process.kill()
+
+
+def _routes(
+    running: _Running,
+    file: TiersFile,
+    folder: Path,
+    bundle: Path,
+    number: int,
+    settings: TierSettings,
+    scheduler: str,
+) -> tuple[Route, ...]:
+    """Start the links from a tier to those that it sends to; return how they are reached."""
+    links, found = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True)), []
+    for further in destinations(number, len(file.tiers), scheduler):
+        port = running.routes[further].port
+        for (first, second), link in reversed(links[number:further]):
+            between = f"{first}-{second}"
+            process = start_link(between, shaped(link, folder, port, field=f"links.{between}"))
+            running.started.append(process)
+            process.wait()
+            port = process.port
+        stages = stages_of(file, bundle)
+        found.append(route_to(file, stages, folder, further, port, sends_all=settings.sends_all))
+    if number == 0 and found:
+        running.far = found[0]
+    return tuple(found)
+
+
+async def _measure(
+    running: _Running,
+    samples: np.ndarray,
+    moments_s: Sequence[float],
+    on_status: OnStatus | None,
+    empty_s: float,
+) -> tuple[list[Reply], list[dict[str, float]], Probes]:
+    """Return what came of the requests, what each tier reports of that time, and what single steps took."""
+    tiers = [running.routes[number] for number in sorted(running.routes)]
+    warm_up = np.linspace(0.0, 1.0, _NUM_WARM_UP).tolist()
+    await asyncio.sleep(_SETTLE_S)  # the first tier connects to the others meanwhile
+
+    async def send(tier: Route, sent_s: Sequence[float]) -> list[Reply]:
+        return await send_requests(
+            [tier], samples, sent_s, identity=running.identity, timeout_s=_REQUEST_TIMEOUT_S
+        )
+
+    await asyncio.gather(send(tiers[0], warm_up), send(tiers[-1], warm_up))
+    before = [await read_status(tier, identity=running.identity) for tier in tiers]
+    num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
+    num_alone = max(num_probes, min(len(moments_s), int(moments_s[-1] / _MIN_ALONE_GAP_S)))
+    # At random moments, as requests come: what comes at regular ones finds processes idle more often.
+    drawn_s = np.random.default_rng(0).uniform(0.0, moments_s[-1], num_alone + 2 * num_probes)
+    alone_s, near_s, far_s = (
+        np.sort(each).tolist() for each in np.split(drawn_s, [num_alone, num_alone + num_probes])
+    )
+    waited_s = _processor_wait_s(running)
+    steps = asyncio.gather(
+        send(tiers[0], moments_s),
+        send(tiers[-1], alone_s),
+        measure_hops_s(tiers[0], near_s, identity=running.identity),
+        measure_hops_s(running.far, far_s, identity=running.identity),
+    )
+    replies, alone, hops_s, over_links_s = await (
+        steps if on_status is None else _watched(steps, tiers, running.identity, on_status)
+    )
+    waited_s = _processor_wait_s(running) - waited_s
+    after = [await _status_after(tier, early, running) for tier, early in zip(tiers, before, strict=True)]
+    changes = [(late - early).tolist() for early, late in zip(before, after, strict=True)]
+    reports: list[dict[str, float]] = [dict(zip(STATUS, each, strict=True)) for each in changes]
+    last = reports[-1]
+    last["busy_s"] *= 1.0 - min(1.0, num_alone / max(1.0, last["num_requests"]))  # less that of the probes
+    answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
+    links_s = tuple(one - empty_s for one in over_links_s)
+    probes = Probes(
+        tuple(hops_s), answered, links_s, tuple(one.sample for one in replies), waited_s / len(moments_s)
+    )
+    return replies, reports, probes
+
+
+async def _status_after(tier: Route, early: np.ndarray, running: _Running) -> np.ndarray:
+    """Return what a tier reports of itself; where it has ended, what it did before the measurement."""
+    try:
+        return await read_status(tier, identity=running.identity)
+    except OSError:
+        if not running.ended:
+            raise
+        return early
+
+
+def _processor_wait_s(running: _Running) -> float:
+    """Return for how long this process and those that it started have waited for a processor."""
+    return sum(map(processor_wait_s, [os.getpid(), *(one.pid for one in running.started)]))
+
+
+async def _watched(
+    steps: asyncio.Future[_Steps], tiers: Sequence[Route], identity: Identity | None, on_status: OnStatus
+) -> _Steps:
+    """Return what the steps return, and report the status of the tiers meanwhile."""
+    following = asyncio.ensure_future(
+        follow_status(tiers, on_status, identity=identity, period_s=_STATUS_PERIOD_S)
+    )
+    try:
+        await asyncio.wait({steps, following}, return_when=asyncio.FIRST_COMPLETED)
+        if not steps.done() and not isinstance(following.exception(), OSError):  # a tier has ended
+            following.result()
+            raise RunError("the measurement was stopped")
+        return await steps
+    finally:
+        for one in (steps, following):
+            one.cancel()
+        await asyncio.gather(steps, following, return_exceptions=True)
+
+
+def _by_group(replies: Sequence[Reply], targets: np.ndarray, groups: Groups) -> GroupsMeasured:
+    numbers = group_numbers(groups.classes)
+    final = [
+        one.probabilities is not None and numbers[one.probabilities.argmax()] == numbers[targets[one.sample]]
+        for one in replies
+    ]
+    early = [one for one in replies if one.groups is not None]
+    right = [one.groups.argmax() == numbers[targets[one.sample]] for one in early if one.groups is not None]
+    times_s = [one.groups_s for one in early]
+    return GroupsMeasured(
+        float(np.mean(final)),
+        len(early) / len(replies),
+        float(np.mean(right)) if early else None,
+        float(np.mean(times_s)) if early else None,
+    )
+
+
+def _summary(
+    file: TiersFile,
+    scheduler: str,
+    targets: np.ndarray,
+    replies: Sequence[Reply],
+    reports: Sequence[dict[str, float]],
+    probes: Probes,
+) -> Measured:
+    answered = [one for one in replies if one.probabilities is not None]
+    if not answered:
+        raise RunError("no request was answered", next_step="Try `--scheduler end` first.")
+    times_s = np.array([one.took_s for one in answered])
+    right = sum(
+        one.probabilities is not None and int(one.probabilities.argmax()) == int(targets[one.sample])
+        for one in answered
+    )
+    drawn = np.random.default_rng(0).choice(times_s, (_NUM_RESAMPLED, len(times_s)))
+    low, high = np.quantile(np.quantile(drawn, 0.95, axis=1), [0.025, 0.975])
+    return Measured(
+        scheduler,
+        right / len(replies),
+        float(times_s.mean()),
+        float(np.quantile(times_s, 0.5)),
+        float(np.quantile(times_s, 0.95)),
+        float(low),
+        float(high),
+        reports[0]["sent_bytes"] / len(replies),
+        {
+            name: one["busy_s"] / one["now_s"] if one["now_s"] else 0.0
+            for name, one in zip(file.tiers, reports, strict=True)
+        },
+        len(replies),
+        len(replies) - len(answered),
+        int(sum(one["num_fallbacks"] for one in reports)),
+        {
+            name: sum(one.tier == number for one in answered) / len(answered)
+            for number, name in enumerate(file.tiers)
+        },
+        int(sum(one["num_refused"] for one in reports)),
+        probes,
+    )

@@ -1,0 +1,153 @@
+"""The bundle that is placed for a file of tiers, where that is not one with early exits already.
+
+A model without exits becomes a bundle of one stage, and a model for each of two tiers a cascade: what the
+first is not sure of is sent to the second, as it is. Both are calibrated, and the threshold chosen, on the
+validation split.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.card import CARD, MODEL, Card, read_card
+from workbench.deploy.cascade import Calibration
+from workbench.deploy.graph import Graph, onnx
+from workbench.deploy.predictor import open_session
+from workbench.deploy.stages import PROBABILITIES, STAGES, Stages
+from workbench.foundation.errors import ExperimentError
+from workbench.tiers.placement.tiers_file import TiersFile
+from workbench.tiers.processes.samples import bundle_samples
+
+_EXPERIMENT = "experiment.yaml"
+_BATCH = 512
+_LEAST = np.float32(1e-12)
+"""A probability counts as at least this: its logarithm follows."""
+
+Export = Callable[[str, Path], None]
+"""Writes a trial, as `RUN/TRIAL`, into a folder with its model as ONNX."""
+
+
+def placed(file: TiersFile, folder: Path, temporary: Path, *, export: Export | None = None) -> TiersFile:
+    """Return a file of tiers whose `place.from` is a bundle with stages.
+
+    Args:
+        file: The file.
+        folder: The folder that its paths are relative to.
+        temporary: A folder for bundles that are made for it; as long as the file is used.
+        export: Writes trials; None where only folders can be named.
+
+    Raises:
+        ExperimentError: If a bundle is missing, or models of tiers do not answer the same question.
+        WorkbenchError: If a trial cannot be exported, or the data of a model cannot be read.
+    """
+    place = file.place
+    given = file.models_of_ends() if place.models else {next(iter(file.tiers)): place.source or ""}
+    bundles = [
+        _bundle(
+            one,
+            folder,
+            temporary / f"exported_{number}",
+            export,
+            field=f"place.models.{name}" if name in place.models else "place.from",
+        )
+        for number, (name, one) in enumerate(given.items())
+    ]
+    if place.models or not (bundles[0] / STAGES).exists():
+        made = temporary / "placed"
+        made.mkdir()
+        write_cascade(bundles, made)
+        bundles = [made]
+    return file.model_copy(update={"place": place.model_copy(update={"source": str(bundles[0].absolute())})})
+
+
+def _bundle(given: str, folder: Path, target: Path, export: Export | None, *, field: str) -> Path:
+    bundle = folder / given
+    if not bundle.is_dir() and export is not None and "/" in given:
+        export(given, target)
+        bundle = target
+    if not (bundle / CARD).exists() and not (bundle / STAGES).exists():
+        raise ExperimentError(
+            f"{given!r} is not a bundle with a model as ONNX",
+            field=field,
+            allowed="the folder of a bundle, or a trial as RUN/TRIAL, such as last/best",
+            next_step="Train it with `workbench sweep`, and name its run, or export it with --format onnx.",
+        )
+    return bundle
+
+
+def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
+    """Write models as successive stages that take the same inputs, of which the last answers the rest.
+
+    Args:
+        bundles: Bundles of classifiers, the first one first; the data are those of the last.
+        folder: Where to write.
+
+    Raises:
+        ExperimentError: If they take other inputs, or name other classes.
+        WorkbenchError: If the data cannot be read.
+    """
+    cards = [read_card(bundle) for bundle in bundles]
+    for card in cards:
+        _check(card, cards[-1])
+    inputs, targets = bundle_samples(bundles[-1])
+    outputs = [
+        np.log(np.maximum(_answers(bundle / MODEL, inputs), _LEAST)).astype(np.float64) for bundle in bundles
+    ]
+    calibration, stages = Calibration.of(outputs, targets), []
+    for number, (bundle, card) in enumerate(zip(bundles, cards, strict=True)):
+        name, given = f"stage_{number}.onnx", card.inputs[0]
+        made = _calibrated(bundle / MODEL, card, calibration.temperatures[number])
+        onnx.save(made, str(folder / name))
+        num_tokens = None if given.tokens is None else len(given.categories)
+        stages.append(calibration.stage(number, name, given.shape, given.dtype, num_tokens=num_tokens))
+    for name in (MODEL, CARD, _EXPERIMENT):
+        shutil.copyfile(bundles[-1] / name, folder / name)
+    return calibration.write(folder, stages)
+
+
+def _check(card: Card, last: Card) -> None:
+    takes = [(one.kind, one.shape, one.dtype) for one in card.inputs]
+    if card.outputs[0].kind != "classes":
+        raise ExperimentError(
+            f"{card.name} does not answer with one class",
+            field="place",
+            next_step="Use a classifier.",
+        )
+    if [one.kind for one in card.inputs] != ["array"]:
+        raise ExperimentError(
+            f"{card.name} takes columns of a table, and what tiers send each other is one array, with early "
+            "exits or without",
+            field="place",
+            allowed="models of images, of texts, or of other samples that are single arrays",
+        )
+    if takes != [(one.kind, one.shape, one.dtype) for one in last.inputs]:
+        raise ExperimentError(
+            f"{card.name} and {last.name} do not take the same inputs", field="place.models"
+        )
+    if card.outputs[0].classes != last.outputs[0].classes:
+        raise ExperimentError(
+            f"{card.name} and {last.name} do not name the same classes", field="place.models"
+        )
+
+
+def _answers(model: Path, inputs: np.ndarray) -> np.ndarray:
+    session = open_session(model, threads=1)
+    (given,) = session.get_inputs()
+    dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64}.get(given.type, inputs.dtype)
+    batches = np.array_split(inputs, max(1, len(inputs) // _BATCH))
+    return np.concatenate([session.run(None, {given.name: each.astype(dtype)})[0] for each in batches])
+
+
+def _calibrated(model: Path, card: Card, temperature: float) -> onnx.ModelProto:
+    graph, (given,), (answer,) = Graph(), card.inputs, card.outputs
+    values = graph.input(given.name, np.dtype(given.dtype), given.shape)
+    found = graph.inline(onnx.load(str(model)), (values,))
+    likely = graph.add("Log", graph.add("Max", found, graph.constant(_LEAST)))
+    divided = graph.add("Div", likely, graph.constant(np.float32(temperature)))
+    return graph.model(
+        graph.add("Softmax", divided, axis=-1), PROBABILITIES, np.dtype("float32"), answer.shape
+    )

@@ -1,0 +1,196 @@
+"""What a measurement on this machine is expected to show: the plan of one machine of each tier.
+
+Times of stages are those of many calls in a row. What an answer of a process takes beyond them (encryption,
+waking up, reading and writing frames, and a model that computes once in a while), what a frame takes between
+processes, what the processes of links add to the time of links, and what values take to be made ready for a
+frame are measured on this machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import timeit
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.stages import Stages
+from workbench.tiers.placement.assembly import assemble
+from workbench.tiers.placement.flows import Outcome
+from workbench.tiers.placement.links import HEADER_BYTES, TLS_BYTES
+from workbench.tiers.placement.scheduler_plans import about_full
+from workbench.tiers.placement.schedulers import policies_for
+from workbench.tiers.placement.system import System
+from workbench.tiers.placement.tiers_file import HERE, Privacy, TiersFile
+from workbench.tiers.processes.features import Outgoing, received
+from workbench.tiers.processes.measured_run import Probes
+from workbench.tiers.processes.profiling import profile_stages
+
+_NUM_FRAMES = 50
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is expected of a measurement: response times, in seconds, and accuracy.
+
+    Attributes:
+        mean_s: Their mean.
+        p50_s: Their median.
+        p95_s: Their 95th percentile.
+        accuracy: Share of correct answers.
+        full: Which tier or link is full, and its limit, in a sentence; None where none is.
+    """
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    accuracy: float
+    full: str | None = None
+
+
+def system_here(
+    file: TiersFile, folder: Path, rate_per_s: float, *, cut_at: np.ndarray | None = None
+) -> System:
+    """Return the system that runs on this machine: one process for each tier, one request at a time.
+
+    Args:
+        file: The file of tiers.
+        folder: The folder that its paths are relative to.
+        rate_per_s: Requests per second, in all.
+        cut_at: Where the model is cut without exits, as for `assemble`.
+
+    Raises:
+        WorkbenchError: If a file does not fit the bundle, or its stages cannot be measured.
+    """
+    changes = {"machine": HERE, "count": 1, "batch": 1}
+    tiers = {name: tier.model_copy(update=changes) for name, tier in file.tiers.items()}
+    changed = file.model_copy(update={"tiers": tiers})
+    system, _ = assemble(changed, folder, measure=profile_stages, with_frames=False, cut_at=cut_at)
+    return replace(system, arrivals_per_s=rate_per_s)
+
+
+def beyond_stages_s(system: System, alone: Sequence[tuple[int, float]]) -> np.ndarray:
+    """Return what answers of one process took beyond the times of their stages, in seconds.
+
+    Args:
+        system: What runs, as of `system_here`.
+        alone: The last stage and the time of each request to the last tier, without a link.
+
+    Returns:
+        (requests,): at least 0.
+    """
+    stages, took_s = np.array(alone, dtype=float).reshape(-1, 2).T
+    return np.maximum(0.0, took_s - system.until_s[-1][stages.astype(int)])
+
+
+def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
+    """Return the median seconds in which inputs, and features, are put into a frame and read from it.
+
+    Args:
+        stages: The stages that take them.
+        privacy: How they are sent.
+    """
+    random = np.random.default_rng(0)
+    found = []
+    for stage in (stages.stages[0], stages.stages[min(1, len(stages.stages) - 1)]):
+        values = random.normal(size=(1, *stage.input_shape)).astype(stage.input_dtype)
+        outgoing = Outgoing(privacy.features, privacy.noise, random)
+        times_s = timeit.repeat(partial(received, values, outgoing, stage=1), number=1, repeat=_NUM_FRAMES)
+        found.append(statistics.median(times_s))
+    return found[0], found[1]
+
+
+def expected_of(
+    system: System,
+    probes: Probes,
+    framings_s: tuple[float, float] = (0.0, 0.0),
+    *,
+    bytes_per_sample: float = 0.0,
+) -> dict[str, Expected]:
+    """Return what is expected of each scheduler.
+
+    Of a few hundred requests, the share that goes on differs from that of all validation samples: it is that
+    of the samples which were sent.
+
+    Args:
+        system: What runs, as of `system_here`.
+        probes: What single steps took. The first tier is a process that frames pass where it sends all.
+        framings_s: Times to make inputs, and features, ready to be sent, as of `framings_of`.
+        bytes_per_sample: Bytes that left the first tier for a request while steps were measured. Steps that
+            waited for a link do not count, as queues on links are expected by themselves.
+    """
+    if probes.samples:
+        system = system.of_samples(np.array(probes.samples))
+    beyond_s = beyond_stages_s(system, probes.alone)
+    system = _beside_probes(system, probes)
+    probes = replace(probes, links_s=_on_free_links(system, probes.links_s, bytes_per_sample))
+    means = _responses(system, _Steps.of(probes, beyond_s, np.mean), framings_s)
+    medians = _responses(system, _Steps.of(probes, beyond_s, np.median), framings_s)
+    random = np.random.default_rng(0)
+    found = {}
+    for name, outcome in medians.items():
+        # Each request is answered by at least one process.
+        response_s = outcome.response_s + random.choice(beyond_s, len(outcome.response_s))
+        p50_s, p95_s = np.quantile(response_s, [0.5, 0.95], method="lower")
+        mean_s = float(means[name].response_s.mean() + beyond_s.mean())
+        full = about_full(system, outcome, (mean_s, float(p95_s)))
+        found[name] = Expected(mean_s, float(p50_s), float(p95_s), outcome.accuracy, full)
+    return found
+
+
+def _beside_probes(system: System, probes: Probes) -> System:
+    """Return a system whose links have the time that empty frames, which were measured, leave them."""
+    if not probes.samples:
+        return system
+    share = (HEADER_BYTES + TLS_BYTES) / (max(1.0, float(system.sent_bytes[-1])) + TLS_BYTES)
+    per_s = len(probes.links_s) * system.total_per_s / len(probes.samples)
+    free = np.maximum(1.0 - per_s * share * system.links_s, 0.1)
+    return replace(system, links_s=system.links_s / free, links_raw_s=system.links_raw_s / free)
+
+
+def _on_free_links(system: System, links_s: Sequence[float], bytes_per_sample: float) -> tuple[float, ...]:
+    """Return the shortest of some times over links: as many as found links free."""
+    free = 1.0
+    for link_s in system.links_s / max(1.0, float(system.sent_bytes[-1])) * bytes_per_sample:
+        free *= max(0.1, 1.0 - system.arrivals_per_s * float(link_s))
+    return tuple(sorted(links_s)[: max(1, round(free * len(links_s)))])
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What single steps take, in seconds.
+
+    Attributes:
+        hop_s: A frame to a process and back.
+        links_s: All links there and back, beyond the time that they take by themselves.
+        answer_s: An answer of a process, beyond its stages.
+    """
+
+    hop_s: float
+    links_s: float
+    answer_s: float
+
+    @classmethod
+    def of(cls, probes: Probes, beyond_s: np.ndarray, middle: Callable[..., Any]) -> _Steps:
+        hop_s = float(middle(probes.hops_s))
+        # At the end of the links the last tier receives the frame, as the first does at the end of a hop.
+        links_s = max(0.0, float(middle(probes.links_s)) - hop_s) if probes.links_s else 0.0
+        return cls(hop_s, links_s, float(middle(beyond_s)))
+
+
+def _responses(system: System, steps: _Steps, framings_s: tuple[float, float]) -> dict[str, Outcome]:
+    """Return what comes of each scheduler without the answer of the first process that computes."""
+    num_links = np.arange(len(system.names))
+    raw_s, features_s = framings_s
+    is_far = num_links > 0
+    over_links_s = steps.links_s * num_links / max(1, num_links[-1])
+    further = replace(
+        system,
+        send_s=system.send_s + is_far * (over_links_s + steps.answer_s + features_s),
+        send_raw_s=system.send_raw_s + is_far * (over_links_s + steps.hop_s + raw_s),
+    )
+    return {name: policy.expect(further) for name, policy in policies_for(further).items()}

@@ -1,0 +1,258 @@
+"""Samples sent to the first tier as requests, at given moments, and what came of each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.tiers.processes.frames import Frame, Kind
+from workbench.tiers.processes.next_tier import NOBODY, STATUS, NextTier, NotAnsweredError
+from workbench.tiers.processes.settings import Route
+from workbench.tiers.processes.transport import Connection, Identity, connect
+
+SOURCE = "source"
+"""The name in the certificate of what sends the samples."""
+_CONNECT_S = 10.0
+
+OnStatus = Callable[[list[dict[str, float]]], bool]
+"""Receives what each tier reports of itself; returns whether it wants more."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a request.
+
+    Attributes:
+        sample: The number of the sample.
+        sent_s: When it was sent, in seconds from the start.
+        took_s: Until its answer came, or it was given up.
+        probabilities: The answer; None if there was none.
+        tier: The number of the tier that answered; -1 for none.
+        stage: The number of the stage that answered; -1 for none.
+        groups: The probabilities of groups of classes that came before the answer; None if none did.
+        groups_s: Until they came.
+    """
+
+    sample: int
+    sent_s: float
+    took_s: float
+    probabilities: np.ndarray | None
+    tier: int = -1
+    stage: int = -1
+    groups: np.ndarray | None = None
+    groups_s: float = 0.0
+
+
+async def send_requests(
+    devices: Sequence[Route],
+    samples: np.ndarray,
+    moments_s: Sequence[float],
+    *,
+    identity: Identity | None,
+    timeout_s: float,
+    is_scene: bool = False,
+    patience_s: float = 1.0,
+) -> list[Reply]:
+    """Send requests whether or not earlier ones are answered; return what came of them, in order.
+
+    Args:
+        devices: The machines of the first tier.
+        samples: (samples, ...), which take turns; for a scene, (samples, devices, ...).
+        moments_s: When to send each request, in seconds from the start.
+        identity: Who sends; None for unencrypted connections.
+        timeout_s: How long an answer is waited for.
+        is_scene: Whether all devices see each sample: the first of their answers counts, and one that a
+            device gave only because it reached no further tier, if no other comes.
+        patience_s: How long another is then waited for; as long as a tier waits for the next one.
+
+    Raises:
+        OSError: If a device cannot be reached at the start.
+    """
+    early: dict[int, tuple[float, np.ndarray]] = {}
+
+    def note(frame: Frame) -> None:
+        early.setdefault(frame.request, (loop.time(), frame.tensor))
+
+    links = [
+        NextTier(device, identity=identity, heartbeat_s=None, max_bytes=2**24, on_early=note)
+        for device in devices
+    ]
+    running = [asyncio.ensure_future(link.run()) for link in links]
+    loop = asyncio.get_running_loop()
+    try:
+        await asyncio.wait_for(_connected(links), _CONNECT_S)
+        began_s = loop.time()
+
+        async def ask(number: int) -> Reply:
+            sample = number % len(samples)
+            await asyncio.sleep(began_s + moments_s[number] - loop.time())
+            sent_s = loop.time()
+            if is_scene:
+                requests = [
+                    link.request(Frame(Kind.REQUEST, number, view), timeout_s=timeout_s)
+                    for link, view in zip(links, samples[sample], strict=True)
+                ]
+                found = await _first(requests, patience_s)
+            else:
+                request = Frame(Kind.REQUEST, number, samples[sample])
+                found = await _answer_of(links[number % len(links)], request, timeout_s)
+            took_s = loop.time() - sent_s
+            if found is None:
+                return Reply(sample, sent_s - began_s, took_s, None)
+            at_s, groups = early.get(number, (sent_s, None))
+            return Reply(
+                sample,
+                sent_s - began_s,
+                took_s,
+                found.tensor,
+                found.sender,
+                found.stage,
+                groups,
+                at_s - sent_s,
+            )
+
+        return list(await asyncio.gather(*(ask(number) for number in range(len(moments_s)))))
+    except asyncio.TimeoutError as error:
+        raise ConnectionError(f"{devices[0].name} cannot be reached") from error
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _answer_of(link: NextTier, request: Frame, timeout_s: float) -> Frame | None:
+    try:
+        return await link.request(request, timeout_s=timeout_s)
+    except NotAnsweredError:
+        return None
+
+
+async def _first(requests: Sequence[Coroutine[Any, Any, Frame]], patience_s: float) -> Frame | None:
+    tasks = {asyncio.ensure_future(one) for one in requests}
+    running, fallback = tasks, None
+    until_s = math.inf
+    loop = asyncio.get_running_loop()
+    try:
+        while running and (left_s := until_s - loop.time()) > 0:
+            done, running = await asyncio.wait(
+                running, timeout=None if fallback is None else left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            answers = [one.result() for one in done if not isinstance(one.exception(), NotAnsweredError)]
+            for answer in answers:
+                if answer.kind is Kind.ANSWER:
+                    return answer
+            if fallback is None and answers:
+                fallback, until_s = answers[0], loop.time() + patience_s
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return fallback
+
+
+async def _connected(links: Sequence[NextTier]) -> None:
+    while not all(link.is_alive for link in links):
+        await asyncio.sleep(0.005)
+
+
+async def measure_hops_s(
+    route: Route | None, moments_s: Sequence[float], *, identity: Identity | None
+) -> list[float]:
+    """Return the times of empty frames to a tier and back, one after another, until its connection ends.
+
+    Args:
+        route: The tier; None for none, which takes no times.
+        moments_s: When to send each frame, in seconds from the start; later if the one before is not back.
+        identity: Who measures; None for an unencrypted connection.
+
+    Raises:
+        OSError: If it cannot be reached at the start.
+    """
+    if route is None:
+        return []
+    connection = await connect(route.host, route.port, identity=identity, name=route.name)
+    loop = asyncio.get_running_loop()
+    start_s, times_s = loop.time(), []
+    try:
+        for moment_s in moments_s:
+            await asyncio.sleep(start_s + moment_s - loop.time())
+            began_s = loop.time()
+            connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
+            await _receive(connection)
+            times_s.append(loop.time() - began_s)
+    except OSError:
+        return times_s
+    finally:
+        connection.close()
+    return times_s
+
+
+async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:
+    """Return what a tier reports of itself, in the order of `tier.STATUS`.
+
+    Args:
+        route: The tier.
+        identity: Who reads it; None for an unencrypted connection.
+
+    Raises:
+        OSError: If it cannot be reached.
+    """
+    connection = await connect(route.host, route.port, identity=identity, name=route.name)
+    try:
+        connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
+        return (await _receive(connection)).tensor
+    finally:
+        connection.close()
+
+
+async def follow_status(
+    routes: Sequence[Route], on_status: OnStatus, *, identity: Identity | None, period_s: float
+) -> None:
+    """Report what tiers say of themselves, by the names of `STATUS`, until it is not wanted any more.
+
+    Args:
+        routes: The tiers.
+        on_status: Receives it.
+        identity: Who reads it; None for unencrypted connections.
+        period_s: How often.
+
+    Raises:
+        OSError: If one cannot be reached.
+    """
+    connections = [
+        await connect(route.host, route.port, identity=identity, name=route.name) for route in routes
+    ]
+    try:
+        while True:
+            for connection in connections:
+                connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
+            found = [await _receive(one) for one in connections]
+            if not on_status([dict(zip(STATUS, frame.tensor.tolist(), strict=True)) for frame in found]):
+                return
+            await asyncio.sleep(period_s)
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def _receive(connection: Connection) -> Frame:
+    """Return the next frame. Unlike `asyncio.wait_for`, this never takes a cancellation for an answer.
+
+    Raises:
+        OSError: If none comes in time, or the connection ends.
+    """
+    receiving = asyncio.ensure_future(connection.receive())
+    try:
+        await asyncio.wait({receiving}, timeout=_CONNECT_S)
+        if not receiving.done():
+            raise TimeoutError(f"no answer within {_CONNECT_S:g} s")
+        return receiving.result()
+    except asyncio.IncompleteReadError as error:
+        raise ConnectionError("the connection has ended") from error
+    finally:
+        receiving.cancel()

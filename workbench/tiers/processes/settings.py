@@ -1,0 +1,151 @@
+"""What one tier's process is started with, as a JSON file; plain types, so that it needs no other library."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.foundation.files import write_atomically
+from workbench.tiers.processes.aggregation import How
+from workbench.tiers.processes.transport import Identity
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """A stage that a tier computes.
+
+    Attributes:
+        number: Its number, from 0; the next stage takes what it sends.
+        path: Its graph.
+        threshold: The probability from which its answer is final; None: only if nothing further can answer.
+        eased: Lower thresholds, in order, which hold in turn while the next tier is busy.
+        groups: The numbers of the classes of each group that is answered before a request is sent on.
+        group_threshold: The probability from which it is.
+    """
+
+    number: int
+    path: str
+    threshold: float | None = None
+    eased: tuple[float, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    group_threshold: float = 1.0
+
+
+@dataclass(frozen=True)
+class Route:
+    """A further tier.
+
+    Attributes:
+        name: Its name, which its certificate must have.
+        host: Its address.
+        port: Its port.
+        away_s: The time of a request to it and of the answer back, without computing.
+    """
+
+    name: str
+    host: str
+    port: int
+    away_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class TierSettings:
+    """A tier.
+
+    Attributes:
+        name: Its name, as in its certificate.
+        number: Its place from the first tier, 0, on.
+        device: The number of this machine among those of its tier.
+        host: The address on which it listens.
+        port: The port; 0 for any that is free.
+        stages: The stages that it computes, in order.
+        routes: Further tiers, the preferred one first: the first that is alive is the plan.
+        keeps: The last stage that is computed here while a further tier is alive; None for all.
+        maps: Whether what goes further is computed here if that is expected to end first.
+        charge_s: By how much it must end earlier here, because it delays what begins here next.
+        has_own_model: Whether its stages are a model of its own, which takes what requests begin with.
+        sends_all: Whether every request is sent further before this tier computes anything itself.
+        batch: Largest number of requests that are computed at once.
+        queue: Number of requests that may wait; further ones fail.
+        threads: Threads that compute a batch.
+        timeout_s: How long an answer of a further tier is waited for.
+        monitoring: `heartbeat`: a further tier that is silent is given up at once; `none`: after the timeout.
+        heartbeat_s: How often a further tier is probed; after three without an answer it is given up.
+        busy: The load of a further tier from which thresholds are eased; below nine tenths they are set back.
+        features: How values are sent: float32 or uint8.
+        sent_dtypes: The type in which what each stage takes is sent where it is a whole number.
+        noise: Standard deviation of noise in what is sent, in that of the values.
+        identity: The folder of its certificate; None for unencrypted connections.
+        accepts: The names of those that may connect.
+        devices: The devices that see the same scene; empty where each has its own.
+        aggregate: How their views become one.
+        max_bytes: How large a tensor may be.
+        ends_with_input: Whether it ends when its standard input does, which is when its parent ends.
+    """
+
+    name: str
+    number: int = 0
+    device: int = 0
+    host: str = "127.0.0.1"
+    port: int = 0
+    stages: tuple[StageSettings, ...] = ()
+    routes: tuple[Route, ...] = ()
+    keeps: int | None = None
+    maps: bool = False
+    charge_s: float = 0.0
+    has_own_model: bool = False
+    sends_all: bool = False
+    batch: int = 1
+    queue: int = 256
+    threads: int = 1
+    timeout_s: float = 1.0
+    monitoring: str = "heartbeat"
+    heartbeat_s: float = 0.1
+    busy: float = 0.7
+    features: str = "float32"
+    noise: float = 0.0
+    sent_dtypes: tuple[str, ...] = ()
+    identity: str | None = None
+    accepts: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()
+    aggregate: How = "mean"
+    max_bytes: int = 16 * 2**20
+    ends_with_input: bool = False
+
+    def known_as(self) -> Identity | None:
+        """Return the certificate; None for unencrypted connections."""
+        return None if self.identity is None else Identity.in_folder(Path(self.identity), self.name)
+
+    def write(self, path: Path) -> None:
+        """Write them as JSON, all or nothing."""
+        write_atomically(path, json.dumps(asdict(self), indent=2) + "\n")
+
+
+def read_settings(path: Path) -> TierSettings:
+    """Read what `TierSettings.write` wrote.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If it holds anything else.
+    """
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return TierSettings(
+            **{
+                **document,
+                "stages": tuple(
+                    StageSettings(
+                        **{**one, "eased": tuple(one["eased"]), "groups": tuple(map(tuple, one["groups"]))}
+                    )
+                    for one in document["stages"]
+                ),
+                "routes": tuple(Route(**one) for one in document["routes"]),
+                **{name: tuple(document[name]) for name in ("accepts", "devices", "sent_dtypes")},
+            }
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} does not hold the settings of a tier: {error}") from error

@@ -1,0 +1,200 @@
+"""The stages of a model that one tier computes, with ONNX Runtime: features in, answers or features out.
+
+A graph has one input beside an optional `mask`, one output of probabilities, and an optional output
+`features`, which the next stage takes; without it the next stage takes what this one took.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from workbench.tiers.processes.settings import StageSettings
+
+MASK = "mask"
+_NUM_TIMINGS = 7
+FEATURES = "features"
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one input.
+
+    Attributes:
+        probabilities: The answer of the last stage that was computed; None where that has no exit.
+        stage: The number of that stage.
+        is_final: Whether the answer is confident enough, or no stage follows.
+        onward: What the next stage takes.
+        groups: The probability of each group of classes, where the answer is sure of a group only.
+    """
+
+    probabilities: np.ndarray | None
+    stage: int
+    is_final: bool
+    onward: np.ndarray
+    groups: np.ndarray | None = None
+
+
+class StageModel:
+    """One stage."""
+
+    def __init__(self, settings: StageSettings, *, threads: int) -> None:
+        """Load a stage.
+
+        Args:
+            settings: Which one.
+            threads: Threads that compute a batch.
+
+        Raises:
+            ValueError: If the graph is not a stage.
+        """
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        self.settings = settings
+        self._session = onnxruntime.InferenceSession(
+            settings.path, options, providers=["CPUExecutionProvider"]
+        )
+        given = {one.name: one for one in self._session.get_inputs()}
+        self.takes_mask = given.pop(MASK, None) is not None
+        names = [one.name for one in self._session.get_outputs()]
+        answers = [name for name in names if name != FEATURES]
+        if len(given) != 1 or len(answers) > 1:
+            raise ValueError(f"{settings.path} is not a stage: inputs {list(given)}, outputs {names}")
+        (taken,) = given.values()
+        if taken.type not in _DTYPES:
+            raise ValueError(f"{settings.path} takes {taken.type}, which is not sent between tiers")
+        self.name, self.dtype = taken.name, np.dtype(_DTYPES[taken.type])
+        self.shape = tuple(one if isinstance(one, int) else 1 for one in taken.shape[1:])
+        self._outputs = [*answers, *(name for name in names if name == FEATURES)]
+        self._has_exit, self._has_features = bool(answers), FEATURES in names
+
+    def run(self, batch: np.ndarray, masks: np.ndarray | None = None) -> tuple[np.ndarray | None, np.ndarray]:
+        """Return the probabilities, if it has an exit, and what the next stage takes.
+
+        Args:
+            batch: Inputs, the sample first.
+            masks: (samples, devices), for a graph that takes them.
+        """
+        feeds: dict[str, Any] = {self.name: batch}
+        if self.takes_mask:
+            feeds[MASK] = masks
+        found: list[Any] = list(self._session.run(self._outputs, feeds))
+        onward = found[-1] if self._has_features else batch
+        return (found[0] if self._has_exit else None), onward
+
+
+Input = tuple[int, np.ndarray, np.ndarray | None, int, int | None]
+"""The stage to begin with, the values, their mask if they are of several devices, how often the thresholds
+were eased, and the last stage to compute; None for all."""
+
+
+class StageModels:
+    """The stages of one tier, one after another."""
+
+    def __init__(self, settings: Sequence[StageSettings], *, threads: int) -> None:
+        """Load stages; arguments and errors as of `StageModel`."""
+        self._models = {one.number: StageModel(one, threads=threads) for one in settings}
+        self._times_s = {number: _time_of(model) for number, model in self._models.items()}
+
+    @property
+    def first(self) -> int:
+        """The number of the first stage that is computed here."""
+        return min(self._models, default=0)
+
+    def can_begin(self, stage: int) -> bool:
+        """Return whether a stage is computed here."""
+        return stage in self._models
+
+    def rest_s(self, stage: int) -> float:
+        """Return the time of a stage and of all that follow it here, for one input."""
+        return sum(seconds for number, seconds in self._times_s.items() if number >= stage)
+
+    def example(self) -> Input:
+        """Return an input of the first stage."""
+        number = self.first
+        first = self._models[number]
+        return number, np.zeros(first.shape, dtype=first.dtype), None, 0, None
+
+    def predict(self, inputs: Sequence[Any]) -> list[Any]:
+        """Compute inputs together as far as each of them goes.
+
+        Args:
+            inputs: What to compute, each an `Input`.
+
+        Returns:
+            A `Result` for each of them.
+
+        Raises:
+            ValueError: If the shape of one does not fit its stage.
+        """
+        results: dict[int, Result] = {}
+        current = {place: (stage, values) for place, (stage, values, *_) in enumerate(inputs)}
+        for number, model in sorted(self._models.items()):
+            places = [place for place, (stage, _) in current.items() if stage == number]
+            if not places:
+                continue
+            wrong = [current[place][1].shape for place in places if current[place][1].shape != model.shape]
+            if wrong:
+                raise ValueError(f"stage {number} takes {model.shape}, not {wrong[0]}")
+            batch = np.stack([current[place][1] for place in places]).astype(model.dtype, copy=False)
+            probabilities, onward = model.run(batch, _masks([inputs[place][2] for place in places]))
+            for row, place in enumerate(places):
+                answer = None if probabilities is None else probabilities[row]
+                is_final = _is_final(answer, model.settings, level=inputs[place][3])
+                groups = None if is_final else _groups(answer, model.settings)
+                results[place] = Result(answer, number, is_final, onward[row], groups)
+                del current[place]
+                last = inputs[place][4]
+                if not is_final and number + 1 in self._models and (last is None or number < last):
+                    current[place] = (number + 1, onward[row])
+        return [results[place] for place in range(len(inputs))]
+
+
+def _is_final(answer: np.ndarray | None, settings: StageSettings, *, level: int) -> bool:
+    threshold = settings.threshold
+    if level and settings.eased:
+        threshold = settings.eased[min(level, len(settings.eased)) - 1]
+    # Not a number is never confident.
+    return answer is not None and threshold is not None and bool(answer.max() >= threshold)
+
+
+def _groups(answer: np.ndarray | None, settings: StageSettings) -> np.ndarray | None:
+    if answer is None or not settings.groups:
+        return None
+    found = np.array([answer[list(group)].sum() for group in settings.groups], dtype=np.float32)
+    return found if found.max() >= settings.group_threshold else None
+
+
+def _time_of(model: StageModel) -> float:
+    batch = np.zeros((1, *model.shape), dtype=model.dtype)
+    masks = np.ones((1, 1), dtype=np.float32)
+    times = []
+    for _ in range(_NUM_TIMINGS):
+        began_s = time.perf_counter()
+        try:
+            model.run(batch, masks)
+        except Exception:  # a graph of several devices, whose mask has another shape: it is not timed
+            return 0.0
+        times.append(time.perf_counter() - began_s)
+    return statistics.median(times)
+
+
+def _masks(masks: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [mask for mask in masks if mask is not None]
+    return np.stack(known) if len(known) == len(masks) and known else None

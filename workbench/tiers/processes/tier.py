@@ -1,0 +1,269 @@
+"""One tier at work: answers requests itself where it is confident, and sends the others further.
+
+No request that was accepted stays unanswered: where no further tier answers, the tier's own answer is given,
+however unsure; where it has none, the sender is notified and gives its own. Connections are left to
+`transport` and `next_tier`, computing to `stage_model`, the process to `process`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_batches
+from workbench.tiers.processes.features import Outgoing, restore, smallest
+from workbench.tiers.processes.frames import Frame, Kind
+from workbench.tiers.processes.next_tier import MISSED, STATUS, NextTier, NotAnsweredError
+from workbench.tiers.processes.own_time import OwnTime
+from workbench.tiers.processes.scenes import Scenes
+from workbench.tiers.processes.settings import TierSettings
+from workbench.tiers.processes.stage_model import Result, StageModels
+from workbench.tiers.processes.transport import Connection, Listener
+
+_BATCH_S = 1.0
+"""How long a batch may take, which limits its size on slow machines."""
+_EASE = 0.9
+_HEARTBEATS_PER_LEVEL = 5
+"""Thresholds wait for the effect of their last change."""
+
+
+class Tier:
+    """One tier; belongs to one event loop."""
+
+    def __init__(self, settings: TierSettings) -> None:
+        """Load its stages and measure them.
+
+        Args:
+            settings: What it is.
+
+        Raises:
+            ValueError: If a graph is not a stage.
+        """
+        self.settings = settings
+        self.counts: Counter[str] = Counter()
+        self._busy_s = 0.0
+        self._level = 0
+        self._time = OwnTime(settings.heartbeat_s)
+        self._seen_s: dict[int, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._outgoing = Outgoing(settings.features, settings.noise)
+        identity = settings.known_as()
+        heartbeat_s = settings.heartbeat_s if settings.monitoring == "heartbeat" else None
+        self._routes = [
+            NextTier(
+                route,
+                identity=identity,
+                heartbeat_s=heartbeat_s,
+                max_bytes=settings.max_bytes,
+                device=settings.device,
+                on_wrong=lambda reason: self.listener.refused.update([reason]),
+                clock=self._time.now_s,
+            )
+            for route in settings.routes
+        ]
+        self.listener = Listener(
+            self._serve, identity=identity, accepts=settings.accepts, max_bytes=settings.max_bytes
+        )
+        self._models = StageModels(settings.stages, threads=settings.threads)
+        self._queue = BatchQueue(
+            self._models.predict,
+            self._measure(),
+            max_batch=settings.batch,
+            latency_s=_BATCH_S,
+            limit_rows=settings.queue,
+            on_batch=self._count_batch,
+        )
+        self._scenes = Scenes(
+            settings.devices,
+            settings.aggregate,
+            patience_s=settings.timeout_s / 2,
+            alive=self._alive,
+            answer=self._answer_scene,
+        )
+
+    async def run(self) -> None:
+        """Compute, connect and probe until cancelled."""
+        work = [self._queue.run(), *(route.run() for route in self._routes), self._watch(), self._time.run()]
+        tasks = [asyncio.ensure_future(one) for one in work]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._queue.close()
+
+    def status(self) -> dict[str, float]:
+        """Return what the tier reports of itself, by the names of `STATUS`."""
+        found = {
+            **self.counts,
+            "now_s": time.monotonic(),
+            "busy_s": self._busy_s,
+            "sent_bytes": sum(route.sent_bytes for route in self._routes),
+            "num_waiting": self._queue.num_waiting + sum(route.num_waiting for route in self._routes),
+            "num_refused": self.listener.refused.total(),
+            "num_masked": self._scenes.num_masked,
+        }
+        return {name: float(found.get(name, 0.0)) for name in STATUS}
+
+    def _measure(self) -> BatchTimes:
+        if not self.settings.stages:
+            return BatchTimes(0.0, 0.0)
+        example = self._models.example()
+        return measure_batches(
+            self._models.predict, example, max_batch=self.settings.batch, latency_s=_BATCH_S
+        )
+
+    def _count_batch(self, num_rows: int, seconds: float) -> None:
+        self._busy_s += seconds
+
+    async def _serve(self, connection: Connection) -> None:
+        devices: set[int] = set()
+        try:
+            while True:
+                frame = await connection.receive()
+                devices.add(frame.sender)
+                self._seen_s[frame.sender] = self._time.now_s()
+                if frame.kind is Kind.HEARTBEAT:
+                    values = np.array(list(self.status().values()))
+                    connection.send(Frame(Kind.ALIVE, frame.request, values))
+                elif frame.kind is Kind.REQUEST:
+                    task = asyncio.ensure_future(self._reply(connection, frame))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+                await connection.drain()
+        finally:
+            for device in devices:
+                self._seen_s.pop(device, None)
+            self._scenes.recount()
+
+    async def _reply(self, connection: Connection, frame: Frame) -> None:
+        self.counts["num_requests"] += 1
+        try:
+            if self.settings.devices:
+                found = await self._scenes.add(frame, restore(frame))
+            else:
+                found = await self._answer(frame, restore(frame), early=connection.send)
+        except Exception:  # also those of ONNX Runtime, whose errors have no common base class
+            found = Frame(Kind.FAILURE)
+        self.counts["num_failed"] += found.kind is Kind.FAILURE
+        with contextlib.suppress(OSError):
+            connection.send(replace(found, request=frame.request))
+
+    async def _answer_scene(self, frame: Frame, values: np.ndarray, mask: np.ndarray) -> Frame:
+        return await self._answer(frame, values, mask)
+
+    async def _answer(
+        self,
+        frame: Frame,
+        values: np.ndarray,
+        mask: np.ndarray | None = None,
+        *,
+        early: Callable[[Frame], None] | None = None,
+    ) -> Frame:
+        """Answer a request here or further on.
+
+        `early` sends what is known of the answer before the request is sent on.
+
+        Raises:
+            NotAnsweredError: If neither can be.
+            Exception: What computing raises.
+        """
+        if self.settings.has_own_model:
+            frame = replace(frame, stage=max(frame.stage, self._models.first))
+        further = self._plan()
+        is_cut_off, is_left = bool(self._routes) and further is None, False
+        if further is not None and (self.settings.sends_all or not self._models.can_begin(frame.stage)):
+            try:
+                return await self._send(further, frame, values, frame.stage)
+            except NotAnsweredError:
+                if not self._models.can_begin(frame.stage):
+                    raise
+                further, is_left = None, True
+        if not self._models.can_begin(frame.stage):
+            raise NotAnsweredError(f"stage {frame.stage} is not computed here")
+        result = await self._compute(frame.stage, values, mask, further)
+        if not result.is_final and further is not None and self._models.can_begin(result.stage + 1):
+            further = self._quickest(result.stage + 1, further)
+            if further is None:
+                result = await self._compute(result.stage + 1, result.onward, mask, None)
+        if not result.is_final and further is not None:
+            if early is not None and result.groups is not None:
+                with contextlib.suppress(OSError):
+                    early(Frame(Kind.EARLY, frame.request, result.groups, self.settings.number, result.stage))
+            try:
+                return await self._send(further, frame, result.onward, result.stage + 1)
+            except NotAnsweredError:
+                is_left = True
+                if self._models.can_begin(result.stage + 1):
+                    result = await self._compute(result.stage + 1, result.onward, mask, None)
+        if result.probabilities is None:
+            raise NotAnsweredError(f"stage {result.stage} has no exit")
+        self.counts["num_answered"] += 1
+        self.counts["num_fallbacks"] += is_left or (is_cut_off and self._sends(result))
+        kind = Kind.FALLBACK if (is_left or is_cut_off) and not result.is_final else Kind.ANSWER
+        return Frame(kind, frame.request, result.probabilities, self.settings.number, result.stage)
+
+    def _sends(self, result: Result) -> bool:
+        """Return whether a request that ended here would be sent if there were a further tier."""
+        keeps = self.settings.keeps
+        return self.settings.sends_all or not result.is_final or (keeps is not None and result.stage > keeps)
+
+    async def _compute(
+        self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
+    ) -> Result:
+        last = None if further is None else self.settings.keeps
+        (result,) = await self._queue.answer([(stage, values, mask, self._level, last)])
+        assert isinstance(result, Result)
+        return result
+
+    def _quickest(self, stage: int, further: NextTier) -> NextTier | None:
+        """Return where the rest of a request is expected to end first; None for here."""
+        if not self.settings.maps:
+            return further
+        best = min((route for route in self._routes if route.is_alive), key=NextTier.expected_s, default=None)
+        here_s = self._models.rest_s(stage) * (1 + self._queue.num_waiting) + self.settings.charge_s
+        return None if best is None or here_s <= best.expected_s() else best
+
+    async def _send(self, further: NextTier, frame: Frame, values: np.ndarray, stage: int) -> Frame:
+        """Send a request further; raises NotAnsweredError if it is not answered there."""
+        if further.num_waiting >= self.settings.queue:
+            raise NotAnsweredError(f"the queue of {further.route.name} is full")
+        self.counts["num_sent"] += 1
+        device = self.settings.device if self.settings.number == 0 else frame.sender
+        values = smallest(values, self.settings.sent_dtypes[stage : stage + 1])
+        request = self._outgoing.request(frame.request, values, sender=device, stage=stage)
+        return await further.request(request, timeout_s=self.settings.timeout_s)
+
+    def _plan(self) -> NextTier | None:
+        """Return where requests are sent while the present tiers are alive; None to answer all here."""
+        alive = [route for route in self._routes if route.is_alive]
+        return alive[0] if alive else None
+
+    def _alive(self) -> set[int]:
+        if self.settings.monitoring != "heartbeat":
+            return set(self.settings.devices)
+        limit_s = self._time.now_s() - MISSED * self.settings.heartbeat_s
+        return {one for one in self.settings.devices if self._seen_s.get(one, -math.inf) >= limit_s}
+
+    async def _watch(self) -> None:
+        """Follow the load of the next tier, and which devices are alive."""
+        most = max((len(one.eased) for one in self.settings.stages), default=0)
+        for number in itertools.count(1):
+            await asyncio.sleep(self.settings.heartbeat_s)
+            self._scenes.recount()
+            if number % _HEARTBEATS_PER_LEVEL:
+                continue
+            further = self._plan()
+            load = 0.0 if further is None else further.load
+            if load > self.settings.busy:
+                self._level = min(self._level + 1, most)
+            elif load < _EASE * self.settings.busy:
+                self._level = max(self._level - 1, 0)

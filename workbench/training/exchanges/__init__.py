@@ -1,0 +1,28 @@
+"""How replicas of a model agree on what they train, one file for each way.
+
+An exchange takes part in a step of a strategy that lets it: it exchanges the gradients of the replicas, or
+lets them step by themselves and exchanges their parameters. Where the model is placed, and when a step is
+made, are left to the strategies; which exchange a plan names, to planning.
+"""
+
+from __future__ import annotations
+
+from workbench.foundation.registry import Registry
+
+EXCHANGES = Registry(
+    "exchange",
+    {
+        "allreduce": "workbench.training.exchanges.allreduce:AllReduce",
+        "bf16": "workbench.training.exchanges.half:HalfPrecision",
+        "hierarchical": "workbench.training.exchanges.hierarchical:Hierarchical",
+        "powersgd": "workbench.training.exchanges.low_rank:LowRank",
+        "onebit": "workbench.training.exchanges.one_bit:OneBit",
+        "topk": "workbench.training.exchanges.largest:Largest",
+        "local": "workbench.training.exchanges.local:LocalSteps",
+        "diloco": "workbench.training.exchanges.local:DiLoCo",
+        "server": "workbench.training.exchanges.parameter_server:ParameterServer",
+        "asynchronous": "workbench.training.exchanges.parameter_server:Asynchronous",
+    },
+    group="workbench.exchanges",
+    needs=("capabilities",),
+)

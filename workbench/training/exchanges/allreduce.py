@@ -1,0 +1,75 @@
+"""The gradients of all replicas are averaged in each step, as they are; strategies do it by themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from workbench.experiment.plan import Plan
+from workbench.training.exchanges.capabilities import BUILT_IN, Capabilities
+from workbench.training.exchanges.exchange import Bucket, Replicas, Traffic
+
+
+def begin_sum(flat: Tensor, group: torch.distributed.ProcessGroup) -> torch.futures.Future[list[Tensor]]:
+    """Begin to add up a tensor over a group, in place."""
+    work: Any = torch.distributed.all_reduce(flat, group=group, async_op=True)
+    return work.get_future()
+
+
+def kept_for_callback(*tensors: Tensor) -> None:
+    """Keep the memory of what a callback of a future reads until the device has read it.
+
+    On a GPU callbacks have a stream of their own: what they read may be dropped, and its memory used by the
+    backward pass, before their work is done. Torch sees to that for the value of the future alone.
+    """
+    for each in tensors:
+        if each.device.type == "cuda":
+            each.record_stream(torch.cuda.current_stream(each.device))
+
+
+def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
+    """Return a result that is there already."""
+    devices: list[Any] | None = [flat.device] if flat.device.type == "cuda" else None
+    future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
+    future.set_result(flat)
+    return future
+
+
+def num_bytes_of(shapes: Sequence[Sequence[int]]) -> int:
+    """Return the bytes of tensors in single precision."""
+    return 4 * sum(math.prod(shape) for shape in shapes)
+
+
+class AllReduce:
+    """The mean of all gradients; the others differ from it in what they send."""
+
+    capabilities: ClassVar[Capabilities] = BUILT_IN["allreduce"]
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes), is_overlapped=True)
+
+    def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
+        """Begin; see Exchange.setup."""
+        self._parameters, self._replicas = dict(parameters), replicas
+        self._group = replicas.torch_group()
+        self._num_replicas = replicas.num_workers
+
+    def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        """Average a bucket; see GradientExchange.reduce."""
+        flat = bucket.buffer().div_(self._num_replicas)
+        return begin_sum(flat, self._group).then(lambda summed: summed.value()[0])
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing, as steps depend on no earlier ones; see Exchange.state."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over what applies, which is nothing; see Exchange.load."""

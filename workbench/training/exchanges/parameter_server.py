@@ -1,0 +1,163 @@
+"""Replicas add their steps to parameters that some of them serve, and need not wait for the slowest.
+
+What is sent is what a step changed, so that any optimizer, clipping and decay stay with the replica. A read
+contains the own steps, and those of the others but for the last few, as many as the bound allows. Unless it
+allows none, values travel while the next step is computed: a read that begins a step earlier must contain a
+step more. How values are kept and sent is left to `served_parameters`.
+
+Sources: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server";
+Dean et al. 2012, "Large Scale Distributed Deep Networks".
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from workbench.experiment.plan import Plan
+from workbench.training.exchanges.allreduce import num_bytes_of
+from workbench.training.exchanges.capabilities import BUILT_IN, Capabilities
+from workbench.training.exchanges.exchange import Replicas, Traffic
+from workbench.training.exchanges.local import LocalSteps
+from workbench.training.exchanges.served_parameters import Own, OwnPart, Remote, Served, Server
+
+
+class ParameterServer(LocalSteps):
+    """No replica is more than `exchange_staleness` steps ahead of what it reads of the others."""
+
+    capabilities: ClassVar[Capabilities] = BUILT_IN["server"]
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._num_servers = plan.exchange_servers
+        self._max_staleness: int | None = plan.exchange_staleness
+        self._own_part: OwnPart | None = None
+        self._server: Server | None = None
+        self._parts: list[Served] = []
+        self._reading: Future[Tensor] | None = None
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends, and gets back; see TrafficStating.traffic."""
+        return Traffic(
+            num_bytes_of(shapes),
+            "serve",
+            is_beside_next_step=self._max_staleness != 0,
+            num_servers=self._num_servers,
+        )
+
+    def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
+        """Serve the parameters on the first replicas, equal parts of them on each; see Exchange.setup."""
+        super().setup(parameters, replicas)
+        self._has_stepped = False
+        # Sums of many small changes need single precision, which arrays of numpy have, unlike bf16.
+        self._dtype = functools.reduce(
+            torch.promote_types, {each.dtype for each in self._held}, torch.float32
+        )
+        self._begun_with = self._flat()
+        num_replicas, rank = replicas.num_workers, replicas.rank
+        self._num_servers = min(self._num_servers, num_replicas)
+        if rank < self._num_servers:
+            values = self._cut(self._begun_with)[rank]
+            self._own_part = OwnPart(values, num_replicas, in_order=self._max_staleness == 0)
+            self._server = Server(self._own_part, replicas.address, num_replicas - 1)
+        addresses = replicas.gather(None if self._server is None else self._server.address)
+        for server, address in enumerate(addresses[: self._num_servers]):
+            own = self._own_part if server == rank else None
+            self._parts.append(Remote(address, rank) if own is None else Own(own, rank))
+
+    def after_step(self) -> None:
+        """Add what the step changed, and take over what others added; see ParameterExchange.after_step."""
+        self._num_steps += 1
+        self._has_stepped = True
+        update = (self._flat() - self._begun_with).div_(self._replicas.num_workers)
+        if self._max_staleness == 0:
+            self._take_over(self._exchange(self._cut(update), self._num_steps))
+            return
+        read = self._end_reading()
+        self._take_over((self._begun_with if read is None else read) + update)
+        # Without a bound a read never waits for another replica.
+        required = 0 if self._max_staleness is None else max(0, self._num_steps + 1 - self._max_staleness)
+        self._begin_reading(self._cut(update), required)
+
+    def agree(self) -> None:
+        """Take over the steps of all replicas, unless none was made since; see ParameterExchange.agree."""
+        if self._has_stepped:
+            self._has_stepped = False
+            self._end_reading()
+            self._replicas.gather(None)
+            self._take_over(self._exchange([None] * self._num_servers, 0))
+            self._replicas.gather(None)  # before one of them makes its next step
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Serve the parameters as they are now; see Exchange.load."""
+        super().load(state)
+        self._end_reading()
+        self._has_stepped = False
+        self._begun_with = self._flat()
+        if self._own_part is not None:
+            self._own_part.restart(self._cut(self._begun_with)[self._replicas.rank])
+        self._replicas.gather(None)
+
+    def close(self) -> None:
+        """Leave the others, who fail if they still need this replica; see ParameterExchange.close."""
+        for each in self._parts:
+            each.close()
+        if self._server is not None:
+            self._server.close()
+
+    def _begin_reading(self, updates: list[Tensor], num_steps: int) -> None:
+        """Exchange in a thread of its own, while the next step is computed."""
+        reading: Future[Tensor] = Future()
+
+        def read() -> None:
+            try:
+                reading.set_result(self._exchange(updates, num_steps))
+            except Exception as error:  # raised where the values are needed
+                reading.set_exception(error)
+
+        threading.Thread(target=read, daemon=True).start()
+        self._reading = reading
+
+    def _end_reading(self) -> Tensor | None:
+        """Return what was read meanwhile, None where nothing was."""
+        reading, self._reading = self._reading, None
+        return None if reading is None else reading.result()
+
+    def _exchange(self, updates: Sequence[Tensor | None], num_steps: int) -> Tensor:
+        """Add an update, and return values that contain so many steps of every replica."""
+        for part, update in zip(self._parts, updates, strict=True):
+            part.begin(update, num_steps)
+        found = torch.empty_like(self._begun_with)
+        for part, values in zip(self._parts, self._cut(found), strict=True):
+            part.finish(values)
+        return found
+
+    @torch.no_grad()
+    def _take_over(self, values: Tensor) -> None:
+        sizes = [each.numel() for each in self._held]
+        for held, own in zip(self._held, values.split(sizes), strict=True):
+            held.copy_(own.view_as(held))
+        self._begun_with = self._flat()  # without what was lost where parameters are less precise
+
+    def _flat(self) -> Tensor:
+        return torch.cat([each.reshape(-1).to("cpu", self._dtype) for each in self._held])
+
+    def _cut(self, flat: Tensor) -> list[Tensor]:
+        """Return the part of each server; parts have no copies."""
+        return list(flat.tensor_split(self._num_servers))
+
+
+class Asynchronous(ParameterServer):
+    """No replica ever waits for another one."""
+
+    capabilities = BUILT_IN["asynchronous"]
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._max_staleness = None

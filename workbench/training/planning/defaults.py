@@ -1,0 +1,107 @@
+"""The configuration without any tuning: the default of every searched parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment, Training
+from workbench.experiment.augmentation import Augmentation
+from workbench.experiment.federated import PREFIX, default_server_lr, is_federated_setting
+from workbench.experiment.plan import NAMES as PLAN_NAMES
+from workbench.experiment.pretrained import LowRankAdapter
+from workbench.experiment.searched_fields import option_of
+from workbench.experiment.space import Fixed, Space
+from workbench.models.configurations import configuration_type
+from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
+
+
+@dataclass(frozen=True)
+class DefaultConfiguration:
+    """The searched parameters at their defaults.
+
+    Attributes:
+        params: Values by name, in the order of the space, as far as they are known.
+        unknown: Parameters whose default only user code knows.
+    """
+
+    params: dict[str, JsonValue]
+    unknown: tuple[str, ...]
+
+
+def default_configuration(experiment: Experiment) -> DefaultConfiguration:
+    """Return the default of every searched parameter that exists then.
+
+    Args:
+        experiment: The experiment; what it fixes stays.
+
+    Raises:
+        ExperimentError: If fixed settings contradict each other.
+    """
+    search = experiment.search
+    settings = None
+    if experiment.trains_model:
+        settings = resolve(experiment.model_copy(update={"search": Space({})}), {})
+    params: dict[str, JsonValue] = {}
+    unknown: list[str] = []
+    for name in search.order():
+        if any(parent in unknown for parent in search.root[name].when):
+            unknown.append(name)
+            continue
+        if not search.exists(name, params):
+            continue
+        domain = search.root[name]
+        found = {name: domain.value} if isinstance(domain, Fixed) else _default(experiment, settings, name)
+        params |= found
+        unknown += [] if found else [name]
+    ordered = {name: params[name] for name in search.root if name in params}
+    return DefaultConfiguration(ordered, tuple(unknown))
+
+
+def _default(experiment: Experiment, settings: TrialSettings | None, name: str) -> Mapping[str, JsonValue]:
+    """Return the default of one parameter by its name; empty where it is not known."""
+    if settings is None:
+        return {}
+    if name == "lr":
+        return {name: reference_lr(settings.training)}
+    if name == "warmup_epochs":
+        return {name: settings.warmup_epochs}
+    if name == "global_batch":
+        return {name: settings.plan.global_batch}
+    if name in PLAN_NAMES:
+        return {name: getattr(settings.plan, name)}
+    if name in Training.model_fields:
+        return {name: getattr(settings.training, name)}
+    if is_federated_setting(name):
+        return _of_federation(settings, name)
+    if (place := option_of(name)) is not None:
+        return _option(settings.training, *place)
+    component = experiment.trained
+    assert component is not None
+    if component.is_reference:
+        return {}
+    field = configuration_type(component.name).model_fields.get(name)
+    return {} if field is None or field.is_required() else {name: field.default}
+
+
+def _of_federation(settings: TrialSettings, name: str) -> dict[str, JsonValue]:
+    """Return the default of a setting of the federation; empty for an option of one."""
+    setting = name.removeprefix(PREFIX)
+    if "." in setting:
+        return {}
+    value = getattr(settings.federated, setting)
+    if setting == "server_lr" and settings.federated is not None and value == "auto":
+        value = default_server_lr(settings.federated.server)
+    return {name: value}
+
+
+def _option(training: Training, setting: str, option: str) -> dict[str, JsonValue]:
+    """Return the default of an option of a setting; empty where it is not known."""
+    if setting == "adapter":
+        return {f"{setting}.{option}": getattr(training.adapter or LowRankAdapter(), option)}
+    if setting == "augment":
+        return {f"{setting}.{option}": getattr(training.augment or Augmentation(), option)}
+    options = getattr(training, setting)
+    return {f"{setting}.{option}": options[option]} if option in options else {}

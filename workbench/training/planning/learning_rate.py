@@ -1,0 +1,207 @@
+"""Learning rates: how a rate follows the batch size, and its course over a training. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from workbench.hardware.performance.noise import gain
+
+Rule = Literal["auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb"]
+Schedule = Literal["constant", "cosine", "linear", "one_cycle"]
+
+ADAM_TYPES = ("adam", "adamw", "adamax", "nadam", "radam", "sparseadam")
+_DECAYS = {**dict.fromkeys(ADAM_TYPES, (0.9, 0.999)), "rmsprop": (0.99,)}
+"""By which part optimizers keep their moving means at each step, by default."""
+
+WARMUP_FRACTION = 0.05
+BASE_WARMUP_FRACTION = 0.01
+"""The warm-up of the smaller batch where none is named: a quarter of an epoch of 25 (You et al. 2019)."""
+LONGEST_WARMUP_FRACTION = 0.5
+ONE_CYCLE_WARMUP_FRACTION = 0.3
+_ONE_CYCLE_START = 1 / 25
+_ONE_CYCLE_END = _ONE_CYCLE_START / 1e4
+_DEFAULT_RATES = {"sgd": 0.1, "asgd": 0.01, "adadelta": 1.0, "adagrad": 1e-2, "rprop": 1e-2}
+
+
+def default_lr(optimizer: str) -> float:
+    """Return the rate at the reference batch where none is named.
+
+    Args:
+        optimizer: Name of a class of torch.optim, in any case.
+
+    Returns:
+        0.1 for sgd, 1e-3 for Adam and its kin; torch's own default for the few that differ.
+    """
+    return _DEFAULT_RATES.get(optimizer.lower(), 1e-3)
+
+
+def rule_in_force(rule: Rule, *, optimizer: str, going_up: bool) -> Rule:
+    """Answer `auto`; any other rule is in force as it is.
+
+    Args:
+        rule: The requested rule.
+        optimizer: Name of a class of torch.optim, lars or lamb, in any case.
+        going_up: Whether the batch grows.
+
+    Returns:
+        Going up: linear for SGD; for LARS and LAMB what their authors published; constant for all others.
+        Going down: the square root, also in place of adascale, which is not defined for smaller batches.
+    """
+    if rule != "auto" and (going_up or rule != "adascale"):
+        return rule
+    if not going_up:
+        return "sqrt"
+    published: dict[str, Rule] = {"sgd": "linear", "lars": "lars", "lamb": "lamb"}
+    return published.get(optimizer.lower(), "constant")
+
+
+def scaled_lr(
+    lr: float,
+    *,
+    optimizer: str,
+    rule: Rule,
+    from_batch: int,
+    to_batch: int,
+    noise_scale: float | None = None,
+    decays: Sequence[float] | None = None,
+) -> float:
+    """Carry a rate from one global batch to another, as far as the rule holds.
+
+    Args:
+        lr: The rate at `from_batch`.
+        optimizer: Name of a class of torch.optim, lars or lamb, in any case.
+        rule: How to scale; `auto` as in `rule_in_force`.
+        from_batch: Samples per step at which `lr` is meant.
+        to_batch: Samples per step in use.
+        noise_scale: The gradient noise scale in samples, >= 0; only adascale reads it.
+        decays: As in `largest_ratio`.
+
+    Returns:
+        The rate at `to_batch`; where that is beyond the largest ratio for which the rule holds, the highest
+        rate that it allows.
+
+    Raises:
+        ValueError: If adascale is in force without a noise scale.
+    """
+    scaled = unlimited_lr(
+        lr, optimizer=optimizer, rule=rule, from_batch=from_batch, to_batch=to_batch, noise_scale=noise_scale
+    )
+    if to_batch <= from_batch:
+        return scaled
+    rule = rule_in_force(rule, optimizer=optimizer, going_up=True)
+    return min(scaled, lr * math.sqrt(largest_ratio(rule, optimizer=optimizer, decays=decays)))
+
+
+def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None = None) -> float:
+    """Return up to which ratio of batches a rule holds; infinity where nothing limits it.
+
+    Source: Malladi et al. 2022: with the square root of a ratio, 1 - beta becomes ratio (1 - beta), which has
+    to stay below 1.
+
+    Args:
+        rule: The rule in force.
+        optimizer: Name of a class of torch.optim, lars or lamb, in any case.
+        decays: By which part the optimizer keeps each of its moving means at a step: both betas of Adam and
+            its kin, alpha of RMSprop; None for torch's defaults.
+    """
+    known = _DECAYS.get(optimizer.lower())
+    if rule not in ("sqrt", "legw", "adascale") or known is None:
+        return math.inf
+    smallest = min(decays or known)
+    return max(1.0, 1.0 / (1.0 - smallest)) if smallest < 1 else math.inf
+
+
+def legw_warmup(fraction: float | None, ratio: float) -> float:
+    """Return the part of a training that is warm-up at a batch that is `ratio` times larger.
+
+    Source: You et al. 2019, "Large-Batch Training for LSTM and Beyond": as many times more epochs of warm-up.
+
+    Args:
+        fraction: The part at the smaller batch, from 0 to 1; None where it is not given.
+        ratio: How many times the batch grows, >= 1.
+    """
+    base = BASE_WARMUP_FRACTION if fraction is None else fraction
+    return min(base * ratio, max(LONGEST_WARMUP_FRACTION, base))
+
+
+def unlimited_lr(
+    lr: float,
+    *,
+    optimizer: str,
+    rule: Rule,
+    from_batch: int,
+    to_batch: int,
+    noise_scale: float | None = None,
+) -> float:
+    """Carry a rate from one global batch to another, whether the rule still holds there or not.
+
+    Source: linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD"; sqrt: Malladi et al. 2022, "On the
+    SDEs and Scaling Rules for Adaptive Gradient Algorithms"; adascale: Johnson et al. 2020, "AdaScale SGD",
+    with the square root of its gain for all but SGD (Qiao et al. 2021, "Pollux"); legw, lars, lamb: You et
+    al. 2019, "Large-Batch Training for LSTM and Beyond"; 2017, "Large Batch Training of Convolutional
+    Networks"; 2020, "Large Batch Optimization for Deep Learning".
+
+    Args:
+        lr: The rate at `from_batch`.
+        optimizer: Name of a class of torch.optim, lars or lamb, in any case.
+        rule: How to scale; `auto` as in `rule_in_force`.
+        from_batch: Samples per step at which `lr` is meant.
+        to_batch: Samples per step in use.
+        noise_scale: The gradient noise scale in samples, >= 0; only adascale reads it.
+
+    Returns:
+        The rate at `to_batch`.
+
+    Raises:
+        ValueError: If adascale is in force without a noise scale.
+    """
+    ratio = to_batch / from_batch
+    rule = rule_in_force(rule, optimizer=optimizer, going_up=ratio >= 1)
+    if rule == "adascale":
+        if noise_scale is None:
+            raise ValueError("adascale needs a noise scale")
+        steps = gain(to_batch, reference_batch=from_batch, noise_scale=noise_scale)
+        return lr * (steps if optimizer.lower() == "sgd" else math.sqrt(steps))
+    if rule in ("linear", "lars"):
+        return lr * ratio
+    return lr if rule == "constant" else lr * math.sqrt(ratio)
+
+
+def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int) -> float:
+    """Return the part of the peak rate that one optimizer step uses.
+
+    Warm-up rises in a straight line and reaches 1 at step `warmup_steps - 1`. Cosine and linear then fall
+    and would reach 0 at `total_steps`. One-cycle is that of torch.optim.lr_scheduler.OneCycleLR: from 1/25
+    along a half cosine to 1, and down to 4e-6 at the last step.
+
+    Args:
+        schedule: The course after warm-up.
+        step: Number of the step, from 0.
+        total_steps: Steps of the whole training; at least 1.
+        warmup_steps: Steps of the warm-up, from 0 to total_steps.
+
+    Returns:
+        A number from 0 to 1.
+    """
+    if schedule == "one_cycle":
+        return _one_cycle(step, total_steps, warmup_steps)
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    if schedule == "constant":
+        return 1.0
+    progress = min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1.0)
+    return 1.0 - progress if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def _one_cycle(step: int, total_steps: int, warmup_steps: int) -> float:
+    peak = max(warmup_steps - 1, 0)
+    last = total_steps - 1
+    if step < peak:
+        return _between(_ONE_CYCLE_START, 1.0, step / peak)
+    return _between(1.0, _ONE_CYCLE_END, min((step - peak) / max(last - peak, 1), 1.0))
+
+
+def _between(start: float, end: float, progress: float) -> float:
+    return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * progress))

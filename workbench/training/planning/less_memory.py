@@ -1,0 +1,128 @@
+"""Other ways of making the same step, each of which needs less memory: for a trial that ran out of it.
+
+First half the micro batch, then activations that are computed again, then strategies that divide among the
+same workers what each of them holds whole, and replicas that divide their stages or parts; where nothing else
+is left, ever smaller micro batches. None of them changes what is trained. How much each of them saves is left
+to those who measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from workbench.experiment import Experiment
+from workbench.experiment.plan import PartialPlan, Plan
+from workbench.experiment.private import is_private
+from workbench.training.exchanges.capabilities import USUAL
+from workbench.training.planning.batch_division import smaller_micro_batch
+from workbench.training.planning.settings import fitted_of
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import Capabilities, capabilities_of, strategies_that
+from workbench.training.strategies.combinations import conflict_in
+from workbench.training.strategies.pipeline_order import can_compute
+
+WAYS = ("recompute", "strategy", "shard")
+"""The dimensions of a plan that may change beside the division of its batch."""
+_LATER_DIVISOR = 4
+"""Of a micro batch, once half of it did not fit: each attempt takes a start."""
+_WHOLE_PARAMETERS = frozenset({"adafactor", "muon", "sparseadam"})
+"""Optimizers of torch that update a value by others of its parameter, which a worker may not hold."""
+
+
+def next_way(
+    plan: PartialPlan,
+    *,
+    changeable: Collection[str],
+    has_blocks: bool,
+    tried: Collection[PartialPlan] = (),
+    divides_batch: bool = True,
+) -> PartialPlan | None:
+    """Return the next change to a plan that did not fit, None where nothing is left to try.
+
+    Args:
+        plan: The plan that did not fit.
+        changeable: Which of `WAYS` may change.
+        has_blocks: Whether the model has blocks that could be computed again.
+        tried: The changes that were tried before.
+        divides_batch: Whether the loss of a batch is that of its micro batches.
+
+    Example:
+        >>> plan = PartialPlan.of(workers=2, micro_batch=1, accumulation=4, strategy="ddp", recompute="none")
+        >>> next_way(plan, changeable=WAYS, has_blocks=False).to_json()
+        {'strategy': 'zero1'}
+    """
+    for way in _ways(plan, has_blocks, is_divided=any("micro_batch" in before for before in tried)):
+        names = dict(way.values)
+        is_tried = any(set(way.values) <= set(before.values) for before in tried)
+        may_change = all(name in changeable for name in names if name in WAYS)
+        if "micro_batch" in names and not divides_batch:
+            continue
+        if may_change and not is_tried and conflict_in(plan | way) is None:
+            return way
+    return None
+
+
+def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozenset[str]:
+    """Return which of `WAYS` a trial may change: those that are neither written nor searched.
+
+    A strategy that cuts parameters may change what an optimizer or a hook of the user's, or an optimizer that
+    looks at whole parameters, computes: then it stays.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+    """
+    makes_steps = experiment.trains_model and experiment.federated is None and not experiment.makes_own_steps
+    if not makes_steps or is_private(experiment) or fitted_of(experiment, params) is not None:
+        return frozenset()
+    is_open = {name for name in WAYS if name not in experiment.plan.decided and name not in params}
+    optimizer = str(params.get("optimizer", experiment.training.optimizer)).lower()
+    needs_whole = ":" in optimizer or optimizer in _WHOLE_PARAMETERS
+    has_hook = params.get("gradient_hook", experiment.training.gradient_hook) is not None
+    if needs_whole or has_hook:
+        is_open -= {"strategy", "shard"}
+    return frozenset(is_open)
+
+
+def _ways(plan: PartialPlan, has_blocks: bool, *, is_divided: bool) -> Iterator[PartialPlan]:
+    half = smaller_micro_batch(plan)
+    if half is not None and not is_divided:
+        yield half
+    if has_blocks and plan.get("recompute") == "none":
+        yield _in_usual_order(plan, PartialPlan.of(recompute="blocks"))
+    for name in _saving_strategies(plan):
+        yield PartialPlan.of(strategy=name)
+    name, replicas = plan.get("strategy"), plan.replicas or 1
+    if isinstance(name, str) and name in STRATEGIES and plan.shard == 0 and replicas > 1:
+        able = capabilities_of(name)
+        if able.takes_shard and able.axis is not None:
+            yield _in_usual_order(plan, PartialPlan.of(shard=replicas))
+    smaller = smaller_micro_batch(plan, _LATER_DIVISOR)
+    if smaller is not None:
+        yield smaller
+
+
+def _in_usual_order(plan: PartialPlan, way: PartialPlan) -> PartialPlan:
+    """Return a change to a plan, with the usual order of tasks where stages cannot keep theirs."""
+    return way if can_compute(plan | way) else way | PartialPlan.of(pipeline_schedule=Plan.pipeline_schedule)
+
+
+def _saving_strategies(plan: PartialPlan) -> list[str]:
+    """Return the exact strategies in which a worker holds less for the same step, the least saving first."""
+    now = plan.get("strategy")
+    if not isinstance(now, str) or (plan.replicas or 1) == 1 or now not in STRATEGIES:
+        return []
+    held = capabilities_of(now)
+    found: list[tuple[tuple[bool, bool], str]] = []
+    for name in strategies_that(lambda can: can.is_exact):
+        able = capabilities_of(name)
+        divides_replicas = able.axis is None and able.max_workers is None and held.axis is None
+        agrees = able.takes_exchange or plan.get("exchange") in (None, USUAL)
+        if divides_replicas and agrees and _saved(able) > _saved(held):
+            found.append((_saved(able), name))
+    return [name for _, name in sorted(found)]
+
+
+def _saved(able: Capabilities) -> tuple[bool, bool]:
+    return not able.holds_whole_model, able.divides_state

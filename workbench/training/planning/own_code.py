@@ -1,0 +1,125 @@
+"""A function or program in the words of plans: which of its parameters are the micro batch and the rate.
+
+So the advisor treats it as it treats a model: the same measurements, predictions and trainings. What is
+recommended is then written in the words of the function or program again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment, PlanSettings, Space, Training
+from workbench.experiment.domain import Domain
+from workbench.experiment.plan import NAMES as PLAN_NAMES
+
+BATCH, RATE = "micro_batch", "lr"
+PREFIX = "own."
+"""What a parameter is called that has the name of a setting of a model, and is none."""
+_TAKEN = {*PLAN_NAMES, *Training.model_fields}
+
+
+def in_words_of_plans(experiment: Experiment) -> Experiment:
+    """Return an experiment whose batch and rate are called as those of a model; of a model, itself.
+
+    Of its plan only the micro batch, and the workers where these are open, can be chosen. The same rate is
+    meant at every batch, because nothing is known of the optimizer.
+
+    Args:
+        experiment: A function or a program with `advise`, or a model.
+    """
+    advise = experiment.advise
+    if advise is None:
+        return experiment
+    names = {own: name for name, own in _names(experiment).items()}
+    search = {names[own]: _renamed(domain, names) for own, domain in experiment.search.root.items()}
+    rate = 1.0 if advise.lr is None else _middle(search[RATE])
+    workers = experiment.plan.workers
+    if workers == "auto" and not advise.workers:
+        workers = 1
+    return experiment.model_copy(
+        update={
+            "search": Space(search),
+            "training": Training(
+                lr=rate, lr_rule="constant", reference_batch=max(1, round(_middle(search[BATCH])))
+            ),
+            "plan": PlanSettings(
+                workers=workers,
+                accumulation=1,
+                precision="fp32",
+                strategy="ddp",
+                recompute="none",
+                compile="none",
+                loaders=0,
+                pipeline_schedule="1f1b",
+            ),
+        }
+    )
+
+
+def own_values(
+    experiment: Experiment, params: Mapping[str, JsonValue], micro_batch: int, lr: float
+) -> dict[str, JsonValue]:
+    """Return the configuration that the function or program receives.
+
+    Args:
+        experiment: As it was written.
+        params: A configuration in the words of plans.
+        micro_batch: Samples of a step of one worker.
+        lr: The rate.
+    """
+    decided = {BATCH: micro_batch, RATE: lr}
+    named = {**params, **decided}
+    return {own: named[name] for name, own in _names(experiment).items() if name in named}
+
+
+def own_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return recommended settings in the words of the function or program.
+
+    Args:
+        experiment: As it was written.
+        settings: Values by dotted path, such as `plan.micro_batch`.
+    """
+    advise = experiment.advise
+    assert advise is not None
+    found: dict[str, JsonValue] = {}
+    for path, value in settings.items():
+        match path:
+            case "plan.micro_batch":
+                found[f"search.{advise.batch}"] = value
+            case "training.lr":
+                found[f"search.{advise.lr}"] = value
+            case "plan.workers":
+                found |= {path: value, "advise.workers": False}
+            case "resources.placement":
+                found[path] = value
+    return found
+
+
+def _names(experiment: Experiment) -> dict[str, str]:
+    """Return the parameters' own names, by those in the words of plans."""
+    advise = experiment.advise
+    assert advise is not None
+    renamed = {advise.batch: BATCH} | ({} if advise.lr is None else {advise.lr: RATE})
+    found: dict[str, str] = {}
+    for own in experiment.search.root:
+        name = renamed.get(own, f"{PREFIX}{own}" if own in _TAKEN else own)
+        found[name] = own
+    return found
+
+
+def _renamed(domain: Domain, names: Mapping[str, str]) -> Any:
+    when = {names[parent]: wanted for parent, wanted in domain.when.items()}
+    return domain.model_copy(update={"when": when}) if when else domain
+
+
+def _middle(domain: Domain) -> float:
+    """Return the value in the middle of a domain of numbers above 0, by their logarithms."""
+    low, high = getattr(domain, "low", None), getattr(domain, "high", None)
+    if low is not None and high is not None:
+        return float(f"{math.sqrt(low * high):.3g}")
+    values: list[Any] = sorted(domain.values() or [])  # type: ignore[type-var]
+    return values[(len(values) - 1) // 2]

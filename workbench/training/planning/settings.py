@@ -1,0 +1,263 @@
+"""From an experiment and one configuration to the settings of one trial, with every `auto` answered.
+
+Searched names replace the fields of `training` and `plan`; the others belong to the model. The answers to
+`auto` are plain defaults, stated at each function; what the advisor decides takes precedence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from workbench.experiment import Component, Experiment, PlanSettings, Training
+from workbench.experiment.federated import Federated, federated_with
+from workbench.experiment.plan import Hardware, PartialPlan, Plan
+from workbench.experiment.refusals import refusal
+from workbench.experiment.schedules import check_averaging, check_schedule
+from workbench.experiment.searched_fields import is_setting, option_of, with_options
+from workbench.experiment.setting_types import Section
+from workbench.foundation.errors import ExperimentError
+from workbench.models.configurations import FittedConfiguration, configure
+from workbench.models.estimators import EstimatorConfiguration, is_estimator, is_from_library
+from workbench.training.planning.learning_rate import (
+    ONE_CYCLE_WARMUP_FRACTION,
+    WARMUP_FRACTION,
+    Rule,
+    default_lr,
+    legw_warmup,
+    rule_in_force,
+    scaled_lr,
+)
+from workbench.training.planning.plan_resolution import field_of, resolve_plan
+
+AnySection = TypeVar("AnySection", bound=Section)
+_NOTHING = PartialPlan()
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """What one trial does, nothing left open.
+
+    Attributes:
+        training: The training section with searched values in place; it may still hold `auto` where the
+            answer is another attribute.
+        plan: How it uses hardware.
+        lr: Peak learning rate at the global batch in use; with adascale while the noise is not known.
+        warmup_epochs: Epochs of warm-up.
+        model: Values that belong to the model.
+        federated: How clients train it in rounds; None where its workers share every step. The global batch
+            of the plan is then what all workers take at once, each for a client of its own.
+    """
+
+    training: Training
+    plan: Plan
+    lr: float
+    warmup_epochs: float
+    model: dict[str, JsonValue]
+    federated: Federated | None = None
+
+    @property
+    def step_batch(self) -> int:
+        """Samples of an optimizer step: those of all replicas, or of a client alone."""
+        return _step_batch(self.plan, self.federated)
+
+    @property
+    def follows_noise(self) -> bool:
+        """Whether the learning rate follows the noise of the gradients during the training."""
+        return _rule(self.training, self.step_batch) == "adascale"
+
+    def peak_lr(self, noise_scale: float | None) -> float:
+        """Return the peak learning rate at the global batch in use.
+
+        Args:
+            noise_scale: The gradient noise scale in samples; None where it is not estimable (yet).
+        """
+        return _peak_lr(self.training, self.step_batch, noise_scale)
+
+    def warmup_steps(self, steps_per_epoch: int) -> int:
+        """Return the steps of the warm-up."""
+        return round(self.warmup_epochs * steps_per_epoch)
+
+
+def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the values of a configuration that belong to the model, with those that the model names itself.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+    """
+    named = experiment.trained.options if experiment.trained else {}
+    searched = {name: value for name, value in params.items() if not is_setting(name)}
+    return {**named, **searched}
+
+
+def fitted_of(
+    experiment: Experiment, params: Mapping[str, JsonValue], *, loads_code: bool = False
+) -> FittedConfiguration | None:
+    """Return what a configuration fits to all samples at once; None where optimizer steps train it.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+        loads_code: Whether the user's code may be loaded to find out; without, only the classes of known
+            libraries are found.
+    """
+    if experiment.model is None:
+        return None
+    if experiment.model.is_reference:
+        return _estimator_of(experiment.model, params, loads_code)
+    try:
+        return configure(experiment.model.name, model_values(experiment, params)).fitted
+    except ExperimentError:  # the trial will fail with it, and report it
+        return None
+
+
+def _estimator_of(
+    model: Component, params: Mapping[str, JsonValue], loads_code: bool
+) -> EstimatorConfiguration | None:
+    is_one = is_from_library(model)
+    if not is_one and loads_code:
+        try:
+            is_one = is_estimator(model.load(field="model"))
+        except Exception:  # user code; the trial will fail with it, and report it
+            return None
+    if not is_one:
+        return None
+    ours = frozenset(Training.model_fields.keys() | PlanSettings.model_fields.keys())
+    params = {name: value for name, value in params.items() if option_of(name) is None}
+    return EstimatorConfiguration(model=model, values={**model.options, **params}, training_names=ours)
+
+
+def resolve(
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    *,
+    num_train_samples: int | None = None,
+    hardware: Hardware | None = None,
+    decided: PartialPlan = _NOTHING,
+    num_loaders: int = 0,
+) -> TrialSettings:
+    """Answer every open question about one trial.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+        num_train_samples: Samples to train on; None where that is not known yet.
+        hardware: As in `resolve_plan`.
+        decided: What is decided of the plan; it takes precedence over experiment and configuration.
+        num_loaders: Processes with which the user's own loaders load, used where nothing else decides it.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ExperimentError: If settings exclude each other; it names the dotted field.
+    """
+    training = _override(experiment.training, "training", params)
+    check_schedule(training)
+    check_averaging(training)
+    federated = federated_with(experiment, params)
+    written = _override(experiment.plan, "plan", params).decided | decided
+    if num_loaders and federated is None:  # clients are too small to be read ahead
+        written = PartialPlan.of(loaders=num_loaders) | written
+    plan = resolve_plan(
+        training,
+        # A client is trained by one worker, whose steps no other worker shares.
+        written if federated is None else written | PartialPlan.of(workers=1),
+        num_train_samples=num_train_samples,
+        hardware=hardware,
+        params=params,
+    )
+    if federated is not None:
+        plan = dataclasses.replace(plan, workers=written.workers or 1)
+    batch = _step_batch(plan, federated)
+    lr = _peak_lr(training, batch, None)
+    if _rule(training, batch) == "adascale" and not training.measure_noise:
+        raise ExperimentError(
+            "adascale follows the noise of the gradients, which is not measured",
+            field=field_of("training", "lr_rule", params),
+            next_step="Leave out measure_noise, or choose another rule.",
+        )
+    return TrialSettings(
+        training=training,
+        plan=plan,
+        lr=lr,
+        warmup_epochs=_warmup_epochs(training, batch, goes_up=lr > reference_lr(training)),
+        model=model_values(experiment, params),
+        federated=federated,
+    )
+
+
+def _step_batch(plan: Plan, federated: Federated | None) -> int:
+    return plan.global_batch if federated is None else plan.micro_batch * plan.accumulation
+
+
+def reference_lr(training: Training) -> float:
+    """Return the rate at the reference batch: the one that is named, or the optimizer's usual one."""
+    return default_lr(training.optimizer) if training.lr == "auto" else training.lr
+
+
+def _rule(training: Training, global_batch: int) -> Rule:
+    going_up = global_batch >= training.reference_batch
+    return rule_in_force(training.lr_rule, optimizer=training.optimizer, going_up=going_up)
+
+
+def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -> float:
+    """Carry the rate from the reference batch to the one in use.
+
+    Where adascale does not know the noise, the rate stays: its gain is least at the beginning, when the
+    gradient is large beside its noise, and 1 is what it never falls below.
+    """
+    lr, rule = reference_lr(training), _rule(training, global_batch)
+    if rule == "adascale" and noise_scale is None:
+        return lr
+    options = training.optimizer_options
+    given = options.get("betas") or ([options["alpha"]] if "alpha" in options else None)
+    decays = [item for item in given if isinstance(item, int | float)] if isinstance(given, list) else None
+    return scaled_lr(
+        lr,
+        optimizer=training.optimizer,
+        rule=rule,
+        from_batch=training.reference_batch,
+        to_batch=global_batch,
+        noise_scale=noise_scale,
+        decays=decays,
+    )
+
+
+def _warmup_epochs(training: Training, global_batch: int, *, goes_up: bool) -> float:
+    """Return for how many epochs the rate rises from near 0.
+
+    `warmup_epochs: auto` is none, but for one-cycle, and where the batch raised the rate. With legw, epochs
+    of warm-up are meant at the reference batch, as the rate is.
+    """
+    given, ratio = training.warmup_epochs, global_batch / training.reference_batch
+    if given == "auto" and training.schedule == "one_cycle":
+        return ONE_CYCLE_WARMUP_FRACTION * training.epochs
+    if training.lr_rule == "legw" and ratio > 1:
+        fraction = None if given == "auto" else given / training.epochs
+        return legw_warmup(fraction, ratio) * training.epochs
+    if given != "auto":
+        return given
+    return WARMUP_FRACTION * training.epochs if goes_up else 0.0
+
+
+def _override(section: AnySection, field: str, params: Mapping[str, JsonValue]) -> AnySection:
+    """Return a section with the searched values in place."""
+    kind = type(section)
+    searched = {name: value for name, value in params.items() if name in kind.model_fields}
+    if kind is Training:
+        searched |= {name: value for name, value in params.items() if option_of(name) is not None}
+    if not searched:
+        return section
+    written = {name: getattr(section, name) for name in section.model_fields_set}
+    settings = {name: value for name, value in searched.items() if name in kind.model_fields}
+    try:
+        return kind.model_validate(with_options({**written, **settings}, searched))
+    except ValidationError as error:
+        found = refusal(error)
+        raise found.about(field_of(field, found.field or field, params)) from error

@@ -1,0 +1,310 @@
+"""How deep a network, how long a sequence and how large a batch fit a memory, before anything runs.
+
+Steps are traced on fake tensors, in a child process as in `memory_estimate`. A peak grows linearly with the
+samples, so two batches are enough; depths and lengths are traced that come closer to the largest one. For the
+recomputation that takes only what it must, the part of the forward pass that is computed again halfway
+between the largest sizes without and with it is worked out, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.hardware.performance.memory import StepMemory
+from workbench.training.probes.child_process import answer, query
+from workbench.training.probes.memory_estimate import NUM_STEPS
+
+if TYPE_CHECKING:
+    from workbench.training.probes.fake_steps import FakeTrial
+
+Way = Literal["torch", "none", "blocks"]
+Size = Literal["depth", "length", "batch"]
+SIZES: tuple[Size, ...] = ("depth", "length", "batch")
+WAYS: tuple[Way, ...] = ("torch", "none", "blocks")
+_MAX_SIZE = 2**20
+"""Longer sequences and larger batches are not looked for."""
+_TIMEOUT_S = 1800.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Depth:
+    """How the layers of a model are counted.
+
+    Attributes:
+        name: The parameter of the model.
+        now: Its value in the experiment.
+        values: The values that it may have, in rising order.
+    """
+
+    name: str
+    now: int
+    values: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Capacity:
+    """What fits.
+
+    Attributes:
+        limit_bytes: The memory of a worker that may be used.
+        size: What is as large as possible while all else is as in the experiment: the depth of the network,
+            the length of a sequence, or the micro batch.
+        now: How large it is in the experiment.
+        largest: The largest size that fits by the way of making a step, 0 where none does: a loop in plain
+            torch, no recomputation, that of all blocks. A way that the model does not have is absent.
+        most: The largest size that was looked for, which the model may set.
+        halfway: The size in the middle between the largest without and with recomputation; None where there
+            is none between.
+        again: The part of the blocks' forward pass that must be computed again there, from 0 to 1.
+    """
+
+    limit_bytes: int
+    size: Size
+    now: int
+    largest: dict[Way, int]
+    most: int
+    halfway: int | None = None
+    again: float | None = None
+
+
+def find_capacity(
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    limits_bytes: Sequence[int],
+    *,
+    plan: PartialPlan,
+    depth: Depth | None,
+) -> list[Capacity]:
+    """Find the largest sizes that fit some memories.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        params: The configuration.
+        limits_bytes: Memories of one worker that may be used, each > 0.
+        plan: What is decided of the plan; it has one worker, and a micro batch.
+        depth: How its layers are counted; None where it has no number of them.
+
+    Raises:
+        ExperimentError: If the model cannot be traced.
+        RunError: If the process that traces ends without an answer.
+    """
+    question = {
+        "params": dict(params),
+        "limits_bytes": list(limits_bytes),
+        "plan": plan.to_json(),
+        "depth": None if depth is None else dataclasses.asdict(depth),
+    }
+    purpose = "what fits could not be found"
+    return [
+        Capacity(**each)
+        for each in query(__name__, experiment, question, purpose=purpose, timeout_s=_TIMEOUT_S)
+    ]
+
+
+def largest_fitting(
+    peak_bytes: Callable[[int], float],
+    limit_bytes: float,
+    start: int,
+    most: int,
+    traced: Mapping[int, float] | None = None,
+) -> int:
+    """Return the largest size whose peak fits; 0 where none does.
+
+    Guesses follow the line through the sizes that are nearest to the limit, and the middle where that does
+    not help: a peak is nearly linear, and costs a trace. The next larger size is not traced where the line,
+    as far as it has been off, shows that it does not fit.
+
+    Args:
+        peak_bytes: The peak of a size; it never falls with the size.
+        limit_bytes: What fits.
+        start: Where to begin, at least 1.
+        most: The largest size to look for.
+        traced: Peaks that are known.
+    """
+    peaks = dict(traced or {})
+    low = max((size for size, peak in peaks.items() if peak <= limit_bytes), default=0)
+    high = min((size for size, peak in peaks.items() if peak > limit_bytes), default=most + 1)
+    guess = min(max(_on_line(peaks, limit_bytes, low) if peaks else start, low + 1), high - 1)
+    num_tried = 0
+    while high - low > 1:
+        num_tried += 1
+        width, expected = high - low, _peak_on_line(peaks, limit_bytes, guess)
+        peaks[guess] = peak_bytes(guess)
+        if peaks[guess] <= limit_bytes:
+            low = guess
+            if _peak_on_line(peaks, limit_bytes, low + 1) - limit_bytes > abs(peaks[low] - expected):
+                break
+        else:
+            high = guess
+        is_slow = high - low > width // 2 and high <= most and num_tried > 3
+        on_line = (low + high) // 2 if is_slow else _on_line(peaks, limit_bytes, low)
+        guess = min(max(on_line, low + 1), high - 1)
+    return low
+
+
+def _peak_on_line(peaks: Mapping[int, float], limit_bytes: float, size: int) -> float:
+    """Return the peak of a size on the line through the two that are nearest to the limit; nan if unknown."""
+    nearest = sorted(peaks, key=lambda each: abs(peaks[each] - limit_bytes))[:2]
+    if len(nearest) < 2:
+        return math.nan
+    first, second = nearest
+    return peaks[first] + (size - first) * (peaks[second] - peaks[first]) / (second - first)
+
+
+def _on_line(peaks: Mapping[int, float], limit_bytes: float, low: int) -> int:
+    """Return where the line through the two tried sizes that are nearest to the limit meets it."""
+    nearest = sorted(peaks, key=lambda size: abs(peaks[size] - limit_bytes))[:2]
+    if len(nearest) < 2:
+        return 2 * max(peaks) if low else max(peaks) // 2
+    first, second = sorted(nearest)
+    slope = (peaks[second] - peaks[first]) / (second - first)
+    return 2 * second if slope <= 0 else int(first + (limit_bytes - peaks[first]) / slope)
+
+
+def largest_on_lines(steps: Mapping[int, StepMemory], limit_bytes: float, most: int) -> int:
+    """Return the largest size whose peak fits, where each peak of a step is a line; 0 where none does.
+
+    Args:
+        steps: Steps at two sizes.
+        limit_bytes: What fits.
+        most: The largest size to look for.
+    """
+    (first, small), (second, large) = sorted(steps.items())
+    found = most
+    for name in ("compute_peak_bytes", "update_peak_bytes"):
+        lower, upper = getattr(small, name), getattr(large, name)
+        slope = (upper - lower) / (second - first)
+        room = limit_bytes - lower
+        if slope > 0:
+            found = min(found, first + math.floor(room / slope))
+        elif room < 0:
+            found = 0
+    return max(0, found)
+
+
+class _Search:
+    """The sizes of one experiment, with what was traced of them."""
+
+    def __init__(self, experiment: Experiment, question: Mapping[str, Any]) -> None:
+        self._experiment, self._params = experiment, question["params"]
+        self._plan = PartialPlan.from_json(question["plan"])
+        self._depth = None if question["depth"] is None else Depth(**question["depth"])
+        self._steps: dict[tuple[Way, Size, int], StepMemory] = {}
+        self._usual: FakeTrial | None = None
+        self._usual = self._trial("none", None, None)
+
+    def capacities(self, limit_bytes: int) -> list[Capacity]:
+        """Return what fits a memory."""
+        return [self._capacity(limit_bytes, size, now) for size in SIZES if (now := self._now(size))]
+
+    def _now(self, size: Size) -> int | None:
+        """Return how large the experiment is, None where it has no such size."""
+        if size == "batch":
+            return self._plan.micro_batch
+        if size == "length":
+            assert self._usual is not None
+            return self._usual.length
+        return None if self._depth is None else self._depth.now
+
+    def _capacity(self, limit_bytes: int, size: Size, now: int) -> Capacity:
+        values = self._values(size)
+        largest: dict[Way, int] = {}
+        for way in WAYS:
+            try:
+                self._step(way, size, now)
+            except ExperimentError as error:
+                if error.field != "plan.recompute":
+                    raise
+                continue  # a model without blocks
+            largest[way] = self._largest(way, size, now, limit_bytes)
+        found = Capacity(limit_bytes, size, now, largest, values[-1])
+        low, high = (bisect_right(values, largest.get(way, 0)) for way in ("none", "blocks"))
+        if high - low < 2:
+            return found
+        halfway = values[(low + high) // 2 - 1]
+        return dataclasses.replace(found, halfway=halfway, again=self._again(limit_bytes, size, halfway))
+
+    def _values(self, size: Size) -> Sequence[int]:
+        """Return the values that a size may have."""
+        return self._depth.values if size == "depth" and self._depth is not None else range(1, _MAX_SIZE + 1)
+
+    def _largest(self, way: Way, size: Size, now: int, limit_bytes: int) -> int:
+        if size == "batch":
+            steps = {value: self._step(way, size, value) for value in (now, 2 * now)}
+            return largest_on_lines(steps, limit_bytes, _MAX_SIZE)
+        values = self._values(size)
+        traced = {
+            bisect_right(values, value): _peak_bytes(step)
+            for (its_way, its_size, value), step in self._steps.items()
+            if (its_way, its_size) == (way, size)
+        }
+        place = largest_fitting(
+            lambda place: _peak_bytes(self._step(way, size, values[place - 1])),
+            limit_bytes,
+            bisect_right(values, now),
+            len(values),
+            traced,
+        )
+        return values[place - 1] if place else 0
+
+    def _again(self, limit_bytes: int, size: Size, value: int) -> float | None:
+        """Return the part of the blocks' forward pass that must be computed again."""
+        depth, length, micro_batch = self._arguments(size, value)
+        cost = self._trial("blocks", depth, length).pass_cost(micro_batch)
+        # What is held beside activations is the same whatever is kept of them.
+        beside_bytes = _peak_bytes(self._step("blocks", size, value)) - cost.least_bytes
+        kept = cost.choose_kept(limit_bytes - beside_bytes)
+        whole_s = cost.again_s([False] * len(cost.blocks))
+        return None if kept is None or not whole_s else cost.again_s(kept) / whole_s
+
+    def _step(self, way: Way, size: Size, value: int) -> StepMemory:
+        key = (way, size, value)
+        if key not in self._steps:
+            depth, length, micro_batch = self._arguments(size, value)
+            trial = self._trial(way, depth, length)
+            trace = trial.plain_memory if way == "torch" else trial.step_memory
+            self._steps[key] = trace(micro_batch, NUM_STEPS)
+        return self._steps[key]
+
+    def _arguments(self, size: Size, value: int) -> tuple[int | None, int | None, int]:
+        usual = self._plan.micro_batch or 1
+        if size == "batch":
+            return None, None, value
+        return (value, None, usual) if size == "depth" else (None, value, usual)
+
+    def _trial(self, way: Way, depth: int | None, length: int | None) -> FakeTrial:
+        from workbench.training.probes.fake_steps import FakeTrial
+
+        plan = self._plan | PartialPlan.of(recompute="none" if way == "torch" else way)
+        params = dict(self._params)
+        if depth is not None and self._depth is not None:
+            params[self._depth.name] = depth
+        datasets = None if self._usual is None else self._usual.datasets
+        return FakeTrial(self._experiment, params, plan, length=length, datasets=datasets)
+
+
+def _peak_bytes(step: StepMemory) -> float:
+    return max(step.compute_peak_bytes, step.update_peak_bytes)
+
+
+def capacity_here(experiment: Experiment, question: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Find what fits in this process, which should be one of its own; arguments as in `find_capacity`."""
+    search = _Search(experiment, question)
+    return [
+        dataclasses.asdict(each)
+        for limit_bytes in question["limits_bytes"]
+        for each in search.capacities(limit_bytes)
+    ]
+
+
+if __name__ == "__main__":
+    answer(capacity_here)

@@ -1,0 +1,107 @@
+"""A question about an experiment, answered by a process of its own.
+
+Whatever user code does there (read values that do not exist, fill the memory, end the process) leaves the
+calling process as it was, and nothing that it imports stays. The answer is left to the module that runs
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workbench.experiment import Experiment
+from workbench.foundation.errors import DataError, ExperimentError, RunError, WorkbenchError
+from workbench.store.history.failure_text import headline
+from workbench.training.probes import warm_process
+from workbench.training.programs.last_error import last_error
+
+TIMEOUT_S = 300.0
+
+
+class NoAnswerInTimeError(RunError):
+    """The process was killed because it took too long."""
+
+
+_KINDS: dict[str, type[WorkbenchError]] = {"DataError": DataError, "RunError": RunError}
+
+
+def query(
+    module: str,
+    experiment: Experiment,
+    question: Mapping[str, Any],
+    *,
+    purpose: str,
+    timeout_s: float = TIMEOUT_S,
+) -> Any:
+    """Return the answer of a module to a question about an experiment.
+
+    Args:
+        module: The module; run as a program, it calls `answer`.
+        experiment: The experiment; its embedded objects go along.
+        question: Plain values.
+        purpose: What fails where there is no answer: "memory could not be estimated".
+        timeout_s: Seconds after which the process is killed.
+
+    Returns:
+        What the module answered, as plain values.
+
+    Raises:
+        WorkbenchError: If the answer is one.
+        NoAnswerInTimeError: If the process takes too long.
+        RunError: If the process ends without an answer.
+    """
+    order = {
+        "experiment": experiment.model_dump(mode="json"),
+        "payloads": {name: payload.hex() for name, payload in experiment.payloads().items()},
+        "question": dict(question),
+        "search_path": sys.path,
+    }
+    try:
+        done = _run(module, json.dumps(order), timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswerInTimeError(f"{purpose} within {timeout_s:g} s") from error
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or not lines:
+        error = headline(last_error(done.stderr)) or "no message"
+        raise RunError(f"{purpose}: the process ended with {done.returncode}: {error}")
+    reply = json.loads(lines[-1])
+    if "refused" in reply:
+        raise _KINDS.get(reply["kind"], ExperimentError)(**reply["refused"])
+    return reply["answer"]
+
+
+def _run(module: str, text: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    if warm_process.IS_POSSIBLE:
+        with contextlib.suppress(warm_process.NotStartedError):
+            return warm_process.run(module, text, environment=environment, timeout_s=timeout_s)
+    return subprocess.run(
+        [sys.executable, "-m", module],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        env=environment,
+    )
+
+
+def answer(function: Callable[[Experiment, dict[str, Any]], Any]) -> None:
+    """Read an order from stdin and print what a function of experiment and question makes of it."""
+    order = json.load(sys.stdin)
+    sys.path[:] = dict.fromkeys([*order["search_path"], *sys.path])
+    payloads = {name: bytes.fromhex(payload) for name, payload in order["payloads"].items()}
+    reply: dict[str, Any]
+    try:
+        experiment = Experiment(**order["experiment"]).with_payloads(payloads)
+        with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not an answer
+            reply = {"answer": function(experiment, order["question"])}
+    except WorkbenchError as error:
+        reply = {"kind": type(error).__name__, "refused": error.to_json()}
+    print(json.dumps(reply))

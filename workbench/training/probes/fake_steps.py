@@ -1,0 +1,358 @@
+"""The steps of a trial on fake tensors: the real model, strategy and optimizer, and no memory used.
+
+Only for a process of its own; see `memory_estimate`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed
+from pydantic import JsonValue
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+    unset_fake_temporarily,
+)
+from torch.optim import Optimizer
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from workbench.data import Datasets
+from workbench.experiment import Experiment
+from workbench.experiment.plan import Hardware, PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.hardware.performance.live_memory import LiveMemory
+from workbench.hardware.performance.memory import StepMemory
+from workbench.models.calls import map_tensors
+from workbench.training.assembly import build_trial_model, step_settings
+from workbench.training.loading import load_trial_data
+from workbench.training.optimizers import optimizer_factory
+from workbench.training.planning.settings import resolve
+from workbench.training.source import Source
+from workbench.training.strategies.block_costs import measure_pass
+from workbench.training.strategies.capabilities import capabilities_of, strategy_on
+from workbench.training.strategies.divided_optimizer import DividedOptimizer
+from workbench.training.strategies.group import Group, Part, Sent
+from workbench.training.strategies.kept_blocks import PassCost
+from workbench.training.strategies.pipeline_order import most_under_way
+from workbench.training.strategies.recompute import recompute_blocks
+from workbench.training.strategies.shards import local_part
+from workbench.training.strategies.strategy import (
+    HeldBatch,
+    MicroBatch,
+    OptimizerFactory,
+    StepSettings,
+    Worker,
+)
+from workbench.training.strategy_choice import strategy_of
+
+_NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+_CPU = torch.device("cpu")
+
+
+class _PretendedGroup(Group):
+    """The group of a worker whose companions do not exist: every exchange returns at once."""
+
+    def __init__(self, num_workers: int, rank: int = 0, received: Tensor | None = None) -> None:
+        """Join nobody.
+
+        Args:
+            num_workers: Workers that there would be.
+            rank: Which of them this is.
+            received: What the worker before it would send.
+        """
+        super().__init__()
+        self.num_workers, self.rank = num_workers, rank
+        self._received = received
+        self.sent: Tensor | None = None
+        """What this worker would send to the next one."""
+        store = FakeStore()
+        torch.distributed.init_process_group("fake", rank=rank, world_size=num_workers, store=store)
+        self._joined = True
+
+    def mesh(self, **sizes: int) -> Any:
+        """Return the mesh, which is made of tensors that have values."""
+        with unset_fake_temporarily():
+            return super().mesh(**sizes)
+
+    def across(self, size: int) -> Part:
+        """Return one worker: what replicas exchange takes no memory that stays."""
+        return Part()
+
+    def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
+        """Remember the shape of what the next worker would receive."""
+        if not is_known:
+            self.sent = values.detach().to("meta")
+        return Sent(())
+
+    def receive(self, sender: int, like: Tensor | None = None) -> Tensor:
+        """Return a tensor of the shape that the other worker would send."""
+        like = self._received if like is None else like
+        assert like is not None
+        return torch.empty(like.shape, dtype=like.dtype)
+
+
+class _FakeTensors(FakeTensorMode):
+    """Tensors without values, but for those of device meshes, which torch computes with between the steps."""
+
+    def __init__(self) -> None:
+        """Let tensors with values meet them: a number that is assigned to a part of a tensor becomes one."""
+        super().__init__(allow_non_fake_inputs=True)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not types and any(isinstance(each, Tensor) for each in args):
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class FakeTrial:
+    """One configuration of an experiment, ready to be stepped at any micro batch."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        params: Mapping[str, JsonValue],
+        plan: PartialPlan,
+        *,
+        length: int | None = None,
+        datasets: Datasets | None = None,
+    ) -> None:
+        """Load the data, of which only the shapes are used.
+
+        Args:
+            experiment: The experiment.
+            params: The configuration.
+            plan: What is decided of the plan; it takes precedence over both.
+            length: Positions of a sample in place of those of the data, which are sequences.
+            datasets: The data, where it is loaded.
+
+        Raises:
+            WorkbenchError: If the data or a setting is wrong.
+        """
+        self._experiment, self._params = experiment, params
+        self.datasets = self._datasets = datasets or load_trial_data("estimate", experiment)
+        self._length, self._data_length = length, next(iter(self._datasets.input_shape), None)
+        # What fits no memory may exceed the train set, too.
+        self._settings = resolve(
+            experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan
+        )
+        source = Source(self._datasets.train, _CPU)
+        self._samples = source.fetch(np.arange(min(2, len(source))))
+        if length is not None:
+            shape = (length, *self._datasets.input_shape[1:])
+            self._datasets = dataclasses.replace(self._datasets, input_shape=shape)
+
+    @property
+    def num_train_samples(self) -> int:
+        """Samples of the training data."""
+        return len(self._datasets.train)
+
+    @property
+    def micro_batch(self) -> int:
+        """The micro batch of the plan."""
+        return self._settings.plan.micro_batch
+
+    @property
+    def length(self) -> int | None:
+        """Positions of a sample, None where samples are not sequences."""
+        shape = self._datasets.input_shape
+        is_sequence = len(shape) == 2 or (len(shape) == 1 and self._datasets.vocabulary_size is not None)
+        return shape[0] if is_sequence else None
+
+    def pass_cost(self, micro_batch: int) -> PassCost:
+        """Return what a forward pass of the whole model on one worker keeps, and what its blocks compute.
+
+        Args:
+            micro_batch: Samples of the pass.
+
+        Raises:
+            ExperimentError: If the model has no blocks, or cannot be traced.
+        """
+        settings = self._step_settings()
+        with _needing_no_values(), FakeTensorMode():
+            model = build_trial_model(
+                self._experiment, self._params, self._settings, self._datasets, pretrained=False
+            )
+            [batch] = self._batch(micro_batch, 1)
+            blocks = recompute_blocks(model)
+
+            def compute() -> Any:
+                with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision != "fp32"):
+                    return settings.loss(settings.call(model, batch.inputs), batch.targets)
+
+            return measure_pass(blocks, model, compute)[1]
+
+    def step_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
+        """Return what the last of some steps holds.
+
+        Args:
+            micro_batch: Samples that the worker takes at once.
+            num_steps: Steps to make; from the second on there is an optimizer state.
+
+        Raises:
+            ExperimentError: If the memory of the model cannot be estimated without real values.
+        """
+        with _needing_no_values():
+            return self._step_memory(micro_batch, num_steps)
+
+    def plain_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
+        """Return what steps of a loop hold that is written in plain torch; arguments as in `step_memory`."""
+        with _needing_no_values():
+            return self._stage_memory(micro_batch, num_steps, 0, None, PlainLoop)[0]
+
+    def _step_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
+        found, received = [], None
+        for stage in range(self._settings.plan.stages):
+            step, received = self._stage_memory(micro_batch, num_steps, stage, received)
+            found.append(step)
+        return max(found, key=lambda step: max(step.compute_peak_bytes, step.update_peak_bytes))
+
+    def _stage_memory(
+        self,
+        micro_batch: int,
+        num_steps: int,
+        stage: int,
+        received: Tensor | None,
+        way: type[Any] | None = None,
+    ) -> tuple[StepMemory, Tensor | None]:
+        """Return what a stage of the model holds, and the shape of what it sends to the next one."""
+        settings, made = self._settings, []
+        plan, name = settings.plan, settings.plan.strategy
+        # Gradients that a group exchanges stay allocated between steps: as between two micro batches.
+        num_micro_batches = 1 if plan.workers * plan.accumulation == 1 else 2
+        if plan.stages > 1:  # no later one holds more than as many as stages have under way, and the next
+            most = plan.accumulation
+            num_micro_batches = min(most, most_under_way(plan.pipeline_schedule, 0, plan.stages, most) + 1)
+        able = capabilities_of(name)
+        group = Group()
+        if not able.has_whole_step:
+            group = _PretendedGroup(plan.workers, stage, received)
+        if able.holds_whole_model:  # an exchange of gradients holds no more than two micro batches do
+            name = "single" if able.divides_state else strategy_on(name, 1)
+        try:
+            with _FakeTensors(), LiveMemory() as live:
+                model = build_trial_model(
+                    self._experiment, self._params, settings, self._datasets, pretrained=False
+                )
+                strategy = (way or strategy_of(self._experiment, name))(self._step_settings())
+                worker = Worker(stage, group.num_workers, _CPU, group, plan.workers_per_replica)
+                strategy.setup(model, self._optimizer_factory(made, group), worker)
+                strategy.train(True)
+                batch = self._batch(micro_batch, num_micro_batches)
+                compute_peak_bytes = 0
+                for _ in range(num_steps):
+                    live.start_peak()
+                    strategy.forward_backward(batch)
+                    compute_peak_bytes = live.peak_bytes
+                    live.start_peak()
+                    strategy.update(settings.lr)
+                parameters = list(model.parameters())
+                trained = [parameter for parameter in parameters if parameter.requires_grad]
+                made = made or list(getattr(model, "optimizers", {}).values())
+                states = [state for optimizer in made for state in optimizer.state.values()]
+                remembered = [item for state in states for item in state.values()]
+                step = StepMemory(
+                    micro_batch=micro_batch,
+                    parameters_bytes=_sum_bytes([*parameters, *model.buffers()]),
+                    gradients_bytes=_sum_bytes(trained),
+                    optimizer_bytes=_sum_bytes(remembered),
+                    compute_peak_bytes=compute_peak_bytes,
+                    update_peak_bytes=live.peak_bytes,
+                )
+                return step, group.sent if isinstance(group, _PretendedGroup) else None
+        finally:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+
+    def _optimizer_factory(self, made: list[Optimizer], group: Group) -> OptimizerFactory:
+        """Return what makes the optimizer that the strategy needs, and puts it into `made`."""
+        settings = self._settings
+        kind = optimizer_factory(settings.training, settings.lr)
+        able = capabilities_of(settings.plan.strategy)
+
+        def make(parameters: Iterable[Any]) -> Optimizer:
+            made.append(kind(parameters))
+            return made[0]
+
+        if able.holds_whole_model and able.divides_state:
+            return cast(OptimizerFactory, functools.partial(DividedOptimizer, make, group=group))
+        return make
+
+    def _step_settings(self) -> StepSettings:
+        # fp16 takes as many bytes, and its scaler would read values.
+        precision = "fp32" if self._settings.plan.precision == "fp32" else "bf16"
+        settings = step_settings(self._experiment, self._settings, self._datasets)
+        return dataclasses.replace(settings, precision=precision, compiles=False, records=False)
+
+    def _batch(self, micro_batch: int, num_micro_batches: int) -> HeldBatch:
+        def enlarge(part: Tensor) -> Tensor:
+            sizes = part.shape[1:]
+            if self._length is not None and sizes and sizes[0] == self._data_length:
+                sizes = (self._length, *sizes[1:])
+            return torch.empty((micro_batch, *sizes), dtype=part.dtype)
+
+        inputs, targets = (map_tensors(enlarge, part) for part in self._samples)
+        parts = [MicroBatch(inputs, targets, 1.0 / num_micro_batches)] * num_micro_batches
+        return HeldBatch(parts, micro_batch * num_micro_batches)
+
+
+class PlainLoop:
+    """One worker's step as it is usually written by hand: outputs and loss stay until the next ones."""
+
+    def __init__(self, settings: StepSettings) -> None:
+        self._settings = settings
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Make the optimizer, with the updates that torch chooses by itself on a GPU where it can."""
+        self._model, self._optimizer = model, optimizer(model.parameters())
+        for group in self._optimizer.param_groups:
+            if group.get("fused"):
+                group["fused"], group["foreach"] = False, True
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off."""
+        self._model.train(mode)
+
+    def forward_backward(self, batch: Sequence[MicroBatch]) -> None:
+        """Accumulate the gradients of micro batches."""
+        for inputs, targets, weight in batch:
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._settings.precision != "fp32"):
+                self._outputs = self._settings.call(self._model, inputs)
+                self._loss = self._settings.loss(self._outputs, targets) * weight
+            self._loss.backward()
+
+    def update(self, lr: float) -> None:
+        """Change the parameters, and forget the gradients."""
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+
+@contextlib.contextmanager
+def _needing_no_values() -> Iterator[None]:
+    """State what cannot be traced.
+
+    Raises:
+        ExperimentError: If a model needs values.
+    """
+    try:
+        yield
+    except _NEEDS_VALUES as error:
+        raise ExperimentError(
+            f"the memory of the model cannot be estimated without real values: {error}",
+            field="model",
+            next_step="Measure it instead: run `workbench advise`, or a sweep of one trial.",
+        ) from error
+
+
+def _sum_bytes(tensors: Iterable[Any]) -> int:
+    held = [local_part(item) for item in tensors if isinstance(item, Tensor)]
+    return sum(item.untyped_storage().nbytes() for item in held)

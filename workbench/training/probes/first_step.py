@@ -1,0 +1,421 @@
+"""The first step of a few trials, made in a child process: what passes this check can start.
+
+Called as `python -m workbench.training.probes.first_step`. A model makes one optimizer step and predicts one
+batch of the validation data; a fitted model or a train function runs until its first report. Nothing is
+stored. Whether settings fit together is left to the checks before this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+import psutil
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment
+from workbench.experiment.trial_value import find_divergence
+from workbench.foundation.errors import ExperimentError, WorkbenchError
+from workbench.foundation.events import Event, TrialReported
+from workbench.foundation.formatting import format_params
+from workbench.training.probes.child_process import NoAnswerInTimeError, answer, query
+from workbench.training.probes.first_step_failures import FirstStepFailure, describe_failures
+from workbench.training.probes.sampled_extremes import configurations_to_try
+from workbench.training.task import TrialTask
+
+if TYPE_CHECKING:
+    from workbench.experiment.plan import Plan
+    from workbench.training.planning.settings import TrialSettings
+
+LIMIT_S = 30.0
+_MARGIN_S = 15.0
+"""How much longer the child process may take before it is killed."""
+_SPENT_PART = 1 / 3
+"""Once this part of the time limit is spent, no further configuration is tried."""
+_USABLE_PART = 0.8
+"""The part of the available memory that the child process may take."""
+Outcome = Literal["fine", "out of time", "out of memory", "several workers"]
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """What making a first step has shown.
+
+    Attributes:
+        outcome: Whether the step was made, or why it is not known whether it can be.
+        unreported: Objectives that the first report of a train function lacks.
+        reported: The names in that report.
+        not_finite: Objectives that are NaN or infinite, and metrics with a limit that are NaN, in the first
+            report of a train function or program.
+        num_empty_clients: Clients of a federation that hold no training sample.
+        notes: What of the user's loaders is followed otherwise than it was written.
+    """
+
+    outcome: Outcome
+    unreported: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    not_finite: tuple[str, ...] = ()
+    num_empty_clients: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstStep(_Findings):
+    """What is known of the first step of a configuration.
+
+    Attributes:
+        which: The configuration in words, such as "a sample".
+        params: The configuration.
+        elapsed_s: Seconds that it took.
+    """
+
+    which: str
+    params: dict[str, JsonValue]
+    elapsed_s: float
+
+
+def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
+    """Make the first step of a sample of an experiment, and of both ends of its space while that is cheap.
+
+    Args:
+        experiment: The experiment, which has passed all other checks.
+        limit_s: How many seconds that may take.
+
+    Returns:
+        What was tried; of the last one it may be unknown whether it can start.
+
+    Raises:
+        ExperimentError: If a step fails; the message states with which configuration.
+        DataError: If the data cannot be read.
+        RunError: If the child process ends without an answer.
+    """
+    question = {"limit_s": limit_s}
+    purpose = "the first step of a trial could not be made"
+    try:
+        found = query(__name__, experiment, question, purpose=purpose, timeout_s=limit_s + _MARGIN_S)
+    except NoAnswerInTimeError:
+        which, params = next(configurations_to_try(experiment))
+        return [FirstStep("out of time", which=which, params=params, elapsed_s=limit_s + _MARGIN_S)]
+    names = ("unreported", "reported", "not_finite", "notes")
+    steps = [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in found]
+    _refuse_what_always_diverges(experiment, [step for step in steps if step.outcome == "fine"])
+    return steps
+
+
+def _refuse_what_always_diverges(experiment: Experiment, made: list[FirstStep]) -> None:
+    """Refuse an experiment if no configuration that was tried has finite objectives in its first report."""
+    if not made or not all(step.not_finite for step in made):
+        return
+    tried = [f"{step.which}: {format_params(step.params)}" for step in made]
+    raise ExperimentError(
+        f"the first report is not finite in {', '.join(made[0].not_finite)}: a trial that reports NaN fails "
+        "as diverged",
+        field="train" if experiment.command is None else "command",
+        next_step=f"It was tried with {'; '.join(tried)}."
+        if made[0].params
+        else "Correct it, then check again.",
+    )
+
+
+class _OutOfTimeError(BaseException):
+    """The time limit has passed. No Exception, so that user code does not catch it."""
+
+
+class _ReportedError(BaseException):
+    """The first report was made. No Exception, so that user code does not catch it."""
+
+    def __init__(self, report: TrialReported, *, may_lack: bool) -> None:
+        """Take the report, and whether the other objectives may follow in a later one."""
+        super().__init__()
+        self.values, self.returned, self.may_lack = report.values, report.returned, may_lack
+
+
+def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
+    """Make the steps in this process, which should be one of its own."""
+    began_s, limit_s = perf_counter(), question["limit_s"]
+    signal.signal(signal.SIGALRM, _raise_out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    _limit_memory()
+    tried: list[FirstStep] = []
+    failed: list[FirstStepFailure] = []
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+        contextlib.suppress(_OutOfTimeError),
+    ):
+        for which, params in configurations_to_try(experiment):
+            started_s = perf_counter()
+            num_tried = len(tried) + len(failed)
+            if num_tried and started_s - began_s > _SPENT_PART * limit_s:
+                break
+            try:
+                found = _try(_task(experiment, params, Path(name), trial=num_tried))
+            except ExperimentError as error:
+                failed.append(FirstStepFailure(which, params, error))
+                continue
+            elapsed_s = perf_counter() - started_s
+            tried.append(FirstStep(**asdict(found), which=which, params=params, elapsed_s=elapsed_s))
+            if found.outcome != "fine":
+                break
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    if failed:
+        made = {step.which: step.params for step in tried if step.outcome == "fine"}
+        raise describe_failures(failed, made)
+    return [asdict(step) for step in tried]
+
+
+def _raise_out_of_time(*_: Any) -> None:
+    raise _OutOfTimeError
+
+
+def _limit_memory() -> None:
+    """Let this process run out of memory before the machine does."""
+    usable_bytes = int(psutil.virtual_memory().available * _USABLE_PART)
+    with contextlib.suppress(ValueError, OSError):  # a stricter limit is set already
+        resource.setrlimit(resource.RLIMIT_DATA, (usable_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *, trial: int) -> TrialTask:
+    """Return the task of a trial, with the embedded objects of the experiment in a folder."""
+    objects = folder / "objects"
+    objects.mkdir(exist_ok=True)
+    for sha256, payload in experiment.payloads().items():
+        (objects / sha256).write_bytes(payload)
+    return TrialTask(
+        run_id="check",
+        trial=trial,
+        attempt=0,
+        experiment_json=experiment.model_dump_json(),
+        objects=str(objects),
+        params=params,
+        seed=experiment.seed,
+        folder=str(folder / f"trial-{trial}"),
+    )
+
+
+def _try(task: TrialTask) -> _Findings:
+    """Make the first step of a trial; raise a WorkbenchError if it fails."""
+    from workbench.training.outcome import describe, ran_out_of_memory
+
+    try:
+        return _start(task)
+    except _ReportedError as reported:
+        wanted, values = [objective.metric for objective in task.experiment.objectives], reported.values
+        lacking = () if reported.may_lack else tuple(name for name in wanted if name not in values)
+        if lacking and reported.returned:  # nothing follows
+            raise ExperimentError(
+                f"the function returns {', '.join(values)} without having reported anything, and lacks "
+                f"{', '.join(lacking)}",
+                field="objectives",
+                allowed=list(values),
+                next_step=f"Return {', '.join(lacking)} as well, or name what is returned as the objective.",
+            ) from None
+        infinite = tuple(
+            name for name, value in values.items() if find_divergence(task.experiment, {name: value})
+        )
+        return _Findings("fine", unreported=lacking, reported=tuple(values), not_finite=infinite)
+    except _OutOfTimeError:
+        return _Findings("out of time")
+    except WorkbenchError:
+        raise
+    except (Exception, SystemExit) as error:  # user code
+        if ran_out_of_memory(error):
+            return _Findings("out of memory")
+        raise ExperimentError(
+            f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
+            field=_field_of(error, task.experiment),
+        ) from error
+
+
+def _field_of(error: BaseException, experiment: Experiment) -> str:
+    """Return the field of the code in which an error was raised."""
+    from workbench.training.loading import load_trial_data
+
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(frame.f_code is load_trial_data.__code__ for frame in frames):
+        return "data"
+    return "model" if experiment.trains_model else "train"
+
+
+def _start(task: TrialTask) -> _Findings:
+    """Begin a trial of any kind and end it after its first step or report."""
+    from workbench.training.planning.settings import fitted_of
+
+    experiment = task.experiment
+    if not experiment.trains_model:
+        if experiment.plan.decided.workers not in (None, 1):
+            return _Findings("several workers")
+        if experiment.command is not None:
+            return _Findings(_start_program(task))
+        from workbench.training.functions import run_function as run
+    elif fitted_of(experiment, task.params, loads_code=True) is not None:
+        from workbench.training.fitting import fit as run
+    else:
+        return _make_step(task)
+    run(task, _end_at_report)
+    return _Findings("fine")
+
+
+def _start_program(task: TrialTask) -> Outcome:
+    """Start a program, and end it when it has written an objective."""
+    from workbench.training.program import run_program
+
+    metrics = {objective.metric for objective in task.experiment.objectives}
+
+    def end_at_objective(event: Event) -> bool:
+        if isinstance(event, TrialReported) and metrics & event.values.keys():
+            raise _ReportedError(event, may_lack=True)
+        return False
+
+    with _without_output():
+        ended = run_program(task, end_at_objective)
+        if ended.reason == "oom":
+            return "out of memory"
+        if ended.state == "failed":
+            raise ExperimentError(f"the first trial fails: {ended.message}", field="command")
+    return "fine"
+
+
+@contextlib.contextmanager
+def _without_output() -> Iterator[None]:
+    """Drop what is printed, which would be taken for a part of the answer."""
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)
+
+
+def _end_at_report(event: Event) -> bool:
+    if isinstance(event, TrialReported):
+        raise _ReportedError(event, may_lack=False)
+    return False
+
+
+def _make_step(task: TrialTask) -> _Findings:
+    """Make one step of one worker, then predict and measure one batch; count clients without a sample."""
+    import dataclasses
+
+    from workbench.data.loader_arguments import notes_on
+    from workbench.experiment.plan import PartialPlan
+    from workbench.models.metrics import WholeMetric
+    from workbench.training.assembly import assemble
+    from workbench.training.clients import clients_of
+    from workbench.training.device import join_trial
+    from workbench.training.evaluation import in_parts_and_whole, measure_own
+    from workbench.training.first_batch import check_first_batch
+    from workbench.training.loading import load_trial_data
+    from workbench.training.planning.batch_division import with_workers
+    from workbench.training.planning.settings import resolve
+    from workbench.training.source import WorkerBatch
+    from workbench.training.strategies.capabilities import capabilities_of
+
+    plan = resolve(task.experiment, task.params).plan
+    if plan.workers > 1:
+        whole = {"stages": 1, "tensor": 1, "shard": 0}
+        decided = with_workers(dataclasses.replace(plan, workers=plan.replicas, **whole), 1)
+        assert decided is not None
+        decided |= type(decided).of(**whole)
+        if not capabilities_of(plan.strategy).holds_whole_model:
+            decided |= type(decided).of(strategy="single")
+        task = dataclasses.replace(task, plan=decided)
+    if plan.precision == "fp16":  # in which the CPU that computes here does not train
+        task = dataclasses.replace(task, plan=task.plan | PartialPlan.of(precision="fp32"))
+    worker, num_empty_clients = join_trial(task), 0
+    try:
+        parts = assemble(task, worker)
+        if (federated := parts.settings.federated) is not None:
+            datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+            clients = clients_of(datasets, federated, task.experiment.seed)
+            num_empty_clients = sum(not len(samples) for samples in clients.train)
+        if plan.workers_per_replica > 1:
+            _check_division(task, parts.settings, plan)
+        size = parts.settings.plan.micro_batch
+        check_first_batch(parts, plan=plan)
+        notes = notes_on(
+            parts.datasets.loading,
+            global_batch=plan.global_batch,
+            num_loaders=parts.settings.plan.loaders,
+            draws_samples=parts.privacy is not None,
+        )
+        parts.strategy.train(True)
+        parts.strategy.forward_backward(
+            WorkerBatch(parts.train, parts.train.all_indices[:size], micro_batch=size)
+        )
+        parts.strategy.update(parts.settings.lr)
+        parts.strategy.train(False)
+        indices = parts.validation.all_indices[:size]
+        means, _ = in_parts_and_whole(parts.metrics)  # what needs all outputs was applied to some of them
+        kept: list[tuple[Any, Any]] = []
+        totals, counts = measure_own(
+            parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept
+        )
+        for whole in parts.metrics.values():
+            if isinstance(whole, WholeMetric):
+                whole.begin().update(*kept[0])  # of a part of the samples it need not be computable
+        for name, metric in means.items():
+            metric.finish(float(totals[name]) / float(counts[name]))
+    finally:
+        worker.group.close()  # the next configuration may need one of its own
+    return _Findings("fine", num_empty_clients=num_empty_clients, notes=tuple(notes))
+
+
+def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> None:
+    """Refuse a model that cannot be divided as planned, or whose pieces compute something else."""
+    import torch
+
+    from workbench.models.calls import call_model, output_in
+    from workbench.training.assembly import build_trial_model
+    from workbench.training.loading import load_trial_data
+    from workbench.training.source import Source
+    from workbench.training.strategies.layer_parts import prepare_cut
+    from workbench.training.strategies.sequence import pieces_of
+
+    datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+    model = build_trial_model(task.experiment, task.params, settings, datasets, pretrained=False).eval()
+    if plan.tensor > 1:
+        prepare_cut(model, plan.tensor)
+        return
+    source = Source(datasets.train, torch.device("cpu"))
+    inputs, _ = source.fetch(source.all_indices[:2])
+    with torch.no_grad():
+        found = inputs
+        for piece in pieces_of(model, plan.stages):
+            found = piece.call(found)
+        expected = output_in(call_model(model, inputs))
+    try:
+        torch.testing.assert_close(output_in(found), expected)
+    except AssertionError as error:
+        raise ExperimentError(
+            "the pieces of the model compute something else than the model",
+            field="plan.stages",
+            next_step="Let pieces return all that forward computes, in its order.",
+        ) from error
+
+
+def _place_of(error: BaseException) -> str:
+    """Return where the user's code failed; "" if the error is not from there."""
+    ours = str(Path(__file__).parents[2])
+    for frame in reversed(list(_frames(error))):
+        if not frame.filename.startswith((ours, "<")) and "site-packages" not in frame.filename:
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
+    yield from traceback.extract_tb(error.__traceback__)
+
+
+if __name__ == "__main__":
+    answer(_answer)

@@ -1,0 +1,186 @@
+"""What the links between replicas carry, and what exchanges compute: measured once beside a plan.
+
+All-reduces of a few sizes show latency and bandwidth. Each exchange handles gradients of the model's shapes
+on one worker alone, so that no link takes part. What follows for steps is left to others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed
+from pydantic import JsonValue
+from torch import Tensor, nn
+
+from workbench.experiment.plan import PartialPlan
+from workbench.training.exchanges import EXCHANGES
+from workbench.training.exchanges.capabilities import with_options
+from workbench.training.exchanges.exchange import GradientExchange, TrafficStating
+from workbench.training.strategies.strategy import Worker
+
+SIZES_BYTES = (4 << 10, 64 << 10, 512 << 10, 4 << 20)
+_NUM_TIMED = 3
+_MAX_HANDLED, _HANDLING_S = 10, 0.2
+"""How often gradients are handled at most, and for how long if more than a few times."""
+_MAX_VALUES = 4_000_000
+"""Of larger models a part is handled, and counted up: that takes as long for each value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkSweeps:
+    """Seconds of all-reduces by their bytes, for each kind of link.
+
+    Attributes:
+        whole: Over all workers.
+        inside: Over the workers of each node alone, at the same time; the slowest node. Empty unless there
+            are several nodes, and several workers on one.
+        between: Over one worker of each node; empty where `inside` is.
+    """
+
+    whole: dict[int, float]
+    inside: dict[int, float] = dataclasses.field(default_factory=dict)
+    between: dict[int, float] = dataclasses.field(default_factory=dict)
+
+    def stored(self) -> dict[str, dict[str, float]]:
+        """Return them as fields of `PlanMeasured`."""
+        fields = {"all_reduce_s": self.whole, "inside_nodes_s": self.inside, "between_nodes_s": self.between}
+        return {name: {str(size): took for size, took in times.items()} for name, times in fields.items()}
+
+
+def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
+    """Time all-reduces of a few sizes over each kind of link; every worker must call it.
+
+    Args:
+        worker: Which worker this is.
+        nodes: The node of each worker, by rank.
+    """
+    whole = _sweep(worker, None)
+    members: dict[str, list[int]] = {}
+    for rank, node in enumerate(nodes):
+        members.setdefault(node, []).append(rank)
+    if not 1 < len(members) < len(nodes):
+        return LinkSweeps(whole)
+    found: list[dict[int, float]] = []
+    inside = [worker.group.part(ranks) for ranks in members.values()]
+    between = worker.group.part([ranks[0] for ranks in members.values()])
+    own = next(each for each in inside if each is not None)
+    for handle, takes_part in (
+        (own, len(members[nodes[worker.rank]]) > 1),
+        (between, between is not None),
+    ):
+        worker.group.gather(None)  # nobody times what others still wait for
+        gathered = worker.group.gather(_sweep(worker, handle) if takes_part else {})
+        found.append({size: max(each.get(size, 0.0) for each in gathered) for size in SIZES_BYTES})
+    return LinkSweeps(whole, *found)
+
+
+def _sweep(worker: Worker, handle: Any) -> dict[int, float]:
+    """Return the shortest seconds of an all-reduce over a group of torch by its bytes."""
+    found: dict[int, float] = {}
+    for num_bytes in SIZES_BYTES:
+        values = torch.zeros(num_bytes // 4, device=worker.device)
+        for number in range(_NUM_TIMED + 1):
+            torch.distributed.all_reduce(values[:1], group=handle)  # all begin together
+            _wait_for(worker)
+            began_s = perf_counter()
+            torch.distributed.all_reduce(values, group=handle)
+            _wait_for(worker)
+            took_s = perf_counter() - began_s
+            if number:  # the first opens connections
+                found[num_bytes] = min(took_s, found.get(num_bytes, math.inf))
+    return found
+
+
+def describe_exchanges(worker: Worker, shapes: Sequence[tuple[int, ...]]) -> dict[str, dict[str, JsonValue]]:
+    """Return what exchanges send of gradients, and compute for that; every worker must call it.
+
+    Args:
+        worker: Which worker this is.
+        shapes: Those of what is trained.
+    """
+    alone = [worker.group.part([rank]) for rank in range(worker.num_workers)]
+    handled, num_handled = [], 0
+    for shape in shapes:
+        if num_handled < _MAX_VALUES:
+            handled.append(shape)
+            num_handled += math.prod(shape)
+    whole = sum(math.prod(shape) for shape in shapes) / max(1, num_handled)
+    found: dict[str, dict[str, JsonValue]] = {}
+    for name in EXCHANGES.names():
+        plan = with_options(
+            PartialPlan.of(workers=2, micro_batch=1, accumulation=1, exchange=name)
+        ).complete()
+        assert plan is not None
+        exchange = EXCHANGES.load(name)(plan)
+        if not isinstance(exchange, TrafficStating):
+            continue
+        compute_s = 0.0
+        if isinstance(exchange, GradientExchange):
+            compute_s = whole * _seconds_alone(exchange, worker, handled, alone[worker.rank])
+        traffic = dataclasses.asdict(exchange.traffic(shapes))
+        found[name] = {**traffic, "compute_s": compute_s, "is_exact": exchange.capabilities.is_exact}
+    return found
+
+
+@dataclasses.dataclass
+class _Alone:
+    """One replica that agrees with nobody."""
+
+    handle: Any
+    rank: int = 0
+    num_workers: int = 1
+    address: str = "localhost"
+
+    def torch_group(self) -> Any:
+        return self.handle
+
+    def part(self, ranks: Sequence[int]) -> Any:
+        return self.handle
+
+    def gather(self, content: Any) -> list[Any]:
+        return [content]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bucket:
+    values: Tensor
+    of: list[Tensor]
+
+    def buffer(self) -> Tensor:
+        return self.values
+
+    def parameters(self) -> list[Tensor]:
+        return self.of
+
+
+def _seconds_alone(
+    exchange: GradientExchange, worker: Worker, shapes: Sequence[tuple[int, ...]], handle: Any
+) -> float:
+    """Return how long an exchange takes with gradients where nothing is sent."""
+    parameters = [nn.Parameter(torch.zeros(shape, device=worker.device)) for shape in shapes]
+    exchange.setup({str(number): each for number, each in enumerate(parameters)}, _Alone(handle))
+    generator = torch.Generator().manual_seed(0)
+    size = sum(each.numel() for each in parameters)
+    gradients = torch.randn(size, generator=generator).to(worker.device)
+    spent_s, shortest_s, number = 0.0, math.inf, 0
+    while number < _NUM_TIMED or (number < _MAX_HANDLED and spent_s < _HANDLING_S):
+        bucket = _Bucket(gradients.clone(), [*parameters])
+        _wait_for(worker)
+        began_s = perf_counter()
+        exchange.reduce(bucket).wait()
+        _wait_for(worker)
+        took_s = perf_counter() - began_s
+        if number:  # the first makes room for what is kept
+            shortest_s = min(shortest_s, took_s)
+        spent_s, number = spent_s + took_s, number + 1
+    return shortest_s
+
+
+def _wait_for(worker: Worker) -> None:
+    if worker.device.type == "cuda":
+        torch.cuda.synchronize(worker.device)

@@ -1,0 +1,134 @@
+"""Instead of a training: copies of one training that share a device and make steps at the same time.
+
+Each worker of the gang makes the steps of a whole training alone; the group serves only to begin together
+and to add up. So it is measured what the device does for several trials at once, whatever limits it. How many
+should share it is left to the advisor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from workbench.experiment.plan import PartialPlan
+from workbench.foundation.events import Event, PlanMeasured
+from workbench.training.assembly import Parts, assemble
+from workbench.training.device import choose_device, limit_memory
+from workbench.training.outcome import Outcome
+from workbench.training.probes.measurements import NeighbourProbe
+from workbench.training.probes.peak_memory import PeakMemory
+from workbench.training.probes.plan_probe import attempt
+from workbench.training.probes.timed_steps import TimedSteps
+from workbench.training.strategies.group import Group
+from workbench.training.strategies.strategy import Worker
+from workbench.training.task import TrialTask
+
+_WARMUP_STEPS = 5
+
+
+@dataclasses.dataclass
+class _Copy:
+    """What one worker found."""
+
+    plan: dict[str, Any] = dataclasses.field(default_factory=dict)
+    num_steps: int = 0
+    samples_per_s: float = 0.0
+    peak_bytes: int = 0
+
+
+def probe(task: TrialTask, order: NeighbourProbe, report: Callable[[Event], bool]) -> Outcome:
+    """Make steps beside the other workers of the gang.
+
+    Args:
+        task: The task of this worker.
+        order: Which steps, and for how long.
+        report: Takes one `PlanMeasured` with the plan of one copy, the samples per second of all together and
+            the peak memory of the largest. Called on rank 0 only.
+
+    Returns:
+        How it ended.
+
+    Raises:
+        WorkbenchError: If the plan contradicts the experiment.
+    """
+    device = choose_device(task.experiment)
+    # They meet on the CPU: NCCL refuses two workers on one GPU.
+    group = Group(task.rank, task.num_workers, torch.device("cpu"), task.meeting)
+    try:
+        devices = group.gather((socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES")))
+        found = _Copy()
+        misfit = None if len(set(devices)) == 1 else "the copies got different GPUs"
+        misfit = misfit or _make_steps(task, order, device, group, found)
+        copies = group.gather(found)
+        if task.rank == 0:
+            report(
+                PlanMeasured(
+                    setting=order.setting,
+                    plan=found.plan,
+                    fits=misfit is None,
+                    message=misfit,
+                    num_steps=min(copy.num_steps for copy in copies),
+                    samples_per_s=sum(copy.samples_per_s for copy in copies) if misfit is None else None,
+                    peak_bytes=max(copy.peak_bytes for copy in copies),
+                )
+            )
+        return Outcome("complete", 1)
+    finally:
+        group.close()
+
+
+def _make_steps(
+    task: TrialTask, order: NeighbourProbe, device: torch.device, group: Group, found: _Copy
+) -> str | None:
+    """Fill in what this worker measures; return why the copies do not fit beside each other.
+
+    After each part all agree whether it fitted, so that none waits for one that ran out of memory; what is
+    timed begins together.
+    """
+    alone = Worker(0, 1, device, Group(0, 1, device, None))
+    own = dataclasses.replace(
+        task, rank=0, num_workers=1, meeting=None, plan=task.plan | order.plan | PartialPlan.of(workers=1)
+    )
+    limit_memory(own.experiment, device)
+    copies: list[_Steps] = []
+    parts_of_it: list[Callable[[], None]] = [
+        lambda: copies.append(_Steps(assemble(own, alone), task.seed)),
+        lambda: copies[0].warm_up(order.longest_s),
+        lambda: copies[0].time(order.longest_s, found),
+    ]
+    try:
+        for action in parts_of_it:
+            misfits = group.gather(attempt(action))
+            if any(misfit is not None for misfit in misfits):
+                return next(misfit for misfit in misfits if misfit is not None)
+        return None
+    finally:
+        for steps in copies:
+            steps.parts.close()
+        alone.group.close()
+
+
+class _Steps:
+    """The steps of one copy."""
+
+    def __init__(self, parts: Parts, seed: int) -> None:
+        self.parts = parts
+        self._peak = PeakMemory(parts.worker.device)
+        self._steps = TimedSteps(parts, self._peak, seed)
+        parts.strategy.train(True)
+
+    def warm_up(self, longest_s: float) -> None:
+        self._steps.warm_up(_WARMUP_STEPS, 0.5 * longest_s)
+
+    def time(self, longest_s: float, found: _Copy) -> None:
+        began_s = perf_counter()
+        found.num_steps = self._steps.make(longest_s)
+        plan = self.parts.settings.plan
+        found.samples_per_s = found.num_steps * plan.global_batch / (perf_counter() - began_s)
+        found.plan, found.peak_bytes = plan.to_json(), self._peak.most_bytes

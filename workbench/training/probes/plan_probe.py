@@ -1,0 +1,379 @@
+"""Instead of a training: a few real steps of each of several plans, timed, and what they hold.
+
+A plan that does not fit is reported as such, and the next one is tried. Where workers hold whole models,
+each first makes a step alone and all agree that it fitted everywhere before they exchange anything, so
+that none waits for one that ran out of memory. A worker that fails later than that leaves the group, which
+the others notice, and ends the probe as it would end a trial. Which plans to measure, and what
+follows from the numbers, is left to the advisor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import socket
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from pydantic import JsonValue
+
+from workbench.experiment.plan import SIZES, PartialPlan
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import Event, PlanMeasured
+from workbench.hardware.performance.flops import peak_flops_per_s, utilisation
+from workbench.hardware.performance.memory import StepMemory, fit_law
+from workbench.hardware.performance.profiler import StepProfiler, StepTimes
+from workbench.hardware.resources import EnergyCounter, energy_between_j, inventory
+from workbench.training.assembly import (
+    Parts,
+    assemble,
+    trial_settings,
+)
+from workbench.training.device import energy_counters, join_trial
+from workbench.training.division import find_division, refuse_division
+from workbench.training.loading import load_trial_data
+from workbench.training.outcome import Outcome, describe, ran_out_of_memory
+from workbench.training.planning.settings import TrialSettings
+from workbench.training.probes.link_sweep import LinkSweeps, describe_exchanges, sweep_links
+from workbench.training.probes.measurements import PlanProbe
+from workbench.training.probes.peak_memory import PeakMemory, num_bytes
+from workbench.training.probes.sample_flops import flops_of_a_sample
+from workbench.training.probes.timed_steps import TimedSteps
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.capabilities import capabilities_of
+from workbench.training.strategies.strategy import Probeable, Strategy, Worker
+from workbench.training.task import TrialTask
+
+Report = Callable[[Event], bool]
+
+_COLD_S = 0.3
+"""For so long a process that makes its first steps is slower than it will be."""
+_is_warm = False
+_METERED_S = 0.5
+"""Counters of energy move every tenth of a second or so."""
+
+
+def probe(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
+    """Measure plans.
+
+    Args:
+        task: The order of this worker.
+        order: Which plans are measured, and how.
+        report: Takes a `PlanMeasured` for each plan; returns whether to stop. Called on rank 0 only.
+
+    Returns:
+        How it ended; its step is the number of plans that were reported.
+
+    Raises:
+        WorkbenchError: If a plan contradicts the experiment, or the experiment trains no model.
+    """
+    worker = join_trial(task)
+    try:
+        return _Probe(task, order, worker, report).run()
+    finally:
+        worker.group.close()
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What is known of a plan that was tried; `kind` is all that memory depends on but the micro batch."""
+
+    kind: tuple[Any, ...]
+    micro_batch: int
+    misfit: str | None
+    is_possible: bool
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The result of the steps of a plan; no times where it does not fit."""
+
+    misfit: str | None = None
+    is_possible: bool = True
+    times: StepTimes | None = None
+    peak_bytes: int | None = None
+    power_w: float | None = None
+    state_bytes: int | None = None
+    compile_s: float | None = None
+
+
+class _Probe:
+    """The plans of one order, one after the other."""
+
+    def __init__(self, task: TrialTask, order: PlanProbe, worker: Worker, report: Report) -> None:
+        self._task, self._order, self._worker, self._report = task, order, worker, report
+        self._tried: list[_Tried] = []
+        self._divides_batch: bool | None = None
+        self._limit_bytes = min(worker.group.gather(_limit_bytes(order, worker)))
+        self._nodes = worker.group.gather(socket.gethostname())
+        self._workers_per_node = list(Counter(self._nodes).values())
+        self._links: LinkSweeps | None = None
+        self._exchanges: dict[str, dict[str, JsonValue]] = {}
+
+    def run(self) -> Outcome:
+        """Measure every plan, or until a stop is requested."""
+        for num_done, plan in enumerate(self._order.plans, start=1):
+            decided = self._task.plan | plan | PartialPlan.of(workers=self._worker.num_workers)
+            if self._send(self._measure(dataclasses.replace(self._task, plan=decided))):
+                return Outcome("stopped", num_done)
+        return Outcome("complete", len(self._order.plans))
+
+    def _measure(self, task: TrialTask) -> PlanMeasured:
+        datasets = load_trial_data(task.run_id, task.experiment)
+        settings = trial_settings(task, self._worker.device, datasets)
+        plan = settings.plan
+        kind = (PartialPlan.of_plan(plan).without(*SIZES), plan.accumulation > 1)
+        micro_batch = plan.micro_batch
+        found = self._foreseen_misfit(kind, micro_batch) or self._try(task)
+        self._tidy()
+        self._tried.append(_Tried(kind, micro_batch, found.misfit, found.is_possible, found.peak_bytes or 0))
+        return self._event(task, settings, found, len(datasets.train))
+
+    def _foreseen_misfit(self, kind: tuple[Any, ...], micro_batch: int) -> _Measured | None:
+        """Return why a plan need not be tried, if so; all workers know the same, so they agree.
+
+        A strategy that shards the model cannot step alone, so this is all that keeps one of its workers from
+        running out of memory while the others wait for it: plans should come in order of size.
+        """
+        alike = [tried for tried in self._tried if tried.kind == kind]
+        for tried in alike:
+            if not tried.is_possible:
+                return _Measured(tried.misfit, is_possible=False)
+            if tried.misfit is not None and tried.micro_batch <= micro_batch:
+                return _Measured(f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}")
+        smaller = [each for each in alike if each.misfit is None and each.micro_batch <= micro_batch]
+        if len({each.micro_batch for each in smaller}) < 2:
+            return None
+        law = fit_law([StepMemory(each.micro_batch, 0, 0, 0, each.peak_bytes, 0) for each in smaller])
+        expected_bytes = law.peak_bytes(micro_batch)
+        if expected_bytes <= self._limit_bytes:
+            return None
+        most = f"{self._limit_bytes:.4g}"
+        return _Measured(f"would hold {expected_bytes:.4g} bytes of at most {most}, by smaller ones")
+
+    def _try(self, task: TrialTask) -> _Measured:
+        """Assemble a plan and make its steps; whatever was assembled is dropped."""
+        try:
+            return self._assemble_and_step(task)
+        except ExperimentError as error:  # the same on all workers
+            if not _is_idea_of_advisor(task, error):
+                raise
+            traceback.clear_frames(error.__traceback__)
+            return _Measured(error.problem, is_possible=False)
+
+    def _assemble_and_step(self, task: TrialTask) -> _Measured:
+        peak = PeakMemory(self._worker.device)
+        profiler = _watching_profiler(self._worker.device, peak)
+        assembled: list[Parts] = []
+        misfit = self._alone_or_fail(lambda: assembled.append(assemble(task, self._worker, profiler)))
+        if misfit is not None:
+            return _Measured(misfit)
+        parts = assembled.pop()
+        try:
+            return self._steps(parts, peak)
+        finally:
+            parts.close()
+
+    def _steps(self, parts: Parts, peak: PeakMemory) -> _Measured:
+        order, strategy = self._order, parts.strategy
+        misfit = self._alone_or_fail(lambda: find_division(parts))
+        if misfit is not None:
+            return _Measured(misfit)
+        self._divides_batch = parts.loss.division != "none"
+        refuse_division(parts)
+        steps = TimedSteps(parts, peak, self._task.seed)
+        strategy.train(True)
+        peak.pause()
+        misfit = self._together(steps.try_alone) if steps.can_step_alone else None
+        misfit = misfit or self._alone_or_fail(lambda: self._warm_up(steps))
+        if misfit is not None:
+            return _Measured(misfit)
+        peak_bytes = self._most(peak)
+        if peak_bytes > self._limit_bytes:
+            return self._too_large(peak_bytes)
+        found: list[StepTimes] = []
+        compares = self._compares(parts, peak_bytes) and not order.measures_power
+        before, began_s = self._counters(), perf_counter()
+        misfit = self._alone_or_fail(lambda: found.append(self._time(steps, compares)))
+        used_j, elapsed_s = energy_between_j(before, self._counters()), perf_counter() - began_s
+        if misfit is None:
+            strategy.train(False)
+            may_fail_alone = strategy.capabilities.holds_whole_model
+            misfit = self._together(steps.evaluate) if may_fail_alone else self._alone_or_fail(steps.evaluate)
+        if misfit is not None:
+            return _Measured(misfit)
+        peak_bytes = self._most(peak)
+        if peak_bytes > self._limit_bytes:
+            return self._too_large(peak_bytes)
+        if order.surveys_links and self._links is None and self._worker.num_workers > 1:
+            self._survey_links(strategy)
+        return _Measured(
+            times=found[0],
+            peak_bytes=peak_bytes,
+            power_w=None if used_j is None else used_j / elapsed_s,
+            compile_s=steps.compile_s if parts.settings.plan.compile == "default" else None,
+            state_bytes=num_bytes(strategy.state()) if strategy.capabilities.holds_whole_model else None,
+        )
+
+    def _survey_links(self, strategy: Strategy) -> None:
+        """Measure what the links carry, and what exchanges would send of such a model, once for all plans."""
+        if not strategy.capabilities.takes_exchange:
+            return
+        trained = [each for each in strategy.state()["model"].values() if each.is_floating_point()]
+        self._links = sweep_links(self._worker, self._nodes)
+        self._exchanges = describe_exchanges(self._worker, [tuple(each.shape) for each in trained])
+
+    def _warm_up(self, steps: TimedSteps) -> None:
+        global _is_warm
+        order, shortest_s = self._order, 0.0 if _is_warm else _COLD_S
+        steps.warm_up(order.warmup_steps, 0.5 * order.longest_s, shortest_s=shortest_s)
+        _is_warm = True
+
+    def _time(self, steps: TimedSteps, compares: bool) -> StepTimes:
+        order = self._order
+        shortest_s = _METERED_S if order.measures_power else 0.0
+        return steps.time(order.num_steps, order.longest_s, compares=compares, shortest_s=shortest_s)
+
+    def _counters(self) -> dict[str, EnergyCounter]:
+        """Read the counters of energy of all devices that the group uses, where they are wanted."""
+        if not self._order.measures_power:
+            return {}
+        gathered = self._worker.group.gather(energy_counters(self._worker.device))
+        return {name: counter for own in gathered for name, counter in own.items()}
+
+    def _compares(self, parts: Parts, peak_bytes: int) -> bool:
+        """Return whether workers exchange gradients, and have memory to time steps without that."""
+        strategy = parts.strategy
+        if self._worker.num_workers == 1 or not isinstance(strategy, Probeable):
+            return False
+        return peak_bytes + strategy.alone_bytes() <= self._limit_bytes
+
+    def _most(self, peak: PeakMemory) -> int:
+        return max(self._worker.group.gather(peak.most_bytes))
+
+    def _too_large(self, peak_bytes: int) -> _Measured:
+        misfit = f"one worker held {peak_bytes:.4g} bytes of at most {self._limit_bytes:.4g}"
+        return _Measured(misfit, peak_bytes=peak_bytes)
+
+    def _together(self, action: Callable[[], None]) -> str | None:
+        """Run what concerns no other worker; return why it did not fit on one of them."""
+        misfits = self._worker.group.gather(attempt(action))
+        return next((misfit for misfit in misfits if misfit is not None), None)
+
+    def _alone_or_fail(self, action: Callable[[], None]) -> str | None:
+        """Run what may need the other workers; only a single worker can continue after a misfit."""
+        if self._worker.num_workers == 1:
+            return attempt(action)
+        action()
+        return None
+
+    def _tidy(self) -> None:
+        """Give back what a plan held: parts of it refer to each other, and the next one needs the room."""
+        gc.collect()
+        gc.freeze()  # what stays, such as imports, need not be traversed after the next plan
+        if self._worker.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _event(
+        self, task: TrialTask, settings: TrialSettings, found: _Measured, num_train_samples: int
+    ) -> PlanMeasured:
+        on_gpu = self._worker.device.type == "cuda"
+        event = PlanMeasured(
+            setting=self._order.setting,
+            plan=settings.plan.to_json(),
+            workers_per_node=self._workers_per_node,
+            device=torch.cuda.get_device_name() if on_gpu else "cpu",
+            fits=found.misfit is None,
+            is_possible=found.is_possible,
+            message=found.misfit,
+            num_train_samples=num_train_samples,
+            divides_batch=self._divides_batch,
+            peak_bytes=found.peak_bytes,
+        )
+        if found.times is None or self._worker.rank != 0:
+            return event
+        times, global_batch = found.times, settings.plan.global_batch
+        sample_flops = flops_of_a_sample(task, settings)
+        step_flops = None if sample_flops is None else sample_flops * global_batch
+        used = None
+        if step_flops is not None:
+            peak_rate = peak_flops_per_s(self._worker.device, settings.plan.precision)
+            used = utilisation(step_flops, times.step_time_s, peak_rate, self._worker.num_workers)
+        return event.model_copy(
+            update={
+                "num_steps": times.num_steps,
+                "step_time_s": times.step_time_s,
+                "step_time_spread_s": times.spread_s,
+                "parts_s": times.parts_s,
+                "straggling_s": times.straggling_s,
+                "samples_per_s": global_batch / times.step_time_s,
+                "step_flops": step_flops,
+                "utilisation": used,
+                "power_w": found.power_w,
+                "compile_s": found.compile_s,
+                "state_bytes": found.state_bytes,
+                **({} if self._links is None else self._links.stored()),
+                "exchanges": self._exchanges,
+            }
+        )
+
+    def _send(self, event: PlanMeasured) -> bool:
+        """Report from rank 0, and let every worker know whether to stop."""
+        worker = self._worker
+        stop = worker.rank == 0 and bool(self._report(event))
+        if worker.num_workers > 1:
+            flag = torch.tensor(float(stop), device=worker.device)
+            stop = bool(worker.group.total(flag).item() > 0)
+        return stop
+
+
+def _is_idea_of_advisor(task: TrialTask, error: ExperimentError) -> bool:
+    """Return whether what the model cannot do is not what the experiment states."""
+    stated = {**dict(task.experiment.plan.decided.values), **task.experiment.search.root}
+    strategy = task.plan.get("strategy")
+    axis = capabilities_of(str(strategy)).axis if strategy in STRATEGIES else None
+    divides = axis is not None and "strategy" not in stated and axis not in stated
+    is_division = error.field in ("plan.accumulation", "plan.workers")
+    is_open = error.field is not None and error.field.removeprefix("plan.") not in stated
+    return divides or (is_open and (is_division or error.field == "plan.recompute"))
+
+
+def attempt(action: Callable[[], None]) -> str | None:
+    """Run `action`; return the message where memory ran out, None where it did not."""
+    try:
+        action()
+    except (MemoryError, RuntimeError) as error:
+        if not ran_out_of_memory(error):
+            raise
+        # The traceback holds frames, and frames hold what did not fit.
+        traceback.clear_frames(error.__traceback__)
+        return describe(error)
+    return None
+
+
+def _limit_bytes(order: PlanProbe, worker: Worker) -> int:
+    """Return what this worker may hold: as ordered, else all of its device."""
+    if order.limit_bytes is not None:
+        return order.limit_bytes
+    if worker.device.type == "cuda":
+        return torch.cuda.mem_get_info()[1]
+    return inventory().memory_bytes
+
+
+def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
+    """Return a profiler that also samples the memory at the end of each part, where it is fullest."""
+    profiler = StepProfiler(device.type, gpu_sampling_interval=1)
+    mark = profiler.mark
+
+    def mark_and_sample(part: str) -> None:
+        mark(part)
+        peak.sample()
+
+    profiler.mark = mark_and_sample
+    return profiler

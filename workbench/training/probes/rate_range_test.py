@@ -1,0 +1,124 @@
+"""A range test instead of a training: rates that rise from step to step, several times from the same start.
+
+The steps are those of the training, at its global batch and by all of its workers; only the rate differs, and
+nothing of them stays. What follows from the losses is left to `performance.rate_range`.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import Event, RatesTested
+from workbench.hardware.performance.rate_range import LossCurve, RateRange, rising_rates
+from workbench.training import checkpoint
+from workbench.training.assembly import Parts, assemble
+from workbench.training.device import join_trial
+from workbench.training.outcome import Outcome
+from workbench.training.probes.measurements import RateTest
+from workbench.training.source import WorkerBatch
+from workbench.training.task import TrialTask
+
+
+def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], bool]) -> Outcome:
+    """Test a range of learning rates, from new weights or from the checkpoint that a resumed trial has.
+
+    Args:
+        task: The order of this worker.
+        test: Which rates are tried, and how often.
+        report: Takes one `RatesTested`. Called on rank 0 only.
+
+    Returns:
+        How it ended: complete, also where every rate diverged.
+
+    Raises:
+        WorkbenchError: If the experiment cannot be trained with this configuration, or has no rate to test.
+    """
+    if not task.experiment.trains_model:
+        raise ExperimentError(
+            "a train function sets its own learning rates, so none can be tested",
+            field="train",
+            next_step="Name a model and data.",
+        )
+    worker = join_trial(task)
+    try:
+        parts = assemble(task, worker)
+        try:
+            found = _test(task, test, parts)
+        finally:
+            parts.close()
+    finally:
+        worker.group.close()
+    if task.rank == 0:
+        report(
+            RatesTested(
+                setting=test.setting,
+                global_batch=parts.settings.plan.global_batch,
+                rates=list(found.rates),
+                losses=list(found.losses),
+                num_seeds=test.num_seeds,
+                suggested=found.suggested,
+                highest_stable=found.highest_stable,
+            )
+        )
+    return Outcome("complete", len(found.rates))
+
+
+def _test(task: TrialTask, test: RateTest, parts: Parts) -> RateRange:
+    worker, strategy = parts.worker, parts.strategy
+    earlier = checkpoint.read_latest(task.checkpoints) if task.resume else None
+    if earlier is not None:
+        strategy.load(earlier["strategy"])
+    random_states = checkpoint.random_states()
+    # Only rank 0 is sure to hold the whole state, and the tensors of a state may be those in use.
+    state = worker.group.broadcast(strategy.state() if worker.rank == 0 else _take_part(parts))
+    start = copy.deepcopy(state)
+    rates = rising_rates(test.lowest, test.highest, test.num_steps)
+    strategy.train(True)
+    curves: list[list[float]] = []
+    for seed in range(task.seed + 1, task.seed + 1 + test.num_seeds):
+        torch.manual_seed(seed + worker.replica * test.num_seeds)
+        curves.append(_run_through(parts, rates, seed))
+        strategy.load(copy.deepcopy(start))
+    checkpoint.set_random_states(random_states)
+    return RateRange.of(rates, curves, optimizer=parts.settings.training.optimizer)
+
+
+def _take_part(parts: Parts) -> None:
+    """Help to gather the state on rank 0."""
+    parts.strategy.state()
+
+
+def _run_through(parts: Parts, rates: list[float], seed: int) -> list[float]:
+    """Make a step with each rate until the loss diverges, which all workers see at the same step."""
+    worker, curve = parts.worker, LossCurve()
+    for rate, indices in zip(rates, _whole_batches(parts, seed), strict=False):
+        batch = WorkerBatch(
+            parts.train,
+            indices,
+            micro_batch=parts.settings.plan.micro_batch,
+            replica=worker.replica,
+            num_replicas=worker.num_replicas,
+        )
+        parts.profiler.start_step()
+        loss = worker.group.total(parts.strategy.forward_backward(batch)).item()
+        goes_on = curve.add(loss)
+        parts.strategy.update(rate)
+        if not goes_on:
+            break
+    return curve.smoothed
+
+
+def _whole_batches(parts: Parts, seed: int) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield batches of one epoch after another, without the smaller last one of each."""
+    size = parts.settings.plan.global_batch
+    for epoch in itertools.count():
+        for indices in parts.train.batches(global_batch=size, epoch=epoch, seed=seed):
+            if len(indices) == size:
+                yield indices

@@ -1,0 +1,211 @@
+"""The steps of one plan, made to be measured: with the others, alone, and an evaluation.
+
+All workers make the same steps in the same order; how many, rank 0 decides. Which plans are measured, and
+what it means when memory runs out, is left to `probe`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from workbench.hardware.performance.profiler import StepTimes, summarise
+from workbench.models.metrics import Metric
+from workbench.training.assembly import Parts
+from workbench.training.evaluation import measure_own
+from workbench.training.probes.peak_memory import PeakMemory
+from workbench.training.source import Source, WorkerBatch
+from workbench.training.strategies.strategy import Probeable, Worker
+
+MIN_STEPS = 3
+MIN_WARMUP_STEPS = 2
+"""The first step has no optimizer state yet, and exchanges in another order than all later ones."""
+
+
+class TimedSteps:
+    """Steps of a plan on real data, which continue into further epochs where the data is short."""
+
+    def __init__(self, parts: Parts, peak: PeakMemory, seed: int) -> None:
+        """Begin with the first batch.
+
+        Args:
+            parts: The plan, assembled, with a profiler that times every step.
+            peak: What watches the memory; paused while steps are timed.
+            seed: Of the order of the samples.
+        """
+        self._parts = parts
+        self._peak = peak
+        self.compile_s: float | None = None
+        """Seconds of the first step."""
+        self._batches = parts.train.ahead(self._coming_steps(seed))
+        plan = parts.settings.plan
+        self._has_loaders = plan.loaders > 0
+        # Steps until loaders hold neither less nor more ready than they will later.
+        num_ahead = 0 if parts.loaders is None else parts.loaders.batches_ahead * plan.loaders
+        self._num_settling = -(-num_ahead // plan.accumulation)
+
+    @property
+    def can_step_alone(self) -> bool:
+        """Whether a worker can make a step while the others do not."""
+        strategy = self._parts.strategy
+        return strategy.capabilities.holds_whole_model and isinstance(strategy, Probeable)
+
+    def try_alone(self) -> None:
+        """Make a step that no other worker takes part in, so that running out of memory concerns one only.
+
+        Whole gradients are held beside those that an exchange keeps in its buffers, as in a step of several
+        micro batches: with one micro batch that is one copy of the gradients more than is needed later.
+        """
+        with self._alone():
+            self._step(next(self._batches), lr=0.0)
+
+    def warm_up(self, num_steps: int, longest_s: float, *, shortest_s: float = 0.0) -> None:
+        """Make the steps that are not timed, and record their peak memory.
+
+        Args:
+            num_steps: How many at most, but no fewer than two.
+            longest_s: Seconds after which no further step begins.
+            shortest_s: Seconds that they take at least, however many steps that are.
+        """
+        self._peak.resume()
+        num_done, has_time = 0, _clock(num_steps, longest_s, shortest_s)
+        while self._continues(num_done, MIN_WARMUP_STEPS + self._num_settling, has_time(num_done)):
+            self._step(next(self._batches))
+            num_done += 1
+        self._peak.pause()
+
+    def time(self, num_steps: int, longest_s: float, *, compares: bool, shortest_s: float = 0.0) -> StepTimes:
+        """Make the steps that are timed.
+
+        Args:
+            num_steps: How many at most, but no fewer than three.
+            longest_s: Seconds after which no further step begins.
+            shortest_s: Seconds that they take at least, however many steps that are.
+            compares: Whether each is followed by one that exchanges nothing, to time the exchange.
+
+        Returns:
+            The times of this worker.
+        """
+        steps: list[Mapping[str, float]] = []
+        alone: list[Mapping[str, float]] = []
+        waits_s: list[float] = []
+        has_time = _clock(num_steps, longest_s, shortest_s)
+        while self._continues(len(steps), MIN_STEPS + self._num_settling, has_time(len(steps))):
+            steps.append(self._mean_step())
+            if compares:
+                with self._alone():
+                    _meet(self._parts.worker, 0.0)
+                    alone.append(self._step(next(self._batches), updates=False))
+                    began_s = perf_counter()
+                    _meet(self._parts.worker, 0.0)
+                    waits_s.append(perf_counter() - began_s)
+        is_known = compares or self._parts.worker.num_workers == 1
+        found = summarise(steps, alone if is_known else None, comes_in_bursts=self._has_loaders)
+        return dataclasses.replace(found, straggling_s=statistics.median(waits_s) if waits_s else None)
+
+    def make(self, longest_s: float) -> int:
+        """Make steps for a while, at least three, without waiting for the device after each.
+
+        Args:
+            longest_s: Seconds after which no further step begins.
+
+        Returns:
+            How many were made, and are done.
+        """
+        self._peak.resume()
+        num_done, has_time = 0, _clock(sys.maxsize, longest_s, 0.0)
+        while num_done < MIN_STEPS or has_time(num_done):
+            self._step(next(self._batches))
+            num_done += 1
+        if self._parts.worker.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._peak.pause()
+        return num_done
+
+    def evaluate(self) -> None:
+        """Predict one micro batch on each worker, as an evaluation does."""
+        parts = self._parts
+        size = parts.settings.plan.micro_batch
+        self._peak.resume()
+        measure_own(
+            parts.strategy,
+            parts.validation,
+            {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)},
+            parts.validation.all_indices[: size * parts.worker.num_replicas],
+            batch=size,
+            worker=parts.worker,
+        )
+        self._peak.pause()
+
+    def _alone(self) -> AbstractContextManager[None]:
+        strategy = self._parts.strategy
+        assert isinstance(strategy, Probeable)
+        return strategy.alone()
+
+    def _coming_steps(self, seed: int) -> Iterator[WorkerBatch]:
+        parts = self._parts
+        for indices in _full_batches(parts.train, parts.settings.plan.global_batch, seed):
+            yield WorkerBatch(
+                parts.train,
+                indices,
+                micro_batch=parts.settings.plan.micro_batch,
+                replica=parts.worker.replica,
+                num_replicas=parts.worker.num_replicas,
+            )
+
+    def _mean_step(self) -> dict[str, float]:
+        """Make a step, or those of a period at the end of which replicas agree; return the seconds of one."""
+        period = max(1, self._parts.settings.plan.exchange_period)
+        made = [self._step(next(self._batches)) for _ in range(period)]
+        return {part: sum(step[part] for step in made) / period for part in made[0]}
+
+    def _step(self, batch: WorkerBatch, *, lr: float | None = None, updates: bool = True) -> dict[str, float]:
+        """Make a step, wait for the device, and return the seconds of its parts."""
+        parts, began_s = self._parts, perf_counter()
+        parts.profiler.start_step()
+        parts.strategy.forward_backward(batch)
+        if updates:
+            parts.strategy.update(parts.settings.lr if lr is None else lr)
+        times_s = parts.profiler.close_window()
+        if self.compile_s is None:
+            self.compile_s = perf_counter() - began_s
+        return times_s
+
+    def _continues(self, num_done: int, fewest: int, has_time: bool) -> bool:
+        """Return whether all workers make one more step, and let them begin it together."""
+        return _meet(self._parts.worker, float(num_done < fewest or has_time))
+
+
+def _clock(num_steps: int, longest_s: float, shortest_s: float) -> Callable[[int], bool]:
+    """Return a function from the number of steps made to whether there is time for one more."""
+    began_s = perf_counter()
+
+    def has_time(num_done: int) -> bool:
+        elapsed_s = perf_counter() - began_s
+        return elapsed_s < shortest_s or (elapsed_s < longest_s and num_done < num_steps)
+
+    return has_time
+
+
+def _meet(worker: Worker, wanted: float) -> bool:
+    """Wait for the other workers, so that no step pays for what came before; return what rank 0 wants."""
+    if worker.num_workers == 1:
+        return wanted > 0
+    flag = torch.tensor(wanted if worker.rank == 0 else 0.0, device=worker.device)
+    return worker.group.total(flag).item() > 0
+
+
+def _full_batches(source: Source, global_batch: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield batches for ever; the last one of an epoch is left out where it is smaller."""
+    for epoch in itertools.count():
+        for indices in source.batches(global_batch=global_batch, epoch=epoch, seed=seed):
+            if len(indices) == global_batch:
+                yield indices

@@ -1,0 +1,180 @@
+"""Follows a program from its start to its end: keeps what it prints, and passes on the metrics it writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from workbench.experiment.metric_source import MetricSource
+from workbench.training.programs.kept_output import KeptOutput
+from workbench.training.programs.printed_metrics import (
+    Lines,
+    Reader,
+    Values,
+    may_have_metrics,
+    pattern_reader,
+    read_line,
+)
+from workbench.training.programs.process import ProgramEnd, ProgramProcess
+from workbench.training.programs.written_metrics import EventFolder, MetricFile, csv_rows, json_lines
+
+POLL_S = 0.05
+READ_BYTES = 2**20
+
+
+class MetricReaders:
+    """What reads the metrics of one program: its printed lines, by stream, and the files that it writes."""
+
+    def __init__(
+        self,
+        source: MetricSource | None = None,
+        path: Path | None = None,
+        reported: Path | None = None,
+        metrics: frozenset[str] = frozenset(),
+    ) -> None:
+        """Choose the readers; files that are there already are left out where the format allows it.
+
+        Args:
+            source: Where metrics are read; None for nowhere.
+            path: The file or folder that the source names.
+            reported: What `wb.report` of the program writes; None where that is not read.
+            metrics: What the experiment names as metrics.
+        """
+        self.of_output: Reader | None = None
+        self.of_errors: Reader | None = None
+        reads_pairs = source is not None and source.kind in ("auto", "stdout")
+        self.is_of_interest = may_have_metrics if reads_pairs else None
+        self.files: list[MetricFile] = [] if reported is None else [json_lines(reported)]
+        if source is None:
+            return
+        match source.kind:
+            case "auto":
+                self.of_output = self.of_errors = partial(read_line, metrics=metrics)
+            case "stdout":
+                self.of_output = partial(read_line, metrics=metrics)
+            case "pattern":
+                self.of_output = self.of_errors = pattern_reader(source.pattern or ())
+            case written:
+                assert path is not None
+                self.files.append(_written_metrics(written, path))
+
+
+def _written_metrics(kind: str, path: Path) -> MetricFile:
+    match kind:
+        case "jsonl":
+            return json_lines(path)
+        case "csv":
+            return csv_rows(path)
+        case "tensorboard":
+            return EventFolder(path)
+    from workbench.training.programs.wandb_metrics import WandbFolder
+
+    return WandbFolder(path)
+
+
+class FollowedProgram:
+    """One start of a program.
+
+    Attributes:
+        output: What it prints.
+    """
+
+    def __init__(
+        self,
+        readers: MetricReaders,
+        output: KeptOutput,
+        take: Callable[[Values, int | None], None],
+        tick: Callable[[], None] = lambda: None,
+        should_end: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Prepare to follow it.
+
+        Args:
+            readers: What reads its metrics.
+            output: Where its output is kept.
+            take: Takes what was written together, and the step that the format states beside it.
+            tick: Called several times a second.
+            should_end: Returns whether the program should end.
+        """
+        self._readers, self.output = readers, output
+        self._take, self._tick, self._should_end = take, tick, should_end
+
+    def run(self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float) -> ProgramEnd:
+        """Start the program, and read what it writes until nothing of it is left.
+
+        Args:
+            arguments: The program and its arguments; `python` is the interpreter that runs this.
+            environment: Its environment variables.
+            grace_s: Seconds between the request to stop and the kill.
+        """
+        program, *others = arguments
+        if program in ("python", "python3"):
+            program = sys.executable
+        sys.stdout.flush()
+        process = ProgramProcess([program, *others], environment, grace_s)
+        try:
+            self._follow(process)
+        finally:
+            end = process.end()
+        self.output.close()
+        return end
+
+    def _follow(self, process: ProgramProcess) -> None:
+        readers = self._readers
+        reads = {process.output: readers.of_output, process.errors: readers.of_errors}
+        streams = {stream: Lines(readers.is_of_interest) for stream in reads}
+        polled_s = 0.0
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (*streams, process.status):
+                os.set_blocking(descriptor, descriptor == process.status)
+                selector.register(descriptor, selectors.EVENT_READ)
+            while True:
+                ready = {key.fd for key, _ in selector.select(POLL_S)}
+                for descriptor in ready & streams.keys():
+                    if not self._read(process, descriptor, streams[descriptor], reads[descriptor]):
+                        selector.unregister(descriptor)
+                if time.monotonic() - polled_s >= POLL_S:
+                    self._poll()
+                    polled_s = time.monotonic()
+                if process.status in ready:  # nothing of it is left, so that the rest can be read to its end
+                    break
+                if self._should_end():
+                    process.stop()
+        for descriptor, lines in streams.items():
+            while self._read(process, descriptor, lines, reads[descriptor]):
+                pass
+            self._pass_on(lines.end(), reads[descriptor])
+        self._poll(at_end=True)
+
+    def _read(self, process: ProgramProcess, descriptor: int, lines: Lines, reader: Reader | None) -> bool:
+        """Take what a stream holds now; return whether there may be more."""
+        try:
+            data = os.read(descriptor, READ_BYTES)
+        except OSError:  # there is nothing now, or never again
+            return False
+        if not data:
+            return False
+        self.output.write(data, is_error=descriptor == process.errors)
+        if reader is not None:
+            self._pass_on(lines.feed(data), reader)
+        return True
+
+    def _pass_on(self, lines: list[bytes], reader: Reader | None) -> None:
+        if reader is None:
+            return
+        for line in lines:
+            if not (values := reader(line)).is_empty:
+                self._take(values, None)
+
+    def _poll(self, *, at_end: bool = False) -> None:
+        for file in self._readers.files:
+            with contextlib.suppress(OSError):  # it is being replaced: there is another time
+                for values, step in file.poll(at_end=at_end):
+                    self._take(values, step)
+        self._tick()

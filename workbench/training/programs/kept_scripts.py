@@ -1,0 +1,71 @@
+"""Start a script of another language as its run has kept it, where it has changed since.
+
+Python imports kept code by itself, see `kept_imports`. Any other interpreter reads the file that its
+command names. If that has changed, the copy is put beside it for the time of the trial, so that paths which
+the script derives from its own still resolve.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from workbench.foundation.errors import RunError
+from workbench.training.programs.kept_imports import VARIABLE, KeptFiles
+
+_ISOLATED = re.compile(r"-[A-Za-z]*[IES][A-Za-z]*")
+"""Options with which Python ignores its environment variables, and so the kept code."""
+
+
+@contextlib.contextmanager
+def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
+    """Give the arguments of a command with kept scripts in the place of those that have changed since.
+
+    Args:
+        arguments: The program and its arguments.
+
+    Raises:
+        RunError: If a copy cannot be put beside its script.
+    """
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        yield list(arguments)
+        return
+    kept, written = KeptFiles(folder), list[Path]()
+    own = served_by_name(arguments)
+    try:
+        yield [_placed(argument, kept, written) if argument in own else argument for argument in arguments]
+    finally:
+        for path in written:
+            path.unlink(missing_ok=True)
+
+
+def served_by_name(arguments: Sequence[str]) -> set[str]:
+    """Return the arguments of a command that `kept_scripts` replaces where they name a changed script.
+
+    Args:
+        arguments: The program and its arguments.
+    """
+    is_isolated = any(_ISOLATED.fullmatch(argument) for argument in arguments[1:])
+    return {argument for argument in arguments if is_isolated or not argument.endswith(".py")}
+
+
+def _placed(argument: str, kept: KeptFiles, written: list[Path]) -> str:
+    path = Path(os.path.abspath(argument)) if "\0" not in argument else Path()
+    if kept.place(str(path)) is None or not kept.has_changed(str(path)):
+        return argument
+    beside = path.with_name(f".{path.stem}-kept-{os.getpid()}-{len(written)}{path.suffix}")
+    try:
+        beside.write_bytes(kept.content(str(path)))
+        beside.chmod(0o755)
+    except OSError as error:
+        raise RunError(
+            f"{path.name} has changed since the run began, and the kept one cannot be put beside it: "
+            f"{error.strerror}",
+            next_step="Continue the run with --code current, or restore the file.",
+        ) from error
+    written.append(beside)
+    return str(beside)

@@ -1,0 +1,123 @@
+"""Metrics that a program logs with wandb, read from the file that wandb keeps of a run without a connection.
+
+The file is a log of LevelDB: blocks of 32 KiB with records, which may be cut across blocks. Each record is a
+protocol buffer; those of the history hold what one call of `wandb.log` was given.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.training.programs.printed_metrics import Values, read_json
+from workbench.training.programs.written_metrics import Found, fields_of
+
+_HEADER, _BLOCK, _RECORD_HEADER = 7, 32768, 7
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_HISTORY = 2
+_SEARCH_S = 0.1
+_MAX_READ = 2**22
+
+
+class WandbFolder:
+    """The folder into which wandb writes its runs, in a subfolder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Leave out the runs that are there.
+
+        Args:
+            folder: What the variable WANDB_DIR names.
+        """
+        self._folder = folder
+        self._logs: dict[Path, _Log | None] = dict.fromkeys(self._find())
+        self._searched_s = -1.0
+
+    def poll(self, *, at_end: bool = False) -> Iterator[Found]:
+        """Yield what was logged since the last call, with wandb's step."""
+        if not at_end and time.monotonic() - self._searched_s < _SEARCH_S:
+            return
+        self._searched_s = time.monotonic()
+        for path in self._find():
+            log = self._logs.setdefault(path, _Log(path))
+            for record in log.records() if log is not None else ():
+                values = _history(record)
+                if not values.is_empty:
+                    step = values.get("_step")
+                    yield _without_own(values), None if step is None else int(step)
+
+    def _find(self) -> list[Path]:
+        return sorted(self._folder.glob("wandb/*run-*/*.wandb"))
+
+
+class _Log:
+    """One growing file of records."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = _HEADER
+        self._begun = b""
+
+    def records(self) -> Iterator[bytes]:
+        """Yield the records that are complete now."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read(_MAX_READ)
+        place = 0
+        while True:
+            left = _BLOCK - (self._offset + place) % _BLOCK
+            if left < _RECORD_HEADER:  # the end of a block that holds no record
+                if place + left > len(data):
+                    break
+                place += left
+                continue
+            if place + _RECORD_HEADER > len(data):
+                break
+            length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+            end = place + _RECORD_HEADER + length
+            if end > len(data) or kind == 0:
+                break
+            part, place = data[place + _RECORD_HEADER : end], end
+            self._begun = part if kind in (_FULL, _FIRST) else self._begun + part
+            if kind in (_FULL, _LAST):
+                yield self._begun
+        self._offset += place
+
+
+def _history(record: bytes) -> Values:
+    """Return the numbers of a record of the history; none of another record."""
+    found = Values()
+    try:
+        for number, content in fields_of(record):
+            if number == _HISTORY and isinstance(content, bytes):
+                for inner, item in fields_of(content):
+                    if inner == 1 and isinstance(item, bytes):
+                        values = _item(item)
+                        found |= values
+                        found.words |= values.words
+    except (ValueError, IndexError):
+        return Values()
+    return found
+
+
+def _item(item: bytes) -> Values:
+    """Return one value by its name: field 1 is its key, 2 the parts of a nested one, 16 its JSON."""
+    key, nested, written = "", [], b"null"
+    for number, content in fields_of(item):
+        if isinstance(content, bytes):
+            if number == 1:
+                key = content.decode(errors="replace")
+            elif number == 2:
+                nested.append(content.decode(errors="replace"))
+            elif number == 16:
+                written = content
+    name = key or ".".join(nested)
+    return read_json(b"{%s:%s}" % (json.dumps(name).encode(), written)) if name else Values()
+
+
+def _without_own(values: Values) -> Values:
+    """Return values without those that wandb adds itself."""
+    kept = Values({name: value for name, value in values.items() if not name.startswith("_")})
+    kept.words = {name: word for name, word in values.words.items() if not name.startswith("_")}
+    return kept

@@ -1,0 +1,228 @@
+"""Metrics in files that a program writes while it runs: lines, and event files of TensorBoard.
+
+A file that exists when the program starts was written by an earlier attempt, or by another program: what it
+holds already does not count. Event files are parsed here, which needs neither TensorFlow nor TensorBoard.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from workbench.training.programs.printed_metrics import Lines, Rows, Values, read_json
+
+Found = tuple[Values, int | None]
+"""Metrics, and the step that they belong to where the file states it."""
+_MAX_READ = 2**22
+_MARK_BYTES = 64
+_SEARCH_S = 0.1
+_MAX_RECORD = 2**26
+
+
+class MetricFile(Protocol):
+    """A place that grows while a program runs."""
+
+    def poll(self, *, at_end: bool = False) -> Iterator[Found]:
+        """Yield what was written since the last call.
+
+        Args:
+            at_end: Whether nothing more will be written.
+        """
+        ...
+
+
+class LineFile:
+    """A file of lines that grows, or is written anew."""
+
+    def __init__(self, path: Path, new_reader: Callable[[], Callable[[bytes], Values]]) -> None:
+        """Begin at its end.
+
+        Args:
+            path: The file; it need not exist yet.
+            new_reader: Returns a function that reads the lines of one file, from its first one.
+        """
+        self._path, self._new_reader = path, new_reader
+        self._read = new_reader()
+        self._lines = Lines()
+        self._offset, self._mark = 0, b""
+        self._num_taken = self._num_to_skip = 0
+        for line in self._new_lines():
+            self._read(line)
+
+    def poll(self, *, at_end: bool = False) -> Iterator[Found]:
+        """Yield the metrics of the lines that are complete now."""
+        lines = self._new_lines()
+        for line in [*lines, *(self._lines.end() if at_end else ())]:
+            values = self._read(line)
+            if not values.is_empty:
+                if self._num_to_skip:
+                    self._num_to_skip -= 1
+                    continue
+                self._num_taken += 1
+                yield values, None
+
+    def _new_lines(self) -> list[bytes]:
+        try:
+            with self._path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size == self._offset:
+                    return []
+                file.seek(self._offset - len(self._mark))
+                data = file.read(len(self._mark) + _MAX_READ)
+                if not data.startswith(self._mark) or not self._offset <= os.fstat(file.fileno()).st_size:
+                    self._begin_again()
+                    file.seek(0)
+                    data = file.read(_MAX_READ)
+        except OSError:
+            return []
+        new = data[len(self._mark) :]
+        self._offset += len(new)
+        self._mark = data[-_MARK_BYTES:]
+        return self._lines.feed(new)
+
+    def _begin_again(self) -> None:
+        """Follow a file that was written anew: rows that were taken are in it again."""
+        self._read, self._lines = self._new_reader(), Lines()
+        self._offset, self._mark = 0, b""
+        self._num_to_skip = self._num_taken
+        self._num_taken = 0
+
+
+def json_lines(path: Path) -> LineFile:
+    """Return a file with one JSON object per line."""
+    return LineFile(path, lambda: read_json)
+
+
+def csv_rows(path: Path) -> LineFile:
+    """Return a file with a row of names and rows of numbers."""
+    return LineFile(path, lambda: Rows().read)
+
+
+class EventFolder:
+    """A folder with event files of TensorBoard, at any depth."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin at the end of what it holds."""
+        self._folder = folder
+        self._offsets: dict[Path, int] = {}
+        self._searched_s = -1.0
+        for path in self._find():
+            self._offsets[path] = path.stat().st_size
+
+    def poll(self, *, at_end: bool = False) -> Iterator[Found]:
+        """Yield the scalars of the records that are complete now."""
+        if not at_end and time.monotonic() - self._searched_s < _SEARCH_S:
+            return
+        self._searched_s = time.monotonic()
+        for path in self._find():
+            offset = self._offsets.get(path, 0)
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(_MAX_READ)
+            num_bytes, records = _cut_records(data)
+            self._offsets[path] = offset + num_bytes
+            for record in records:
+                step, values = scalars_of(record)
+                if values:
+                    yield values, step
+
+    def _find(self) -> list[Path]:
+        return sorted(path for path in self._folder.rglob("*tfevents*") if path.is_file())
+
+
+def _cut_records(data: bytes) -> tuple[int, list[bytes]]:
+    """Return the complete records at the beginning, and how many bytes they take."""
+    place, records = 0, []
+    while place + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, place)
+        end = place + 12 + length + 4
+        if length > _MAX_RECORD or end > len(data):
+            break
+        records.append(data[place + 12 : end - 4])
+        place = end
+    return place, records
+
+
+def scalars_of(record: bytes) -> tuple[int, Values]:
+    """Return the step and the scalars of one event of TensorBoard."""
+    step, values = 0, Values()
+    try:
+        for number, content in fields_of(record):
+            if number == 2 and isinstance(content, int):
+                step = content
+            elif number == 5 and isinstance(content, bytes):
+                for inner, value in fields_of(content):
+                    if inner == 1 and isinstance(value, bytes):
+                        values |= _scalar(value)
+    except (ValueError, IndexError, struct.error):  # not an event
+        return 0, Values()
+    return step, values
+
+
+def _scalar(value: bytes) -> Values:
+    """Return the scalar of a `Summary.Value`: field 1 is its tag, 2 its number, 8 a tensor instead of it."""
+    tag, number = "", None
+    for field, content in fields_of(value):
+        if field == 1 and isinstance(content, bytes):
+            tag = content.decode(errors="replace")
+        elif field == 2 and isinstance(content, bytes):
+            (number,) = struct.unpack("<f", content)
+        elif field == 8 and isinstance(content, bytes):
+            number = _tensor_scalar(content)
+    return Values() if number is None or not tag else Values({tag: number})
+
+
+def _tensor_scalar(tensor: bytes) -> float | None:
+    """Return the number of a tensor with a single float or double."""
+    kind = 1
+    for field, content in fields_of(tensor):
+        if field == 1 and isinstance(content, int):
+            kind = content
+        elif field in (4, 5, 6) and isinstance(content, bytes):
+            letter = "d" if field == 6 or (field == 4 and kind == 2) else "f"
+            if len(content) == struct.calcsize(letter):
+                return struct.unpack(f"<{letter}", content)[0]
+    return None
+
+
+def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a protocol buffer: numbers for varints, bytes for everything else.
+
+    Raises:
+        ValueError: If it is not one.
+        IndexError: If it is torn.
+    """
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        kind = key & 7
+        if kind == 0:
+            value, place = _varint(message, place)
+            yield key >> 3, value
+            continue
+        if kind == 2:
+            length, place = _varint(message, place)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"wire type {kind}")
+        if place + length > len(message):
+            raise IndexError("torn")
+        yield key >> 3, message[place : place + length]
+        place += length
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, place
+        shift += 7
+        if shift > 63:
+            raise ValueError("not a varint")

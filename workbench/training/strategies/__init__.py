@@ -1,0 +1,24 @@
+"""How N workers make one optimizer step together, one file for each way.
+
+A strategy owns the model and the optimizer while it trains: it places them on the device, runs forward
+and backward over the micro batches of a step, and updates. What a batch is, when to stop and what to
+report are left to training; starting the workers to others.
+"""
+
+from __future__ import annotations
+
+from workbench.foundation.registry import Registry
+
+STRATEGIES = Registry(
+    "strategy",
+    {
+        "single": "workbench.training.strategies.single:Single",
+        "ddp": "workbench.training.strategies.ddp:DataParallel",
+        "zero1": "workbench.training.strategies.zero1:DividedState",
+        "fsdp": "workbench.training.strategies.fsdp:FullySharded",
+        "tensor": "workbench.training.strategies.tensor:TensorParallel",
+        "pipeline": "workbench.training.strategies.pipeline:Pipeline",
+    },
+    group="workbench.strategies",
+    needs=("capabilities", "setup", "forward_backward", "update"),
+)

@@ -1,0 +1,212 @@
+"""What the blocks of a model keep for the backward pass, and how long they take: measured in forward passes.
+
+Nothing is kept meanwhile, so that a pass can be measured whose activations would not fit. On fake tensors,
+which take no time, operations are counted instead. What follows from the costs is left to `kept_blocks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree
+from torch.utils.flop_counter import FlopCounterMode
+
+from workbench.foundation.errors import ExperimentError
+from workbench.training.strategies.kept_blocks import BlockCost, PassCost
+from workbench.training.strategies.recompute import Block
+from workbench.training.strategies.shards import local_part
+
+_NUM_TIMED = 2
+_FLOPS_PER_BYTE = 2.5
+"""A byte that is written takes about as long as this many operations of a matrix product."""
+
+
+class KeepsTooMuchError(ExperimentError, MemoryError):
+    """A forward pass keeps more than it may; that of a smaller micro batch may fit.
+
+    Attributes:
+        excess: How many times as much as it may, if that is known.
+    """
+
+    excess: float | None = None
+
+
+def keep_what_fits(
+    blocks: Sequence[Block],
+    model: nn.Module,
+    compute: Callable[[], Any],
+    limit_bytes: int,
+    agree: Callable[[PassCost], PassCost] = lambda cost: cost,
+) -> None:
+    """Let blocks keep their activations as far as these fit, so that the least is computed again.
+
+    Args:
+        blocks: Those of the model.
+        model: On its device; its buffers and random numbers are what they were afterwards.
+        compute: Makes a forward pass over one micro batch.
+        limit_bytes: What the pass may keep.
+        agree: Makes the costs alike on all workers that compute blocks together.
+
+    Raises:
+        KeepsTooMuchError: If the pass keeps more even where all blocks are computed again.
+    """
+    computed, cost = measure_pass(blocks, model, compute)
+    cost = agree(cost)
+    kept = cost.choose_kept(limit_bytes)
+    if kept is None:
+        error = KeepsTooMuchError(
+            f"a forward pass keeps {cost.least_bytes:,} bytes even if all blocks are computed again, "
+            f"and may keep {limit_bytes:,}",
+            field="plan.recompute",
+            allowed=f"at least {cost.least_bytes}B for each micro batch that is under way, or blocks",
+            next_step="Allow more, or set plan.micro_batch to less.",
+        )
+        error.excess = cost.least_bytes / max(limit_bytes, 1)
+        raise error
+    for block, is_kept in zip(computed, kept, strict=True):
+        block.is_recomputed = not is_kept
+
+
+def measure_pass(
+    blocks: Sequence[Block], model: nn.Module, compute: Callable[[], Any]
+) -> tuple[list[Block], PassCost]:
+    """Return the blocks in the order in which they are computed, and what the pass costs.
+
+    Arguments are those of `keep_what_fits`.
+    """
+    buffers = list(model.buffers())
+    before = [each.clone() for each in buffers]
+    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+        meter = _Meter(model, blocks, device)
+        meter.watch(compute)
+        if not meter.is_fake:
+            for _ in range(_NUM_TIMED):  # after the first pass, which warms up
+                again = _Meter(model, blocks, device)
+                again.watch(compute)
+                meter.costs = {block: min(cost, again.costs[block]) for block, cost in meter.costs.items()}
+    with torch.no_grad():
+        for each, value in zip(buffers, before, strict=True):
+            each.copy_(value)
+    return list(meter.costs), meter.result()
+
+
+@dataclass
+class _Held:
+    """A storage that is kept: by a block alone, or in any case from before some block on."""
+
+    num_bytes: int
+    place: int
+    is_own: bool
+
+
+class _Meter:
+    """Watches one forward pass; it keeps nothing."""
+
+    def __init__(self, model: nn.Module, blocks: Sequence[Block], device: torch.device) -> None:
+        self._model, self._blocks, self._device = model, blocks, device
+        self._seen: weakref.WeakKeyDictionary[Any, _Held] = weakref.WeakKeyDictionary()
+        self._held: list[_Held] = []
+        self._current: Block | None = None
+        self.costs: dict[Block, float] = {}
+        self.is_fake = any(isinstance(local_part(each), FakeTensor) for each in model.parameters())
+
+    def watch(self, compute: Callable[[], Any]) -> None:
+        """Make a forward pass."""
+        for block in self._blocks:
+            block.meter = _OfBlock(self, block)
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._see_saved, lambda nothing: nothing):
+                compute()
+        finally:
+            for block in self._blocks:
+                block.meter = None
+
+    def result(self) -> PassCost:
+        """Return what the pass costs."""
+        own, before = [0] * len(self.costs), [0] * (len(self.costs) + 1)
+        for held in self._held:
+            (own if held.is_own else before)[held.place] += held.num_bytes
+        found = zip(own, self.costs.values(), before[:-1], strict=True)
+        return PassCost(tuple(BlockCost(*each) for each in found), before[-1])
+
+    @contextlib.contextmanager
+    def inside(self, block: Block, inputs: Any) -> Iterator[None]:
+        """Watch a block."""
+        self.costs.setdefault(block, 0.0)
+        place = self._place_of(block)
+        for each in _pytree.tree_leaves(inputs):
+            if isinstance(each, Tensor):
+                self._see_input(each, place)
+        self._current = block
+        counter = FlopCounterMode(display=False) if self.is_fake else contextlib.nullcontext()
+        began_s, held_before = self._now_s(), len(self._held)
+        try:
+            with counter:
+                yield
+        finally:
+            if isinstance(counter, FlopCounterMode):
+                written = sum(held.num_bytes for held in self._held[held_before:])
+                self.costs[block] += counter.get_total_flops() + _FLOPS_PER_BYTE * written
+            else:
+                self.costs[block] += self._now_s() - began_s
+            self._current = None
+
+    def _now_s(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return perf_counter()
+
+    def _see_saved(self, tensor: Tensor) -> None:
+        """Count what autograd would keep, and let it keep nothing."""
+        storage: Any = local_part(tensor).untyped_storage()
+        held = self._seen.get(storage)
+        if held is not None:
+            is_same = self._current is not None and self._place_of(self._current) == held.place
+            held.is_own = held.is_own and is_same
+            return
+        if any(local_part(each).untyped_storage()._cdata == storage._cdata for each in self._persistent()):
+            return
+        if self._current is None:
+            self._hold(storage, len(self.costs), False)
+        else:
+            self._hold(storage, self._place_of(self._current), True)
+
+    def _see_input(self, tensor: Tensor, place: int) -> None:
+        """Count an input of a block, which is kept in any case."""
+        storage: Any = local_part(tensor).untyped_storage()
+        held = self._seen.get(storage)
+        if held is None:
+            self._hold(storage, place, False)
+        else:  # a block before has it and keeps it anyway
+            held.is_own = False
+
+    def _hold(self, storage: Any, place: int, is_own: bool) -> None:
+        held = self._seen[storage] = _Held(storage.nbytes(), place, is_own)
+        self._held.append(held)
+
+    def _place_of(self, block: Block) -> int:
+        return list(self.costs).index(block)
+
+    def _persistent(self) -> Iterator[Tensor]:
+        yield from self._model.parameters()
+        yield from self._model.buffers()
+
+
+@dataclass(frozen=True)
+class _OfBlock:
+    """The meter as one block sees it."""
+
+    meter: _Meter
+    block: Block
+
+    def inside(self, inputs: Any) -> contextlib.AbstractContextManager[None]:
+        return self.meter.inside(self.block, inputs)

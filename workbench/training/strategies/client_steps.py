@@ -1,0 +1,76 @@
+"""The steps of one client after the other in the same process, each from the weights of its round.
+
+Which clients there are and what becomes of their weights is left to training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from workbench.training.strategies.capabilities import BUILT_IN, Capabilities
+from workbench.training.strategies.single import Single
+from workbench.training.strategies.strategy import OptimizerFactory, Worker
+
+
+class ClientSteps(Single):
+    """Steps of one worker alone, begun anew for each client; the loss may hold on to the round's weights."""
+
+    capabilities: ClassVar[Capabilities] = BUILT_IN["single"]
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Place the model and make the optimizer; see Strategy.setup."""
+        super().setup(model, optimizer, worker)
+        self._fresh = super().state()
+        self._anchor: list[Tensor] = []
+        self._proximal = 0.0
+
+    def begin(self, weights: dict[str, Any], *, proximal: float) -> None:
+        """Begin with the weights of a round, and an optimizer that has not made a step.
+
+        Args:
+            weights: State of the model.
+            proximal: Weight of half the squared distance to `weights` in the loss; 0 for none.
+        """
+        self.load({**self._fresh, "model": weights})
+        self._proximal = proximal
+        self._anchor = [item.detach().clone() for item in self._parameters] if proximal else []
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the state of the model; its tensors change with the next step."""
+        return self._model.state_dict()
+
+    def trained_names(self) -> frozenset[str]:
+        """Return the names of the parameters that steps change."""
+        return frozenset(name for name, item in self._named() if item.requires_grad)
+
+    def frozen_names(self) -> frozenset[str]:
+        """Return the names of the parameters that they do not change."""
+        return frozenset(name for name, item in self._named() if not item.requires_grad)
+
+    def close(self) -> None:
+        """Drop the model and everything beside it; see Strategy.close."""
+        self._fresh, self._anchor = {}, []
+        super().close()
+
+    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return self._model.named_parameters(remove_duplicate=False)
+
+    def _forward(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
+        """Return the loss with the proximal term.
+
+        Source: Li et al., "Federated Optimization in Heterogeneous Networks", 2020 (FedProx).
+        """
+        loss = super()._forward(inputs, targets)
+        if not self._proximal:
+            return loss
+        pairs = zip(self._parameters, self._anchor, strict=True)
+        distance = torch.stack([(item - anchor).square().sum() for item, anchor in pairs]).sum()
+        term = 0.5 * self._proximal * distance
+        if isinstance(loss, tuple):
+            total, count = loss
+            return total + term * count, count
+        return loss + term

@@ -1,0 +1,150 @@
+"""Micro batches whose kernels are recorded in CUDA graphs and replayed: to launch each would take longer.
+
+What is recorded is a forward and a backward pass over samples of one shape; its gradients are added to those
+that are there. The update, and everything between steps, is computed as ever. Which plans can record is left
+to `combinations`.
+
+Source: PyTorch documentation, "CUDA semantics", section "CUDA Graphs" (whole-network capture).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from workbench.foundation.errors import ExperimentError
+
+NUM_AS_THEY_ARE = 2
+"""Micro batches of a shape that are computed before one is recorded: libraries prepare themselves then."""
+MAX_RECORDED = 16
+"""Shapes that are recorded; micro batches of further ones are computed as they are."""
+
+Forward = Callable[[Any, Any, float], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """One shape: where its samples must lie, the two passes over them, and where the loss lies then."""
+
+    samples: Sequence[Tensor]
+    forward: torch.cuda.CUDAGraph
+    backward: torch.cuda.CUDAGraph
+    loss: Tensor
+
+
+class Recorder:
+    """Computes micro batches, and replays those of a shape that it has seen often enough."""
+
+    def __init__(self, forward: Forward, mark: Callable[[str], None]) -> None:
+        """Make a recorder for one model.
+
+        Args:
+            forward: (inputs, targets, part) -> the loss, and what the backward pass begins with, which is
+                the loss times its part of the step, scaled.
+            mark: Called at the end of each pass with its name.
+        """
+        self._forward = forward
+        self._mark = mark
+        self._num_seen: Counter[Hashable] = Counter()
+        self._recorded: dict[Hashable, _Recording] = {}
+        self._pool: Any = None
+
+    def add_gradient(self, inputs: Any, targets: Any, part: float) -> Tensor:
+        """Add the gradient of a micro batch to those of the step.
+
+        Args:
+            inputs: On the device.
+            targets: The same.
+            part: What its loss is multiplied with in the step.
+
+        Returns:
+            Its loss.
+
+        Raises:
+            ExperimentError: If a replay would not compute what the model computes, or it cannot be recorded.
+        """
+        leaves, structure = tree_flatten((inputs, targets))
+        samples = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        shape = _shape_of(leaves, (str(structure), part))
+        recording = self._recorded.get(shape)
+        if recording is None:
+            self._num_seen[shape] += 1
+            if self._num_seen[shape] <= NUM_AS_THEY_ARE or len(self._recorded) >= MAX_RECORDED:
+                return self._compute(inputs, targets, part)
+            recording = self._recorded[shape] = self._record(leaves, structure, part)
+        for held, sample in zip(recording.samples, samples, strict=True):
+            held.copy_(sample, non_blocking=True)
+        recording.forward.replay()
+        self._mark("forward")
+        recording.backward.replay()
+        self._mark("backward")
+        return recording.loss.clone()  # the next replay writes over it
+
+    def _compute(self, inputs: Any, targets: Any, part: float) -> Tensor:
+        before = _random_states()
+        loss, scaled = self._forward(inputs, targets, part)
+        self._mark("forward")
+        scaled.backward()
+        self._mark("backward")
+        if not all(map(np.array_equal, before, _random_states())):
+            raise _cannot_record("it draws random numbers on the CPU, which each replay would repeat")
+        return loss.detach()
+
+    def _record(self, leaves: Sequence[Any], structure: Any, part: float) -> _Recording:
+        held = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        inputs, targets = tree_unflatten(held, structure)
+        forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        try:
+            # Other threads, which load samples, go on using the device meanwhile.
+            with torch.cuda.graph(forward, pool=self._pool, capture_error_mode="thread_local"):
+                loss, scaled = self._forward(inputs, targets, part)
+            with torch.cuda.graph(backward, pool=self._pool, capture_error_mode="thread_local"):
+                scaled.backward()
+        except RuntimeError as error:
+            # Ending the recording fails as well then.
+            out_of_memory = [
+                each for each in (error, error.__context__) if isinstance(each, torch.OutOfMemoryError)
+            ]
+            raise out_of_memory[0] if out_of_memory else _cannot_record(_first_line(error)) from error
+        samples = [each for each in held if isinstance(each, Tensor)]
+        return _Recording(samples, forward, backward, loss.detach())
+
+
+def _shape_of(leaves: Sequence[Any], rest: Hashable) -> Hashable:
+    """Return what two micro batches have in common that one recording serves."""
+    return rest, tuple(
+        (leaf.shape, leaf.dtype, leaf.stride()) if isinstance(leaf, Tensor) else repr(leaf) for leaf in leaves
+    )
+
+
+def _random_states() -> tuple[Any, ...]:
+    """Return the states of the generators on the CPU, of Python, NumPy and torch."""
+    numpy_state = np.random.get_state(legacy=False)
+    return (
+        random.getstate()[1],
+        numpy_state["state"]["key"],  # type: ignore[call-overload]
+        numpy_state["state"]["pos"],  # type: ignore[call-overload]
+        torch.get_rng_state(),
+    )
+
+
+def _first_line(error: RuntimeError) -> str:
+    return str(error).strip().split("\n", maxsplit=1)[0]
+
+
+def _cannot_record(reason: str) -> ExperimentError:
+    return ExperimentError(
+        f"the steps of this model cannot be recorded in CUDA graphs: {reason}",
+        field="plan.compile",
+        allowed="auto, none, default",
+        next_step="Set it to none.",
+    )

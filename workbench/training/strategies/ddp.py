@@ -1,0 +1,209 @@
+"""Every worker holds the whole model; gradients are averaged while the backward pass still runs.
+
+Batch normalisation normalises by the samples of one micro batch on one worker, as everywhere with data
+parallelism; its running statistics are averaged before they are used or stored.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workbench.foundation.errors import ExperimentError
+from workbench.training.exchanges.allreduce import finished
+from workbench.training.exchanges.exchange import Bucket, GradientExchange, ParameterExchange
+from workbench.training.strategies.capabilities import BUILT_IN
+from workbench.training.strategies.compiling import compiled
+from workbench.training.strategies.group import Group, Part
+from workbench.training.strategies.single import Single
+from workbench.training.strategies.unused_parameters import leaves_unused
+
+_DDP_ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
+_LEAVES_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _DDP_ARGUMENTS else "broadcast_buffers": False
+}
+"""Torch renamed the argument in 2.13."""
+_UNFINISHED = "Expected to have finished reduction"
+"""What torch writes where a step began before all gradients of the last one were exchanged."""
+
+
+class DataParallel(Single):
+    """The step of `single`, shared by N workers through torch's DistributedDataParallel."""
+
+    capabilities = BUILT_IN["ddp"]
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        if not mode:
+            self._agree()
+        super().train(mode)  # before, as it decides whose statistics the model holds
+        if not mode:
+            average_statistics(self._model, self._worker.group)
+
+    def renew_statistics(self, inputs: Iterable[Any]) -> None:
+        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        super().renew_statistics(inputs)
+        average_statistics(self._model, self._worker.group)
+
+    def state(self) -> dict[str, Any]:
+        """Return model, optimizer and scaler; see Strategy.state."""
+        average_statistics(self._model, self._worker.group)
+        exchange = self._settings.exchange
+        if isinstance(exchange, ParameterExchange):
+            self._agree()
+            exchange.average(self._moments())
+        return super().state() | ({} if exchange is None else {"exchange": exchange.state()})
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned; see Strategy.load."""
+        super().load(state)
+        if self._settings.exchange is not None:
+            self._settings.exchange.load(state.get("exchange", {}))
+
+    def close(self) -> None:
+        """Drop everything; see Strategy.close."""
+        if isinstance(self._settings.exchange, ParameterExchange):
+            self._settings.exchange.close()
+        super().close()
+
+    def alone_bytes(self) -> int:
+        """Return the size of gradients beside those in the buffers; see Probeable.alone_bytes."""
+        return sum(parameter.nbytes for parameter in self._parameters)
+
+    def _place(self, model: nn.Module) -> nn.Module:
+        self._num_averaged = self._num_holders = self._worker.num_replicas
+        self._is_graph_known = self._settings.find_unused != "auto"
+        if self._settings.exchange is not None:
+            trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+            self._settings.exchange.setup(trained, self._worker.group)
+        if isinstance(self._settings.exchange, ParameterExchange):
+            return model
+        if isinstance(self._settings.exchange, GradientExchange):
+            # What it leaves out of a step it adds to a later one, which may count otherwise.
+            self._settles_before_exchange = not self._settings.exchange.capabilities.scales_loss
+        return self._distributed(model, find_unused=self._settings.find_unused is True)
+
+    def _compile(self, placed: nn.Module) -> nn.Module:
+        if isinstance(placed, DistributedDataParallel):
+            return placed  # what it calls is compiled: its own work depends on the step
+        return super()._compile(placed)
+
+    def _agree_after_step(self) -> None:
+        exchange = self._settings.exchange
+        if isinstance(exchange, ParameterExchange) and not self._is_alone:
+            exchange.after_step()
+
+    def _agree(self) -> None:
+        """Give every replica the same weights, and the same mean of them, before these are used or stored."""
+        exchange = self._settings.exchange
+        if isinstance(exchange, ParameterExchange):
+            exchange.agree()
+            means = [] if self._mean is None else self._mean.tensors()
+            exchange.average({str(index): each for index, each in enumerate(means)})
+
+    def _moments(self) -> dict[str, Tensor]:
+        """Return what the optimizer keeps of each parameter."""
+        return {
+            f"{index}.{name}": value
+            for index, parameter in enumerate(self._parameters)
+            for name, value in self._optimizer.state[parameter].items()
+            if isinstance(value, Tensor) and value.is_floating_point()
+        }
+
+    def _distributed(self, model: nn.Module, *, find_unused: bool) -> DistributedDataParallel:
+        size = self._settings.bucket_bytes
+        buckets: dict[str, Any] = {} if size is None else {"bucket_cap_mb": size / 2**20}
+        placed = DistributedDataParallel(
+            compiled(model) if self._settings.compiles else model,
+            process_group=self._worker.group.torch_group(),
+            gradient_as_bucket_view=True,
+            find_unused_parameters=find_unused,
+            **_LEAVES_BUFFERS,
+            **buckets,
+        )
+        exchange = self._settings.exchange
+        if isinstance(exchange, GradientExchange):
+            # Torch reads the names and the types of its arguments; a lambda has no types.
+            placed.register_comm_hook(
+                exchange,
+                lambda exchange, bucket: self._reduce(exchange, bucket),  # type: ignore[arg-type]
+            )
+        return placed
+
+    def _reduce(self, exchange: GradientExchange, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        """Exchange a bucket once a step, as what is sent twice would be rounded twice."""
+        return exchange.reduce(bucket) if self._is_last else finished(bucket.buffer())
+
+    def _total_count(self, count: Tensor) -> Tensor:
+        if self._is_alone or isinstance(self._settings.exchange, ParameterExchange):
+            return count * self._num_averaged  # as if the others counted as much
+        return self._worker.group.total(count)
+
+    def _forward(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
+        placed = self._trained
+        if not isinstance(placed, DistributedDataParallel) or not placed.require_backward_grad_sync:
+            return super()._forward(inputs, targets)
+        if self._is_graph_known:
+            return self._synchronised(inputs, targets)
+        # The first exchange: to look for unused parameters in every step would cost each of them time.
+        self._is_graph_known = True
+        before = [buffer.clone() for buffer in self._model.buffers()]
+        loss = self._synchronised(inputs, targets)
+        total = loss[0] if isinstance(loss, tuple) else loss
+        unused = torch.tensor(float(leaves_unused(total, self._parameters)), device=self._worker.device)
+        if self._worker.group.total(unused).item() == 0:
+            return loss
+        del loss, total
+        placed._remove_autograd_hooks()
+        with torch.no_grad():
+            for buffer, value in zip(self._model.buffers(), before, strict=True):
+                buffer.copy_(value)  # statistics of normalisation count this pass once
+        self._trained = self._distributed(self._model, find_unused=True)
+        return self._synchronised(inputs, targets)
+
+    def _synchronised(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
+        try:
+            return super()._forward(inputs, targets)
+        except RuntimeError as error:
+            if _UNFINISHED not in str(error):
+                raise
+            raise ExperimentError(
+                "a step left parameters unused that earlier ones had used",
+                field="training.find_unused_parameters",
+                next_step="Set it to true, so that each step looks for them.",
+            ) from error
+
+    def _exchange_gradients(self, now: bool) -> None:
+        # What DistributedDataParallel.no_sync does, without a context for each micro batch. Gradients of
+        # parameters that only some micro batches use would be left out of an exchange after the last one.
+        placed = self._trained
+        if not isinstance(placed, DistributedDataParallel):
+            return  # replicas step by themselves
+        self._is_last = now
+        is_dense = self._is_graph_known and not placed.find_unused_parameters
+        placed.require_backward_grad_sync = now or not (is_dense or self._is_alone)
+
+
+def average_statistics(model: nn.Module, group: Group | Part) -> None:
+    """Give every worker the mean of the running statistics that each gathered from its own samples.
+
+    Args:
+        model: The model on this worker.
+        group: The workers; all of them must call it.
+    """
+    statistics: list[Tensor] = []
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            statistics += [item for item in (module.running_mean, module.running_var) if item is not None]
+    if not statistics or group.num_workers == 1:
+        return
+    with torch.no_grad():
+        flat = group.total(torch.cat([item.reshape(-1) for item in statistics])) / group.num_workers
+        parts = flat.split([item.numel() for item in statistics])
+        for item, mean in zip(statistics, parts, strict=True):
+            item.copy_(mean.view_as(item))

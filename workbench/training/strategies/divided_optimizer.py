@@ -1,0 +1,193 @@
+"""An optimizer of which each worker holds a part: it updates some parameters, whole ones.
+
+So an update is what it is on one worker, as long as that of a parameter depends on no other parameter. Which
+worker holds what, and who exchanges gradients, is left to the strategies.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from workbench.training.strategies.gathering import gather_on_first
+from workbench.training.strategies.group import Group, dist
+from workbench.training.strategies.shards import gathered, own_shard
+from workbench.training.strategies.strategy import OptimizerFactory
+
+BUFFER_BYTES = 25 << 20
+"""Parameters are sent in pieces of this size, like the gradients of `ddp`."""
+
+
+def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
+    """Return which worker updates each parameter, so that the largest share is small.
+
+    Args:
+        sizes: Bytes of each parameter.
+        num_workers: Workers to divide them among.
+
+    Example:
+        >>> owners([10, 30, 20, 10], 2)
+        [1, 0, 1, 0]
+    """
+    held, chosen = [0] * num_workers, [0] * len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        chosen[index] = min(range(num_workers), key=lambda worker: held[worker])
+        held[chosen[index]] += sizes[index]
+    return chosen
+
+
+class PartialOptimizer:
+    """What a strategy needs of an optimizer, for the parameters of one worker; states go by all of them."""
+
+    def __init__(
+        self,
+        make: OptimizerFactory,
+        groups: Sequence[dict[str, Any]],
+        held: Sequence[int],
+        sent: Iterable[int],
+        group: Group,
+    ) -> None:
+        """Make the optimizer of this worker.
+
+        Args:
+            make: Makes an optimizer.
+            groups: All parameters in groups.
+            held: The numbers of the parameters that this worker updates, rising.
+            sent: Of these, the ones of which this worker adds the state to the whole.
+            group: The workers.
+        """
+        self._group, self._held, self._sent = group, list(held), frozenset(sent)
+        numbers, ours = itertools.count(), frozenset(held)
+        self._numbers = [[next(numbers) for _ in item["params"]] for item in groups]
+        own = [
+            [each for number, each in zip(numbered, item["params"], strict=True) if number in ours]
+            for numbered, item in zip(self._numbers, groups, strict=True)
+        ]
+        self._own = make([{**item, "params": params} for item, params in zip(groups, own, strict=True)])
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups, of which each has what this worker holds of it."""
+        return self._own.param_groups
+
+    def step(self) -> None:
+        """Update the parameters of this worker."""
+        if self._held:  # some optimizers refuse to update nothing
+            self._own.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        self._own.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as one worker would have it, gathered on rank 0; every worker must call it.
+
+        The other workers return what they hold.
+        """
+        held = self.held_state()
+        state = {
+            number: {name: gathered(value) for name, value in values.items()}
+            for number, values in held["state"].items()
+        }
+        sent = {number: values for number, values in state.items() if number in self._sent}
+        state |= gather_on_first(sent, self._group)
+        return {**held, "state": dict(sorted(state.items()))}
+
+    def held_state(self) -> dict[str, Any]:
+        """Return what this worker holds of the state."""
+        stored = self._own.state_dict()
+        state = {self._held[place]: values for place, values in stored["state"].items()}
+        groups = [
+            {**item, "params": numbered}
+            for item, numbered in zip(stored["param_groups"], self._numbers, strict=True)
+        ]
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take this worker's part of what `state_dict` of any optimizer of the same parameters returned."""
+        places = {number: place for place, number in enumerate(self._held)}
+        parameters = [each for item in self._own.param_groups for each in item["params"]]
+        groups = [
+            {**item, "params": [places[number] for number in item["params"] if number in places]}
+            for item in state["param_groups"]
+        ]
+        own = {
+            places[number]: {
+                name: own_shard(value, parameters[places[number]]) for name, value in values.items()
+            }
+            for number, values in state["state"].items()
+            if number in places
+        }
+        self._own.load_state_dict({"state": own, "param_groups": groups})
+
+
+class DividedOptimizer(PartialOptimizer):
+    """An optimizer whose state is divided among workers that have the same parameters and gradients.
+
+    Each worker sends what it has updated to the others.
+
+    Attributes:
+        is_alone: Whether updates stay on this worker, as probes need it.
+    """
+
+    def __init__(self, make: OptimizerFactory, parameters: Iterable[Any], group: Group) -> None:
+        """Make the optimizer of this worker's share.
+
+        Args:
+            make: Makes an optimizer.
+            parameters: All parameters, or groups of them, the same on every worker.
+            group: The workers.
+        """
+        given = list(parameters)
+        groups = given if given and isinstance(given[0], dict) else [{"params": given}]
+        self.is_alone = False
+        self._parameters: list[Tensor] = [each for item in groups for each in item["params"]]
+        self._owners = owners([each.nbytes for each in self._parameters], group.num_workers)
+        held = [number for number, owner in enumerate(self._owners) if owner == group.rank]
+        super().__init__(make, groups, held, held, group)
+        self._groups = [
+            {**own, "params": list(item["params"])}
+            for own, item in zip(self._own.param_groups, groups, strict=True)
+        ]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups as they would be on one worker."""
+        return self._groups
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take this worker's part; see PartialOptimizer.load_state_dict."""
+        super().load_state_dict(state)
+        for own, whole in zip(self._own.param_groups, self._groups, strict=True):
+            whole.update(_settings(own))
+
+    def step(self) -> None:
+        """Update this worker's share, and exchange what was updated."""
+        for own, whole in zip(self._own.param_groups, self._groups, strict=True):
+            own.update(_settings(whole))
+        super().step()
+        if self._group.num_workers == 1 or self.is_alone:
+            return
+        for owner in range(self._group.num_workers):
+            updated = [
+                parameter.detach()
+                for parameter, its_owner in zip(self._parameters, self._owners, strict=True)
+                if its_owner == owner
+            ]
+            if updated:
+                dist._broadcast_coalesced(self._group.torch_group(), updated, BUFFER_BYTES, owner)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters."""
+        for parameter in self._parameters:
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}

@@ -1,0 +1,120 @@
+"""Squared norms of the gradients of a step and of its parts, from which the noise of gradients is estimated.
+
+A part is one micro batch of one worker. Its own gradient is seen by a hook where it flows into a parameter,
+before anything is added to it or exchanged, so nothing is copied and the step stays what it is, bit for bit.
+What follows from the norms, and how often to take them, is left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.training.strategies.shards import is_cut, local_part
+from workbench.training.strategies.strategy import MicroBatch, StepBatch
+
+MAX_HELD_BYTES = 4 << 20
+"""Norms of many small gradients are taken at once, and no more memory than that is kept from being freed."""
+
+
+class WatchedBatch:
+    """A batch that sees the gradient of each of its micro batches, while it is entered.
+
+    Norms are taken in fp32 and added up in fp64. A parameter that a micro batch does not reach adds nothing.
+    """
+
+    def __init__(self, batch: StepBatch, leaves: Iterable[Tensor]) -> None:
+        """Make one for a single step.
+
+        Args:
+            batch: Micro batches that all have samples.
+            leaves: The parameters as the backward pass sees them.
+        """
+        self._batch = batch
+        self._leaves = leaves
+        self._handles: list[Any] = []
+        self._untouched: list[Tensor] = []
+        self._weight = 1.0
+        self._held: list[Tensor] = []
+        self._held_bytes = 0
+        self._norms: list[Tensor] = []
+        self._factors: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    @property
+    def num_samples(self) -> int:
+        """See StepBatch.num_samples."""
+        return self._batch.num_samples
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        for micro_batch in self._batch:
+            self._weight = micro_batch.weight
+            yield micro_batch
+            self._let_go()
+
+    def __enter__(self) -> WatchedBatch:
+        watched = [leaf for leaf in self._leaves if leaf.requires_grad]
+        self._untouched = [leaf for leaf in watched if not leaf._backward_hooks]
+        self._handles = [leaf.register_hook(self._hold) for leaf in watched]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        # A list of hooks that has become empty would still be walked through in every later backward pass.
+        for leaf in self._untouched:
+            leaf._backward_hooks = None
+        self._handles, self._untouched, self._held = [], [], []
+
+    def sqr_norms(self, parameters: Sequence[Tensor], device: torch.device) -> Tensor:
+        """Return the mean of the squared norms of the gradients of the micro batches, and that of the step.
+
+        Args:
+            parameters: The trained parameters, whose gradients are those of the step; of sharded ones the
+                shard of this worker counts.
+            device: Where they are.
+
+        Returns:
+            Two numbers in fp64, on the device.
+        """
+        gradients = [_dense(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        norms = [*self._norms, *_norms(gradients)]
+        if not norms:
+            return torch.zeros(2, dtype=torch.float64, device=device)
+        num_parts, num_gradients = len(self._norms), len(gradients)
+        factors = torch.tensor(
+            [[*self._factors, *[0.0] * num_gradients], [*[0.0] * num_parts, *[1.0] * num_gradients]],
+            dtype=torch.float64,
+        )
+        return factors.to(device, non_blocking=True) @ torch.stack(norms).double().square()
+
+    def _hold(self, gradient: Tensor) -> None:
+        dense = _dense(gradient)
+        self._held.append(dense)
+        self._held_bytes += dense.nbytes
+        if self._held_bytes > MAX_HELD_BYTES:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        norms = _norms(self._held)
+        self._norms += norms
+        self._factors += [1.0 / (self._weight**2 * len(self))] * len(norms)
+        self._held, self._held_bytes = [], 0
+
+
+def _norms(gradients: list[Tensor]) -> Sequence[Tensor]:
+    if not gradients:
+        return ()
+    return torch._foreach_norm(gradients, 2, dtype=torch.float32)  # type: ignore[attr-defined]
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    """Return a tensor of the same norm that is neither sparse nor sharded."""
+    if is_cut(gradient):
+        return local_part(gradient)
+    return gradient.coalesce().values() if gradient.is_sparse else gradient

@@ -1,0 +1,400 @@
+"""The workers of one trial as one group: where they meet, and what they add up.
+
+Rank 0 opens a store for TCP connections once in its life; every trial meets under a prefix of its own, so
+a warm worker meets its next companions within milliseconds. One worker alone needs no group and makes one
+only for a strategy that cannot do without. What is exchanged in a step is left to the strategies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import gc
+import itertools
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed
+
+# Its functions take the group that exists when it is imported as their default, and would keep it for ever.
+import torch.distributed.nn.functional
+from torch import Tensor
+from torch.distributed import distributed_c10d
+
+from workbench.foundation.errors import ExperimentError
+
+dist: Any = torch.distributed  # some of its names are made in C++, without types
+
+MEETING_TIMEOUT = datetime.timedelta(seconds=120)
+CONNECT_TIMEOUT = datetime.timedelta(seconds=10)
+CONNECT_ATTEMPTS = 3
+"""Workers that meet again at once may, rarely, wait for each other's connection for ever: they try again."""
+COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
+"""Rank 0 may wait for a decision about its report; who died is found out by others, much sooner."""
+
+_MAX_DIMENSIONS = 8
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
+"""The types of tensors that one worker can send to another."""
+
+_SHARED_GPUS = "workers that share a GPU with another one"
+_OF_GROUP = "@"
+_numbers = itertools.count()
+_opened: tuple[str, Any] | None = None
+_is_joined = False
+"""Whether this process is in the group of a trial."""
+_left: Any = None
+"""The group that was left last. A strategy that is dropped must not be what ends it: that would happen with
+Python's lock held, which the group's threads may wait for at that moment, and neither would ever go on."""
+
+
+def open_meeting_point(host: str) -> str:
+    """Return where workers can meet this process, opened at the first call.
+
+    Args:
+        host: Address of this machine as the others see it.
+
+    Returns:
+        `host:port`.
+    """
+    global _opened
+    if _opened is None or _opened[0] != host:
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=MEETING_TIMEOUT)
+        _opened = (host, store)
+    return f"{host}:{_opened[1].port}"
+
+
+def let_go() -> None:
+    """End the connections of the group that was left: exchanges of the others with this worker fail.
+
+    To be called when nothing refers to the trial's model any more, but for cycles.
+    """
+    global _left
+    if _left is not None:
+        gc.collect()  # torch's DistributedDataParallel is part of some, and refers to the group
+        _left = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """Something that is being sent to another worker."""
+
+    under_way: tuple[Any, ...]
+
+    def wait(self) -> None:
+        """Return when it has been sent."""
+        for each in self.under_way:
+            each.wait(COLLECTIVE_TIMEOUT)  # gloo would take that of connecting
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some workers of a group; one worker alone unless given.
+
+    Attributes:
+        num_workers: How many they are.
+        handle: The group as torch knows it.
+    """
+
+    num_workers: int = 1
+    handle: Any = None
+
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sum of `values` over these workers; each must call it in the same order."""
+        if self.num_workers == 1:
+            return values
+        summed = values.clone()
+        dist.all_reduce(summed, group=self.handle)
+        return summed
+
+
+class Group:
+    """One worker's membership in the group of a trial.
+
+    Attributes:
+        rank: From 0 to num_workers - 1.
+        num_workers: Workers of the trial.
+        store: Where the workers met, for what they exchange without a collective; None for one worker.
+        address: Of this machine, as the other workers see it; "" for one worker.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        num_workers: int = 1,
+        device: torch.device | None = None,
+        meeting: str | None = None,
+    ) -> None:
+        """Join the other workers; alone, join nobody.
+
+        Args:
+            rank: From 0 to num_workers - 1.
+            num_workers: Workers of the trial.
+            device: Where this worker computes; None for the CPU.
+            meeting: `host:port/prefix`, the same on every worker and new for every attempt.
+
+        Raises:
+            torch.distributed.DistError: If the others cannot be reached.
+        """
+        self.rank, self.num_workers = rank, num_workers
+        self._device = device or torch.device("cpu")
+        self._joined = self._shares_gpus = False
+        self._parts: list[Any] = []
+        self._name = meeting or f"alone {next(_numbers)}"
+        self.store: Any = None
+        self.address = ""
+        if num_workers > 1:
+            assert meeting is not None, "several workers need a place to meet"
+            self.store = connect(meeting)
+            self.address = _own_address(*_host_and_port(meeting))
+            self._join(self.store)
+
+    def mesh(self, **sizes: int) -> Any:
+        """Return the group as a device mesh; every worker must call it.
+
+        What torch has kept of operations on tensors of a mesh, it uses for any mesh of the same shape and
+        names, whose groups may have been left since: so the name of each dimension is that of one group only.
+
+        Args:
+            **sizes: Workers along each dimension; those along the last one are neighbours. Their product is
+                the number of workers. Where the mesh is used, `dimension_name` returns the name of each.
+
+        Raises:
+            ExperimentError: If some of the workers share a GPU.
+        """
+        self.torch_group()
+        if self._shares_gpus:
+            raise ExperimentError(
+                "workers that share a GPU cannot divide parameters: NCCL refuses two workers on one GPU, and "
+                "gloo cannot exchange parts that are on it",
+                field="resources.gpus_per_worker",
+                allowed="1 or more with plan.strategy fsdp or tensor, and with plan.shard",
+                next_step="Give each worker a whole GPU, or choose the strategy ddp, zero1 or pipeline.",
+            )
+        names = tuple(f"{name}{_OF_GROUP}{self._name}" for name in sizes)
+        return dist.init_device_mesh(self._device.type, tuple(sizes.values()), mesh_dim_names=names)
+
+    def torch_group(self) -> torch.distributed.ProcessGroup:
+        """Return the group as torch knows it, made now where this worker is alone."""
+        if not self._joined:
+            self._join(dist.HashStore())
+        assert dist.group.WORLD is not None
+        return dist.group.WORLD
+
+    def part(self, ranks: Sequence[int]) -> torch.distributed.ProcessGroup | None:
+        """Return some of the workers as a group of torch, None where this worker is not among them.
+
+        Every worker must call it with the same ranks, in the same order.
+        """
+        made = dist.new_group(list(ranks))
+        if self.rank not in ranks:
+            return None
+        self._parts.append(made)
+        return made
+
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sum of `values` over all workers; every worker must call it in the same order."""
+        if self.num_workers == 1:
+            return values
+        summed = values.clone()
+        dist.all_reduce(summed)
+        return summed
+
+    def across(self, size: int) -> Part:
+        """Return this worker's companions with the same place in other sequences of workers.
+
+        Every worker must call it. Rank r has place r % size.
+
+        Args:
+            size: Workers of a sequence; the number of workers is a multiple of it.
+        """
+        if self.num_workers == size:
+            return Part()
+        made = [self.part(range(place, self.num_workers, size)) for place in range(size)]
+        return Part(self.num_workers // size, made[self.rank % size])
+
+    def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
+        """Begin to send a tensor to one worker, through the memory of the host.
+
+        Args:
+            values: The tensor.
+            receiver: The rank that calls `receive` for it.
+            is_known: Whether the receiver knows its shape and type.
+
+        Returns:
+            What is under way, to be waited for.
+        """
+        kept = values.detach().cpu().contiguous()
+        if is_known:
+            return Sent((dist.isend(kept, receiver),))
+        form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
+        form[: 2 + kept.ndim] = torch.tensor([_DTYPES.index(kept.dtype), kept.ndim, *kept.shape])
+        return Sent(tuple(dist.isend(each, receiver) for each in (form, kept)))
+
+    def receive(self, sender: int, like: Tensor | None = None) -> Tensor:
+        """Return the next tensor that a worker has sent to this one, on its device.
+
+        Args:
+            sender: The rank that calls `send`.
+            like: A tensor of the same shape and type, where these are known.
+        """
+        if like is not None:
+            return receive_on_cpu(like.shape, like.dtype, sender).to(self._device)
+        dtype, num_dimensions, *shape = receive_on_cpu([2 + _MAX_DIMENSIONS], torch.int64, sender).tolist()
+        return receive_on_cpu(shape[:num_dimensions], _DTYPES[dtype], sender).to(self._device)
+
+    def gather(self, content: Any) -> list[Any]:
+        """Return the `content` of every worker, by rank; every worker must call it in the same order."""
+        if self.num_workers == 1:
+            return [content]
+        gathered: list[Any] = [None] * self.num_workers
+        dist.all_gather_object(gathered, content)
+        return gathered
+
+    def broadcast(self, content: Any) -> Any:
+        """Return the `content` of rank 0; every worker must call it in the same order."""
+        if self.num_workers == 1:
+            return content
+        sent = [content if self.rank == 0 else None]
+        dist.broadcast_object_list(sent, src=0, device=self._device)
+        return sent[0]
+
+    def close(self) -> None:
+        """Leave the group, so that this process can join another.
+
+        The others notice once it is let go of, too: see `let_go`.
+        """
+        global _left, _is_joined
+        was_joined, self._joined = self._joined, False
+        _is_joined = _is_joined and not was_joined
+        if was_joined and dist.is_initialized():  # scripts end with leaving it themselves
+            _left, self._parts = (dist.group.WORLD, self._parts), []
+            dist.destroy_process_group()
+            _forget_operations()
+
+    def _join(self, store: Any) -> None:
+        global _left, _is_joined
+        _left = None
+        on_gpu = self._device.type == "cuda"
+        if on_gpu and store.add(str(torch.cuda.get_device_properties(self._device).uuid), 1) > 1:
+            store.add(_SHARED_GPUS, 1)
+        _wait_for_all(store, self.num_workers)
+        self._shares_gpus = on_gpu and store.add(_SHARED_GPUS, 0) > 0
+        uses_nccl = on_gpu and not self._shares_gpus
+        for attempt in range(CONNECT_ATTEMPTS):
+            try:
+                _init_process_group(
+                    "cpu:gloo,cuda:nccl" if uses_nccl else "gloo",
+                    store=dist.PrefixStore(str(attempt), store),
+                    rank=self.rank,
+                    world_size=self.num_workers,
+                    timeout=CONNECT_TIMEOUT,
+                    device_id=self._device if uses_nccl else None,
+                )
+                break
+            except RuntimeError:
+                if attempt == CONNECT_ATTEMPTS - 1:
+                    raise
+        distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
+        _is_joined = self._joined = True
+
+
+def receive_on_cpu(shape: Sequence[int], dtype: torch.dtype, sender: int) -> Tensor:
+    """Return a tensor that a worker sends to this one through the memory of the host."""
+    received = torch.empty(shape, dtype=dtype)
+    dist.irecv(received, sender).wait(COLLECTIVE_TIMEOUT)  # see Sent.wait
+    return received
+
+
+def dimension_name(full_name: str) -> str:
+    """Return the name by which a dimension of a mesh was requested of a group."""
+    return full_name.partition(_OF_GROUP)[0]
+
+
+def _forget_operations() -> None:
+    """Drop what torch has kept of operations on the tensors of a group: it would keep the group, too."""
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor import _collective_utils, _redistribute
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        _clear_sharding_prop_cache()
+        with contextlib.suppress(AttributeError):  # older versions of torch keep less
+            _collective_utils.MeshTopoInfo.build_from_mesh.cache_clear()
+            _redistribute._gen_transform_infos.cache_clear()
+            _redistribute.clear_redistribute_planner_cache()
+
+
+def _init_unless_joined(*arguments: Any, **options: Any) -> None:
+    """Join a process group as torch does; in the group of a trial it is joined already, and nothing happens.
+
+    Scripts for several processes begin with this call, and torch refuses the second one.
+
+    Raises:
+        ExperimentError: If another group than that of the trial is meant.
+    """
+    if not (_is_joined and dist.is_initialized()):
+        _init_process_group(*arguments, **options)
+        return
+    for name, known in (("world_size", dist.get_world_size()), ("rank", dist.get_rank())):
+        if options.get(name, -1) not in (-1, known):
+            raise ExperimentError(
+                f"init_process_group is called with {name}={options[name]}, "
+                f"but the workers of the trial have a group with {name}={known}",
+                field="train",
+                next_step=f"Leave {name} out, or call torch.distributed.destroy_process_group() before.",
+            )
+
+
+# For good, because modules that outlive a trial keep the function that they imported.
+_init_process_group = distributed_c10d.init_process_group
+distributed_c10d.init_process_group = dist.init_process_group = _init_unless_joined
+
+
+def _wait_for_all(store: Any, num_workers: int) -> None:
+    """Wait until every worker is at the meeting point: some may still start."""
+    if store.add("arrived", 1) == num_workers:
+        store.set("all", "here")
+    store.wait(["all"], MEETING_TIMEOUT)
+
+
+def connect(meeting: str) -> Any:
+    """Return the store at which the workers of a trial meet.
+
+    Args:
+        meeting: `host:port/prefix`, the same on every worker and new for every attempt.
+    """
+    host, port = _host_and_port(meeting)
+    prefix = meeting.partition("/")[2]
+    _use_interface_of(_own_address(host, port))
+    if _opened is not None and (host, port) == (_opened[0], _opened[1].port):
+        return dist.PrefixStore(prefix, _opened[1])
+    store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=MEETING_TIMEOUT)
+    return dist.PrefixStore(prefix, store)
+
+
+def _host_and_port(meeting: str) -> tuple[str, int]:
+    host, _, port = meeting.partition("/")[0].rpartition(":")
+    return host, int(port)
+
+
+def _own_address(host: str, port: int) -> str:
+    """Return the address of this machine from which a meeting point is reached."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))
+        return probe.getsockname()[0]
+
+
+def _use_interface_of(own_address: str) -> None:
+    """Let gloo and NCCL use the network over which the meeting point is reached.
+
+    Left alone, gloo takes the interface of the host's name, which may be one that other nodes do not see.
+    """
+    for interface, addresses in psutil.net_if_addrs().items():
+        if any(item.address == own_address for item in addresses):
+            for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+                os.environ.setdefault(variable, interface)

@@ -1,0 +1,249 @@
+"""The steps of a model that has several optimizers, one after the other: a phase for each.
+
+In its phase an optimizer accumulates the gradients of its own loss over all micro batches of a step, workers
+exchange them, and it updates its own parameters; the next phase sees them changed. What the losses are is
+left to the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from workbench.foundation.errors import ExperimentError
+from workbench.training.strategies.capabilities import BUILT_IN, Capabilities
+from workbench.training.strategies.counting import CountedStep, stacked
+from workbench.training.strategies.ddp import DataParallel
+from workbench.training.strategies.gradient_norms import WatchedBatch
+from workbench.training.strategies.recompute import recompute_blocks
+from workbench.training.strategies.single import on_device
+from workbench.training.strategies.strategy import (
+    HeldBatch,
+    MeasuredStep,
+    MicroBatch,
+    OptimizerFactory,
+    StepBatch,
+    Worker,
+)
+
+
+class PhasedModel(Protocol):
+    """What a model needs for phases."""
+
+    optimizers: dict[str, Optimizer]
+
+    def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
+        """Return the loss of a micro batch for one optimizer, or its total and count; None for no step."""
+        ...
+
+
+class Phased(DataParallel):
+    """A phase for each optimizer; each worker holds the whole model."""
+
+    capabilities: ClassVar[Capabilities] = BUILT_IN["ddp"]
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Place the model, which has made its optimizers; see Strategy.setup."""
+        self._worker = worker
+        self._model = self._trained = on_device(model, worker.device)
+        if self._settings.kept_bytes is not None:
+            raise ExperimentError(
+                "it is not known what each step of several optimizers keeps",
+                field="plan.recompute",
+                allowed="none, blocks",
+            )
+        self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
+        self._optimizers = cast(PhasedModel, model).optimizers
+        for item in self._optimizers.values():
+            if worker.device.type == "cuda" and item.state:  # made before the model was on the device
+                item.load_state_dict(item.state_dict())
+        self._optimizer = cast(Optimizer, _Together(self._optimizers))
+        self._rates = {
+            name: [group["lr"] for group in item.param_groups] for name, item in self._optimizers.items()
+        }
+        self._owned: dict[str, list[Tensor]] = {
+            name: [each for group in item.param_groups for each in group["params"] if each.requires_grad]
+            for name, item in self._optimizers.items()
+        }
+        self._parameters = [each for owned in self._owned.values() for each in owned]
+        self._scaler = (
+            torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
+        )
+        self._factor, self._peak_lr = 1.0, self._settings.peak_lr
+        self._waiting: str | None = None
+        self._mean = self._begin_mean()
+
+    @property
+    def own_steps(self) -> Any:
+        """The model, which makes the losses of its optimizers itself."""
+        return self._model
+
+    def set_rate(self, lr: float) -> None:
+        """Set the learning rate of the coming step: that of each optimizer is scaled like it."""
+        self._factor = lr / self._peak_lr
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Make all phases of a step but the last update; see Strategy.forward_backward."""
+        held: list[MicroBatch] = list(batch)  # each phase goes through them again
+        total = torch.zeros((), device=self._worker.device)
+        for name in self._optimizers:
+            loss = self._phase(name, held, batch.num_samples)
+            total = total if loss is None else total + loss
+        return total
+
+    def measure(self, batch: StepBatch) -> MeasuredStep:
+        """Make a step and take the norms of each phase, which add up; see NoiseMeasuring.measure."""
+        held: list[MicroBatch] = list(batch)  # each phase goes through them again
+        total = torch.zeros((), device=self._worker.device)
+        norms = torch.zeros(2, dtype=torch.float64, device=self._worker.device)
+        for name, owned in self._owned.items():
+            watched = WatchedBatch(HeldBatch(held, batch.num_samples), owned)
+            with watched:
+                loss = self._phase(name, watched, batch.num_samples)
+            if loss is None:
+                continue
+            total = total + loss
+            found = watched.sqr_norms(owned, self._worker.device)
+            if self._counted_step is not None:  # those of the parts were taken before it was known
+                factor = self._counted_step.factor.double()
+                found = found * torch.stack([factor.square(), torch.ones_like(factor)])
+            if self._scaler is not None:
+                one = torch.ones((), dtype=torch.float64, device=found.device)
+                found /= self._scaler.scale(one).square()
+            norms += found
+        # Each worker holds the gradient of the step; its micro batches count relative to the whole step.
+        return MeasuredStep(total, norms / self._worker.num_replicas)
+
+    def update(self, lr: float) -> None:
+        """Update by the last phase; see Strategy.update."""
+        self.set_rate(lr)
+        self._finish_phase()
+        if self._mean is not None:
+            self._mean.follow()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Compute without the other workers for a while; see Probeable.alone."""
+        try:
+            with super().alone():
+                yield
+        finally:
+            self._waiting = None
+
+    def alone_bytes(self) -> int:
+        """Return what this worker holds more while it is alone; see Probeable.alone_bytes."""
+        return 0
+
+    def close(self) -> None:
+        """Drop everything; see Strategy.close."""
+        del self._optimizers, self._owned
+        super().close()
+
+    def _phase(self, name: str, batch: Any, num_samples: int) -> Tensor | None:
+        """Accumulate and exchange the gradients of one optimizer; return this worker's share of its loss."""
+        self._finish_phase()
+        mark, share = self._settings.mark, None
+        counted: CountedStep | None = None
+        with self._training_only(self._owned[name]):
+            for inputs, _, weight in batch:
+                mark("data")
+                with self._autocast:
+                    loss = cast(PhasedModel, self._model).loss(inputs, name)
+                if loss is None:
+                    continue
+                mark("forward")
+                if isinstance(loss, tuple):
+                    counted = counted or CountedStep(num_samples)
+                    counted.add(stacked(*loss), weight)
+                    loss, part = loss[0], counted.part(weight)
+                else:
+                    part = weight
+                scaled = loss * part if self._scaler is None else self._scaler.scale(loss * part)
+                scaled.backward()
+                mark("backward")
+                if counted is not None:
+                    continue
+                part = loss.detach() * weight
+                share = part if share is None else share + part
+        self._counted_step = counted
+        if counted is not None:
+            share = counted.finish(self._owned[name], self._total_count, self._worker.device)
+        if share is not None:
+            self._exchange(self._owned[name])
+            self._waiting = name
+        return share
+
+    @contextlib.contextmanager
+    def _training_only(self, owned: Sequence[Tensor]) -> Iterator[None]:
+        """Compute gradients of one optimizer's parameters and of no others."""
+        chosen = {id(parameter) for parameter in owned}
+        others = [each for each in self._parameters if id(each) not in chosen]
+        for parameter in others:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in others:
+                parameter.requires_grad_(True)
+
+    def _total_count(self, count: Tensor) -> Tensor:
+        """Return what a phase counts on all workers."""
+        is_shared = self._worker.num_workers > 1 and not self._is_alone
+        return self._worker.group.total(count) if is_shared else count
+
+    def _exchange(self, owned: Sequence[Tensor]) -> None:
+        """Add up gradients over the workers; a parameter that was not reached on one of them counts 0."""
+        if self._worker.num_workers == 1 or self._is_alone:
+            return
+        flat = torch.cat(
+            [
+                torch.zeros_like(each).reshape(-1) if each.grad is None else each.grad.reshape(-1)
+                for each in owned
+            ]
+        )
+        parts = self._worker.group.total(flat).split([each.numel() for each in owned])
+        for parameter, part in zip(owned, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
+
+    def _finish_phase(self) -> None:
+        """Clip and update the parameters of the phase that has its gradients."""
+        name, self._waiting = self._waiting, None
+        if name is None:
+            return
+        optimizer, owned = self._optimizers[name], self._owned[name]
+        for group, rate in zip(optimizer.param_groups, self._rates[name], strict=True):
+            group["lr"] = rate * self._factor
+        if self._settings.clip_norm is not None:
+            if self._scaler is not None:
+                self._scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(owned, self._settings.clip_norm)
+        if self._scaler is None:
+            optimizer.step()
+        else:
+            self._scaler.step(optimizer)
+            self._scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        self._settings.mark("update")
+
+
+class _Together:
+    """The states of several optimizers, by name."""
+
+    def __init__(self, optimizers: dict[str, Optimizer]) -> None:
+        self._optimizers = optimizers
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: item.state_dict() for name, item in self._optimizers.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, item in self._optimizers.items():
+            item.load_state_dict(state[name])
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        for item in self._optimizers.values():
+            item.zero_grad(set_to_none)

@@ -1,0 +1,370 @@
+"""Each worker of a replica holds a stage of the model; micro batches flow through the stages.
+
+Stages pass on activations and gradients through the memory of the host. Replicas of a stage add up their
+gradients after the last micro batch, or divide its parameters among them as `fsdp` does. What the pieces of a
+model are is left to `sequence`, in which order a stage computes to `pipeline_order`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree
+
+from workbench.foundation.errors import ExperimentError
+from workbench.training.strategies.capabilities import BUILT_IN
+from workbench.training.strategies.counting import CountedStep, is_counted, stacked
+from workbench.training.strategies.ddp import average_statistics
+from workbench.training.strategies.deferred_weights import Waiting, defer_weights
+from workbench.training.strategies.divided_optimizer import PartialOptimizer
+from workbench.training.strategies.gathering import gather_on_first
+from workbench.training.strategies.group import Sent
+from workbench.training.strategies.pipeline_order import most_under_way, order
+from workbench.training.strategies.recompute import recompute_blocks
+from workbench.training.strategies.sequence import Piece, costs, cut, pieces_of
+from workbench.training.strategies.shards import gathered, is_cut, local_part, own_shard
+from workbench.training.strategies.single import Single, normalisations, on_device
+from workbench.training.strategies.state_parts import WEIGHTS, Key, Place, StateParts, parts_of
+from workbench.training.strategies.strategy import OptimizerFactory, StepBatch, Worker
+
+
+class Pipeline(Single):
+    """The step of `single`, with the model cut into stages."""
+
+    capabilities = BUILT_IN["pipeline"]
+    # What a worker that holds the whole model can do, and a stage cannot.
+    measure: Any = None
+    alone: Any = None
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Keep this worker's stage of the model and make its optimizer; see Strategy.setup."""
+        self._check()
+        self._worker, self._model, self._trained = worker, model, model
+        self._num_stages = worker.workers_per_replica
+        self._stage = worker.rank % self._num_stages
+        self._sent: list[Sent] = []
+        self._mixes_samples = bool(normalisations(model))
+        stages = self._cut(model)
+        named = [item for item in model.named_parameters() if item[1].requires_grad]
+        group = self._settings.group
+        groups = [{"params": [each for _, each in named]}] if group is None else group(named)
+        everything: list[Tensor] = [each for item in groups for each in item["params"]]
+        holders = _holders(model, stages)
+        ours = [number for number, each in enumerate(everything) if self._stage in holders[id(each)]]
+        first = {key for key, found in holders.items() if found[0] == self._stage}
+        state = model.state_dict(keep_vars=True)
+        self._names = {name for name, each in state.items() if id(each) in first}
+        self._numbers = {number for number in ours if id(everything[number]) in first}
+        _drop(model, {key for key, found in holders.items() if self._stage in found})
+        on_device(model, worker.device)
+        self._replicas = worker.group.across(self._num_stages)
+        sent = self._numbers if worker.replica == 0 else ()
+        placed = self._place_pieces(model, stages[self._stage])
+        self._schedule, self._waiting = self._settings.pipeline_schedule, Waiting()
+        if self._schedule == "zero_bubble":
+            defer_weights(itertools.chain(*(each.modules for each in stages[self._stage])), self._waiting)
+        groups = [
+            {**item, "params": [placed.get(id(each), each) for each in item["params"]]} for item in groups
+        ]
+        held = [(placed[id(everything[number])], holders[id(everything[number])]) for number in ours]
+        self._parameters = [each for each, _ in held]
+        self._counted = [each for each, stages_of_it in held if stages_of_it[0] == self._stage]
+        self._tied = [item for item in held if len(item[1]) > 1]
+        self._optimizer = cast(Optimizer, PartialOptimizer(optimizer, groups, ours, sent, worker.group))
+        self._scaler = None
+        self._mean = self._begin_mean()
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Compute the gradient of a step; see Strategy.forward_backward."""
+        mark, micro_batches = self._settings.mark, iter(batch)
+        under_way: deque[tuple[Any, Tensor]] = deque()
+        without_weights: deque[Waiting] = deque()
+        step_loss = torch.zeros((), device=self._worker.device)
+        counted = CountedStep(batch.num_samples) if is_counted(self._settings.loss) else None
+        self._counted_step = counted
+        for task, number in order(self._schedule, self._stage, self._num_stages, len(batch)):
+            if task == "weights":
+                for add_gradients in without_weights.popleft():
+                    add_gradients()
+            elif task == "backward":
+                if self._is_sharded and number in (0, len(batch) - 1):
+                    cast(Any, self._pieces[0].call).set_requires_gradient_sync(number == len(batch) - 1)
+                self._backward(*under_way.popleft())
+                without_weights.append([*self._waiting])
+                self._waiting.clear()
+            else:
+                micro_batch = next(micro_batches)
+                mark("data")
+                received = self._received(micro_batch.inputs)
+                compute = functools.partial(self._stage_pass, received, micro_batch.targets)
+                self._choose_kept(compute, self._num_under_way(len(batch)))
+                with self._autocast:
+                    result = compute()
+                if self._is_last and counted is not None:
+                    counted.add(stacked(*result), micro_batch.weight)
+                    result = result[0] * counted.part(micro_batch.weight) * self._num_averaged
+                elif self._is_last:
+                    result = result * micro_batch.weight
+                    step_loss = step_loss + result.detach()
+                    result = result * self._num_averaged
+                else:
+                    self._send(result, self._worker.rank + 1)
+                under_way.append((received, result))
+            mark("forward" if task == "forward" else "backward")
+        self._finish_sending()
+        self._exchange()
+        if counted is not None:
+            step_loss = counted.finish(self._parameters, self._worker.group.total, self._worker.device)
+        mark("backward")
+        return step_loss
+
+    def predict(self, inputs: Any) -> Any:
+        """Return the outputs for a batch on the last stage, and None on the others; see Strategy.predict."""
+        with self._without_gradients(), self._autocast:
+            self._finish_sending()
+            result = self._compute(self._received(inputs))
+            if self._is_last:
+                return result
+            self._send(result, self._worker.rank + 1)
+            return None
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        self._finish_sending()
+        self._reshard()
+        super().train(mode)  # before, as it decides whose statistics the model holds
+        if not mode:
+            average_statistics(self._model, self._replicas)
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether batch normalisation lacks statistics; see StatisticsRenewing.needs_statistics."""
+        mean = self._mean
+        return self._mixes_samples and mean is not None and mean.is_begun and not mean.keeps_statistics
+
+    def renew_statistics(self, inputs: Iterable[Any]) -> None:
+        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        super().renew_statistics(inputs)
+        average_statistics(self._model, self._replicas)
+
+    def state(self) -> dict[str, Any]:
+        """Return model and optimizer, gathered on rank 0; see Strategy.state."""
+        self._finish_sending()
+        self._reshard()
+        average_statistics(self._model, self._replicas)
+        state = super().state()
+        for key in WEIGHTS:
+            if key in state:
+                held = ((name, gathered(value)) for name, value in state[key].items())
+                sends = self._names if self._worker.replica == 0 else ()
+                own = {name: {"": value} for name, value in held if name in sends}
+                found = gather_on_first(own, self._worker.group)
+                state[key] |= {name: values[""] for name, values in found.items()}
+        return state
+
+    def parts(self) -> StateParts:
+        """Return what this worker writes of the state; see WritableInParts.parts."""
+        self._finish_sending()
+        self._reshard()
+        average_statistics(self._model, self._replicas)
+        optimizer = cast(PartialOptimizer, self._optimizer).held_state()
+        place = Place(*divmod(self._worker.replica, self._settings.shard or 1), 0)
+
+        def place_of(key: Key) -> Place | None:
+            is_ours = key[1] in self._names if key[0] in WEIGHTS else key[2] in self._numbers
+            return place if is_ours else None
+
+        return parts_of({**self._weights(), "optimizer": optimizer, "scaler": None}, place_of)
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over this stage of what a strategy returned; see Strategy.load."""
+        self._reshard()
+        own: Any = self._model.state_dict()
+        weights: dict[str, Any] = {}
+        for key in (each for each in WEIGHTS if each in state):
+            held: Any = OrderedDict(
+                (name, own_shard(value, own[name])) for name, value in state[key].items() if name in own
+            )
+            # Without versions torch adds counters of batches to the layers of other stages.
+            held._metadata = own._metadata
+            weights[key] = held
+        super().load({**state, **weights})
+
+    def close(self) -> None:
+        """Drop everything; see Strategy.close."""
+        del self._pieces, self._tied, self._counted, self._replicas, self._sent
+        super().close()
+
+    @property
+    def _is_last(self) -> bool:
+        return self._stage == self._num_stages - 1
+
+    def _check(self) -> None:
+        for name, is_refused in (
+            ("precision", self._settings.precision == "fp16"),
+            ("compile", self._settings.compiles),
+        ):
+            if is_refused:
+                raise ExperimentError(
+                    "a model that is cut into stages cannot be trained like this",
+                    field=f"plan.{name}",
+                    allowed="fp32, bf16, auto" if name == "precision" else "none, auto",
+                )
+
+    def _cut(self, model: nn.Module) -> list[list[Piece]]:
+        """Return the pieces of each stage."""
+        pieces = pieces_of(model, self._num_stages)
+        if self._settings.recompute:
+            modules = [each for piece in pieces for each in piece.modules]
+            blocks = [each for each in modules if any(True for _ in each.children())]
+            self._blocks = recompute_blocks(nn.ModuleList(blocks))
+        example = _pytree.tree_map_only(
+            Tensor, lambda each: torch.zeros(each.shape, dtype=each.dtype), self._settings.example
+        )
+        model.eval()
+        firsts = cut(costs(pieces, example), self._num_stages)
+        model.train()
+        return [pieces[first:end] for first, end in itertools.pairwise(firsts)]
+
+    def _place_pieces(self, model: nn.Module, pieces: list[Piece]) -> dict[int, Tensor]:
+        """Keep the pieces of this stage; their parameters are cut where replicas divide them.
+
+        Returns:
+            What is trained in place of each parameter, by the identity of that.
+        """
+        shard = self._settings.shard or 1
+        self._pieces, self._is_sharded = pieces, shard > 1
+        self._num_holders = self._worker.num_replicas // shard
+        places = [
+            (id(each), module._parameters, name)
+            for module in model.modules()
+            for name, each in module._parameters.items()
+            if each is not None
+        ]
+        if self._is_sharded:
+            from workbench.training.strategies.sharding import cut_pieces, mesh_of
+
+            self._without_gradients, self._num_averaged = torch.no_grad, self._worker.num_replicas
+            self._pieces = [cut_pieces(pieces, mesh_of(self._worker, shard, always="shard"))]
+        placed: dict[int, Any] = {}
+        for identity, parameters, name in sorted(places, key=lambda place: is_cut(place[1][place[2]])):
+            placed[identity] = parameters[name]
+        for identity, parameters, name in places:  # modules of other stages may be tied to those of this one
+            parameters[name] = placed[identity]
+        return placed
+
+    def _reshard(self) -> None:
+        if self._is_sharded:
+            from workbench.training.strategies.sharding import reshard
+
+            reshard(cast(nn.Module, self._pieces[0].call))
+
+    def _received(self, inputs: Any) -> Any:
+        """Return what this stage computes on: the inputs of the model, or what the stage before sent."""
+        if self._stage == 0:
+            return inputs
+        received = self._worker.group.receive(self._worker.rank - 1)
+        return received.requires_grad_(received.is_floating_point() and torch.is_grad_enabled())
+
+    def _compute(self, values: Any) -> Any:
+        for piece in self._pieces:
+            values = piece.call(values)
+        return values
+
+    def _stage_pass(self, received: Any, targets: Any) -> Any:
+        """Return what the next stage receives, or the loss."""
+        result = self._compute(received)
+        return self._compared(result, targets) if self._is_last else result
+
+    def _num_under_way(self, num_micro_batches: int) -> int:
+        return most_under_way(self._schedule, self._stage, self._num_stages, num_micro_batches)
+
+    def _send(self, values: Any, receiver: int) -> None:
+        if not isinstance(values, Tensor):
+            raise ExperimentError(
+                f"a piece of the model returns {type(values).__name__}, but stages pass on one tensor",
+                field="plan.stages",
+                allowed="pieces that return one tensor",
+            )
+        self._sent.append(self._worker.group.send(values, receiver))
+
+    def _backward(self, received: Any, result: Tensor) -> None:
+        group, rank = self._worker.group, self._worker.rank
+        gradient = None if self._is_last else group.receive(rank + 1, result)
+        if result.requires_grad:
+            torch.autograd.backward(result, gradient)
+        if self._stage > 0:
+            gradient = torch.zeros_like(received) if received.grad is None else received.grad
+            self._sent.append(group.send(gradient, rank - 1, is_known=True))
+
+    def _finish_sending(self) -> None:
+        sent, self._sent = self._sent, []
+        for each in sent:
+            each.wait()
+
+    def _exchange(self) -> None:
+        """Add up the gradients of tied weights over their stages, and all of them over the replicas."""
+        group, first = self._worker.group, self._worker.rank - self._stage
+        for parameter, holders in self._tied:
+            gradient = _gradient(parameter)
+            if self._stage == holders[0]:
+                for other in holders[1:]:
+                    gradient = gradient + group.receive(first + other, gradient)
+                for other in holders[1:]:
+                    self._sent.append(group.send(gradient, first + other, is_known=True))
+            else:
+                self._sent.append(group.send(gradient, first + holders[0], is_known=True))
+                gradient = group.receive(first + holders[0], gradient)
+            _gradient(parameter).copy_(gradient)
+            self._finish_sending()
+        if self._replicas.num_workers > 1 and not self._is_sharded:
+            for parameter in self._parameters:
+                parameter.grad = self._replicas.total(_gradient(parameter))
+
+    def _clip(self, largest_norm: float) -> None:
+        norms = [
+            local_part(each.grad).double().square().sum() for each in self._counted if each.grad is not None
+        ]
+        own = torch.stack(norms).sum() if norms else torch.zeros((), dtype=torch.float64)
+        total = self._worker.group.total(own.to(self._worker.device)) / self._num_holders
+        factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        for each in self._parameters:
+            if each.grad is not None:
+                local_part(each.grad).mul_(factor.to(each.grad.dtype))
+
+
+def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]]:
+    """Return the stages that need each parameter and buffer, by identity; the first one has the others."""
+    holders: dict[int, list[int]] = {}
+    for stage, pieces in enumerate(stages):
+        modules = [module for piece in pieces for module in piece.modules]
+        for each in {id(each) for module in modules for each in _tensors(module)}:
+            holders.setdefault(each, []).append(stage)
+    return {id(each): [0] for each in _tensors(model)} | holders
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    """Return what this worker holds of a gradient, of zeros where there was none."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return local_part(parameter.grad)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    return itertools.chain(module.parameters(), module.buffers())
+
+
+def _drop(model: nn.Module, kept: set[int]) -> None:
+    """Let go of the parameters and buffers that other stages hold."""
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, each in tensors.items():
+                if each is not None and id(each) not in kept:
+                    tensors[name] = None

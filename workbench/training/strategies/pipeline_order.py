@@ -1,0 +1,102 @@
+"""In which order a stage of a pipeline computes, how much it holds meanwhile, and how long a step takes.
+
+A backward pass may be two tasks: gradients of what a stage received, for which the stage before waits, and
+gradients of its weights, for which nobody does. Computing is left to `pipeline`; torch is not needed here.
+
+Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
+GPU Clusters Using Megatron-LM", section 2.2, for 1F1B; Qi et al. 2024, "Zero Bubble Pipeline Parallelism",
+section 2.2 (ZB-H1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from workbench.experiment.plan import PartialPlan
+
+Task = Literal["forward", "backward", "weights"]
+
+
+def can_compute(plan: PartialPlan) -> bool:
+    """Return whether the stages of a plan can compute in the order that it names.
+
+    Example:
+        >>> can_compute(PartialPlan.of(stages=2, pipeline_schedule="zero_bubble", shard=2))
+        False
+    """
+    if plan.get("pipeline_schedule") != "zero_bubble" or plan.stages == 1:
+        return True
+    # Shards are exchanged in the backward pass, and blocks are computed again to keep little for it.
+    return not plan.shard and plan.get("recompute") in (None, "none")
+
+
+def order(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> Iterator[tuple[Task, int]]:
+    """Yield what a stage does in a step, and for which micro batch.
+
+    Args:
+        schedule: gpipe: all forward, then all backward; 1f1b: in turns, as soon as a gradient can be there;
+            zero_bubble: as 1f1b, and gradients of weights later, while the stage would wait.
+        stage: From 0 to num_stages - 1.
+        num_stages: Stages of the model.
+        num_micro_batches: Micro batches of the step.
+
+    Example:
+        >>> [(task[0], number) for task, number in order("1f1b", 1, 3, 3)]
+        [('f', 0), ('f', 1), ('b', 0), ('f', 2), ('b', 1), ('b', 2)]
+        >>> [(task[0], number) for task, number in order("zero_bubble", 1, 2, 2)]
+        [('f', 0), ('b', 0), ('f', 1), ('b', 1), ('w', 0), ('w', 1)]
+    """
+    ahead = min(num_stages - 1 - stage, num_micro_batches) if _is_bounded(schedule) else num_micro_batches
+    for number in range(ahead):
+        yield "forward", number
+    for number in range(num_micro_batches):
+        if number + ahead < num_micro_batches:
+            yield "forward", number + ahead
+        yield "backward", number
+        # A later stage begins earlier to send gradients by as much as it leaves undone.
+        if schedule == "zero_bubble" and number >= stage:
+            yield "weights", number - stage
+    if schedule == "zero_bubble":
+        for number in range(max(0, num_micro_batches - stage), num_micro_batches):
+            yield "weights", number
+
+
+def most_under_way(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> int:
+    """Return of how many micro batches a stage keeps activations at once; arguments as in `order`.
+
+    Example:
+        >>> [most_under_way("1f1b", stage, 4, 8) for stage in range(4)]
+        [4, 3, 2, 1]
+        >>> [most_under_way("zero_bubble", stage, 4, 8) for stage in range(4)]
+        [4, 4, 4, 4]
+    """
+    if not _is_bounded(schedule):
+        return num_micro_batches
+    return min(num_stages - (0 if schedule == "zero_bubble" else stage), num_micro_batches)
+
+
+def duration(schedule: str, num_stages: int, num_micro_batches: int) -> float:
+    """Return how long a step takes, in units of what a stage computes for one micro batch.
+
+    Gradients of weights are taken to be a third of that, as they are in products of matrices.
+
+    Args:
+        schedule: As in `order`.
+        num_stages: Stages of the model, which take equally long.
+        num_micro_batches: Micro batches of the step.
+
+    Example:
+        >>> duration("1f1b", 4, 4), duration("zero_bubble", 4, 4)
+        (7.0, 5.0)
+    """
+    both = num_stages + num_micro_batches - 1
+    if schedule != "zero_bubble":
+        return float(both)
+    # Forward and backward flow through all stages; of the weights only those of a stage take time, all of
+    # which lie between where there are few micro batches.
+    return max(num_stages + 3 * num_micro_batches - 1, 2 * both + 1) / 3
+
+
+def _is_bounded(schedule: str) -> bool:
+    return schedule != "gpipe"

@@ -1,0 +1,144 @@
+"""Steps with differential privacy (DP-SGD): the gradient of each sample is clipped, and noise hides each one.
+
+A step takes each sample with the same small probability, so its size differs; the sum of clipped gradients
+is divided by the expected size. How much noise a promise needs, and what has been spent, is left to training.
+
+Source: Abadi et al., Deep Learning with Differential Privacy, 2016, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.utils import _pytree
+
+from workbench.foundation.errors import ExperimentError, first_line_of
+from workbench.training.strategies.capabilities import BUILT_IN, Capabilities
+from workbench.training.strategies.counting import is_counted
+from workbench.training.strategies.single import Single, normalisations
+from workbench.training.strategies.strategy import (
+    MeasuredStep,
+    OptimizerFactory,
+    StepBatch,
+    StepSettings,
+    Worker,
+)
+
+_MIN_NORM = 1e-12
+
+
+class PrivateSteps(Single):
+    """Forward, backward and update on one worker, with differential privacy for each sample."""
+
+    capabilities: ClassVar[Capabilities] = BUILT_IN["single"]
+
+    def __init__(self, settings: StepSettings) -> None:
+        super().__init__(settings)
+        assert settings.hiding is not None
+        self._hiding = settings.hiding
+        self._generator: torch.Generator | None = None
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Place the model and make the optimizer; see Strategy.setup.
+
+        Raises:
+            ExperimentError: If the model lets samples reach each other's outputs.
+        """
+        mixing = normalisations(model)
+        if mixing:
+            raise ExperimentError(
+                f"the model has {type(mixing[0]).__name__}, by which samples of a batch reach each other",
+                field="training.private",
+                next_step="Use a model without it, such as the convnet with normalisation: group.",
+            )
+        super().setup(model, optimizer, worker)
+        self._trained_by_name = {
+            name: parameter for name, parameter in self._model.named_parameters() if parameter.requires_grad
+        }
+        # Seeded by the operating system: somebody who knew the noise could subtract it.
+        self._generator = torch.Generator(worker.device)
+        self._generator.seed()
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Compute the noisy gradient of a step; see Strategy.forward_backward."""
+        mark, hiding = self._settings.mark, self._hiding
+        sums = {name: torch.zeros_like(each) for name, each in self._trained_by_name.items()}
+        step_loss = torch.zeros((), device=self._worker.device)
+        for inputs, targets, weight in batch:
+            mark("data")
+            if weight == 0.0:  # no sample was drawn for this step
+                continue
+            gradients, losses = self._of_samples(inputs, targets)
+            factors = _clipping_factors(gradients, hiding.max_norm)
+            for name, gradient in gradients.items():
+                sums[name] += torch.tensordot(factors, gradient, dims=1)
+            step_loss += losses.mean() * weight
+            mark("backward")
+        for name, parameter in self._trained_by_name.items():
+            noise = torch.randn(
+                parameter.shape, dtype=parameter.dtype, device=parameter.device, generator=self._generator
+            )
+            sums[name] += noise * (hiding.noise_multiplier * hiding.max_norm)
+            parameter.grad = sums[name] / hiding.expected_batch
+        mark("backward")
+        return step_loss
+
+    def measure(self, batch: StepBatch) -> MeasuredStep:
+        """Refuse to take norms, which would reveal gradients without noise."""
+        raise AssertionError("the gradient noise of a private training is not measured")
+
+    def _of_samples(self, inputs: Any, targets: Any) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the gradient of each sample, the sample first, and their losses."""
+        fixed = {
+            name: parameter
+            for name, parameter in self._model.named_parameters()
+            if name not in self._trained_by_name
+        } | dict(self._model.named_buffers())
+
+        def loss_of_one(trained: dict[str, Tensor], one_input: Any, one_target: Any) -> Tensor:
+            given, wanted = _pytree.tree_map(lambda each: each.unsqueeze(0), (one_input, one_target))
+            called = _Called(self._model, self._settings.call)
+            outputs = functional_call(
+                called, {f"model.{name}": each for name, each in (trained | fixed).items()}, (given,)
+            )
+            loss: Any = self._settings.loss
+            if not is_counted(loss):
+                return loss(outputs, wanted)
+            total, count = loss.measure(outputs, wanted)
+            return total / torch.as_tensor(count).clamp(min=1)  # a sample that counts nothing has a loss of 0
+
+        trained = {name: each.detach() for name, each in self._trained_by_name.items()}
+        try:
+            return vmap(grad_and_value(loss_of_one), in_dims=(None, 0, 0), randomness="different")(
+                trained, inputs, targets
+            )
+        except RuntimeError as error:
+            if "vmap" not in str(error) and "functorch" not in str(error):
+                raise
+            raise ExperimentError(
+                f"this model gives no gradients of single samples: {first_line_of(error)}",
+                field="training.private",
+                allowed="a model that torch.func.vmap can follow",
+            ) from error
+
+
+class _Called(nn.Module):
+    """A model under a name, called as the settings of the step say."""
+
+    def __init__(self, model: nn.Module, call: Any) -> None:
+        super().__init__()
+        self.model, self._call = model, call
+
+    def forward(self, inputs: Any) -> Any:
+        """Call the model."""
+        return self._call(self.model, inputs)
+
+
+def _clipping_factors(gradients: dict[str, Tensor], max_norm: float) -> Tensor:
+    """Return by what each sample's gradient is multiplied, so that its norm is at most `max_norm`."""
+    sqr_norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values())
+    assert isinstance(sqr_norms, Tensor)
+    return (max_norm / sqr_norms.sqrt().clamp(min=_MIN_NORM)).clamp(max=1.0)

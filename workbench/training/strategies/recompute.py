@@ -1,0 +1,152 @@
+"""Activations that are computed again in the backward pass instead of being kept: less memory, more time.
+
+Of a model's blocks only the inputs are kept. Nothing else changes: dropout drops the same units again, and
+running statistics see each batch once. What blocks cost is measured by `block_costs`, which of them keep
+their activations is chosen by `kept_blocks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.utils.checkpoint import checkpoint
+
+from workbench.foundation.errors import ExperimentError
+
+MIN_LAYERS = 4
+"""A shorter sequence of plain layers is not worth cutting."""
+
+
+class Meter(Protocol):
+    """What watches the blocks of a forward pass."""
+
+    def inside(self, inputs: Any) -> contextlib.AbstractContextManager[None]:
+        """Watch the next block, which is given these inputs."""
+        ...
+
+
+class Block:
+    """A part of a model that may be computed again in the backward pass.
+
+    Attributes:
+        is_recomputed: Whether it is.
+        meter: What watches it instead, for as long as that is set.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], forward: Callable[..., Any]) -> None:
+        """Begin with a block that is computed again.
+
+        Args:
+            modules: What it consists of.
+            forward: Computes it.
+        """
+        self.is_recomputed = True
+        self.meter: Meter | None = None
+        self._forward = forward
+        self._norms = [part for each in modules for part in each.modules() if isinstance(part, _NormBase)]
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the block, and arrange for what is kept of it."""
+        if self.meter is not None:
+            with self.meter.inside((args, kwargs)):
+                return self._forward(*args, **kwargs)
+        if not self.is_recomputed or not torch.is_grad_enabled():
+            return self._forward(*args, **kwargs)
+        contexts = lambda: (contextlib.nullcontext(), _without_statistics(self._norms))  # noqa: E731
+        return checkpoint(self._forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+def recompute_blocks(model: nn.Module) -> list[Block]:
+    """Arrange that a model's blocks are computed again in the backward pass.
+
+    Blocks are the members of lists and sequences that consist of parts themselves. A sequence of n plain
+    layers is cut into sqrt(n) pieces, which needs the least memory.
+
+    Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+
+    Args:
+        model: The model; the `forward` of its blocks is replaced.
+
+    Returns:
+        The blocks.
+
+    Raises:
+        ExperimentError: If it has none.
+    """
+    found = list(_blocks_of(model))
+    if not found:
+        raise ExperimentError(
+            "the model has no blocks that could be computed again",
+            field="plan.recompute",
+            allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
+        )
+    return found
+
+
+def has_blocks(model: nn.Module) -> bool:
+    """Return whether `recompute_blocks` would find blocks in a model, which stays as it is."""
+    return any(True for _ in _divisible(model))
+
+
+def _blocks_of(model: nn.Module) -> Iterator[Block]:
+    for container, composite in _divisible(model):
+        for member in composite:
+            block = Block([member], member.forward)
+            member.forward = block.compute  # type: ignore[method-assign]
+            yield block
+        if not composite:
+            assert isinstance(container, nn.Sequential)
+            yield from _cut(container, list(container))
+
+
+def _divisible(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
+    """Yield each list or sequence of blocks with its composite members; without any it is one of layers."""
+    if not isinstance(model, nn.Sequential | nn.ModuleList):
+        for child in model.children():
+            yield from _divisible(child)
+        return
+    composite = [member for member in model if any(True for _ in member.children())]
+    if composite or (isinstance(model, nn.Sequential) and len(model) >= MIN_LAYERS):
+        yield model, composite
+
+
+def _cut(sequence: nn.Sequential, layers: list[nn.Module]) -> list[Block]:
+    num_pieces = round(math.sqrt(len(layers)))
+    size = math.ceil(len(layers) / num_pieces)
+    pieces = [layers[first : first + size] for first in range(0, len(layers), size)]
+    blocks = [Block(piece, functools.partial(_run, piece)) for piece in pieces]
+
+    def forward(inputs: Any) -> Any:
+        for block in blocks:
+            inputs = block.compute(inputs)
+        return inputs
+
+    sequence.forward = forward  # type: ignore[method-assign]
+    return blocks
+
+
+def _run(layers: Sequence[nn.Module], inputs: Any) -> Any:
+    for layer in layers:
+        inputs = layer(inputs)
+    return inputs
+
+
+@contextlib.contextmanager
+def _without_statistics(norms: Sequence[_NormBase]) -> Iterator[None]:
+    """Keep running statistics as they are: they have seen this batch already."""
+    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm, _, counted in before:
+        norm.momentum = 0.0
+        norm.num_batches_tracked = None if counted is None else counted.clone()
+    try:
+        yield
+    finally:
+        for norm, momentum, counted in before:
+            norm.momentum, norm.num_batches_tracked = momentum, counted

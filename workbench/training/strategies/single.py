@@ -1,0 +1,357 @@
+"""One worker: the step that every other strategy is measured against, and that the others extend."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from workbench.training.strategies.block_costs import keep_what_fits
+from workbench.training.strategies.capabilities import BUILT_IN
+from workbench.training.strategies.compiling import compiled, forget_compiled
+from workbench.training.strategies.counting import CountedStep, is_counted, stacked
+from workbench.training.strategies.cuda_graphs import Recorder
+from workbench.training.strategies.gradient_norms import WatchedBatch
+from workbench.training.strategies.kept_blocks import PassCost
+from workbench.training.strategies.memory_format import (
+    lay_channels_last,
+    lay_like_parameters,
+    with_channels_last,
+)
+from workbench.training.strategies.recompute import Block, recompute_blocks
+from workbench.training.strategies.strategy import (
+    MeasuredStep,
+    OptimizerFactory,
+    StepBatch,
+    StepSettings,
+    Worker,
+)
+from workbench.training.strategies.weight_mean import WeightMean
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Single:
+    """Forward, backward and update in one process; accumulation, autocast, loss scaling and clipping."""
+
+    _num_averaged = 1
+    """Over how many workers the exchange of gradients takes the mean, where the step needs the sum."""
+    _is_alone = False
+    _blocks: Sequence[Block] = ()
+    """What may be computed again in the backward pass."""
+    _are_kept_chosen = False
+    capabilities = BUILT_IN["single"]
+    _without_gradients: type[torch.no_grad | torch.inference_mode] = torch.inference_mode
+    """What predictions are made in; parameters that are gathered in inference mode cannot be trained."""
+    _num_holders = 1
+    """How many workers hold each gradient of the step after the exchange."""
+    _recorder: Recorder | None = None
+    _settles_before_exchange = False
+    """Whether gradients must be divided by what a step counts before they are exchanged."""
+    _counted_step: CountedStep | None = None
+    """The step that is being made or was made last, where its loss counts by something else than samples."""
+
+    def __init__(self, settings: StepSettings) -> None:
+        self._settings = settings
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Place the model and make the optimizer; see Strategy.setup."""
+        self._worker = worker
+        self._model = on_device(model, worker.device)
+        if self._settings.is_channels_last:
+            lay_channels_last(self._model)
+        self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
+        self._trained = self._place(self._model)
+        if self._settings.compiles:
+            self._trained = self._compile(self._trained)
+        named = [item for item in model.named_parameters() if item[1].requires_grad]
+        self._hooked = dict(named) if self._settings.gradient_hook is not None else {}
+        self._parameters = [parameter for _, parameter in named]
+        if self._settings.group is None:
+            self._optimizer: Optimizer = optimizer(self._parameters)
+        else:
+            groups = self._settings.group(named)
+            self._parameters = [parameter for group in groups for parameter in group["params"]]
+            self._optimizer = optimizer(groups)
+        self._scaler = (
+            torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
+        )
+        if self._settings.records:
+            self._recorder = Recorder(self._begin_pass, self._settings.mark)
+        self._mean = self._begin_mean()
+
+    def _begin_mean(self) -> WeightMean | None:
+        begin = self._settings.average
+        return None if begin is None else begin(self._model)
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Compute the gradient of a step; see Strategy.forward_backward."""
+        return self._forward_backward(batch, self._recorder)
+
+    def _forward_backward(self, batch: StepBatch, recorder: Recorder | None) -> Tensor:
+        mark, last = self._settings.mark, len(batch) - 1
+        counted = CountedStep(batch.num_samples) if is_counted(self._settings.loss) else None
+        self._counted_step = counted
+        step_loss: Tensor | None = None
+        for index, (inputs, targets, weight) in enumerate(batch):
+            mark("data")
+            self._choose_kept(functools.partial(self._whole_pass, inputs, targets))
+            self._exchange_gradients(index == last and not self._is_alone)
+            part = (weight if counted is None else counted.part(weight)) * self._num_averaged
+            if recorder is not None:
+                loss = recorder.add_gradient(inputs, targets, part)
+            else:
+                loss, scaled = self._begin_pass(inputs, targets, part)
+                mark("forward")
+                if counted is not None and index == last and self._settles_before_exchange:
+                    counted.add(loss.detach(), weight)
+                    scaled = scaled * counted.settle(self._parameters, self._total_count, self._worker.device)
+                scaled.backward()
+                mark("backward")
+            if counted is not None:
+                if not counted.is_settled:
+                    counted.add(loss.detach(), weight)
+                continue
+            share = loss.detach() if weight == 1.0 else loss.detach() * weight
+            step_loss = share if step_loss is None else step_loss + share
+        if counted is not None:
+            return counted.finish(self._parameters, self._total_count, self._worker.device)
+        assert step_loss is not None, "a step has at least one sample"
+        return step_loss
+
+    def _begin_pass(self, inputs: Any, targets: Any, part: float) -> tuple[Tensor, Tensor]:
+        """Return the loss of a micro batch, and what its backward pass begins with.
+
+        Of a loss that counts by something else than samples, total and count are returned as one tensor.
+        """
+        found = self._forward(inputs, targets)
+        loss, returned = (found[0], stacked(*found)) if isinstance(found, tuple) else (found, found)
+        summed = loss if part == 1.0 else loss * part
+        return returned, summed if self._scaler is None else self._scaler.scale(summed)
+
+    def _total_count(self, count: Tensor) -> Tensor:
+        """Return what a step counts on all workers that make it together."""
+        return count
+
+    @property
+    def step_count(self) -> Tensor | None:
+        """What the last step counted on all workers; None where it is the number of its samples."""
+        return None if self._counted_step is None else self._counted_step.count
+
+    def measure(self, batch: StepBatch) -> MeasuredStep:
+        """Compute the gradient of a step and take norms; see NoiseMeasuring.measure."""
+        watched = WatchedBatch(batch, self._leaves())
+        with watched:
+            loss = self._forward_backward(watched, None)  # a replay calls no hook
+        sqr_norms = watched.sqr_norms(self._parameters, self._worker.device)
+        if self._counted_step is not None:  # those of the parts were taken before it was known
+            factor = self._counted_step.factor.double()
+            sqr_norms = sqr_norms * torch.stack([factor.square(), torch.ones_like(factor)])
+        num_replicas = self._worker.num_replicas
+        if num_replicas > 1:
+            shares = [1.0 / (self._num_averaged**2 * num_replicas), 1.0 / self._num_holders]
+            sqr_norms *= torch.tensor(shares, dtype=torch.float64).to(sqr_norms.device, non_blocking=True)
+        if self._scaler is not None:
+            one = torch.ones((), dtype=torch.float64, device=sqr_norms.device)
+            sqr_norms /= self._scaler.scale(one).square()
+        self._settings.mark("backward")
+        return MeasuredStep(loss, sqr_norms)
+
+    def update(self, lr: float) -> None:
+        """Clip, change the parameters, and forget the gradients; see Strategy.update."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr * group.get("lr_factor", 1.0)
+            if group.get("frozen_steps", 0) > 0:  # what is left of them is kept in checkpoints
+                group["lr"], group["frozen_steps"] = 0.0, group["frozen_steps"] - 1
+        hook = self._settings.gradient_hook
+        if self._scaler is not None and (hook is not None or self._settings.clip_norm is not None):
+            self._scaler.unscale_(self._optimizer)
+        if hook is not None:
+            gradients = {name: item.grad for name, item in self._hooked.items() if item.grad is not None}
+            with torch.no_grad():
+                hook(gradients)
+        if self._settings.clip_norm is not None:
+            self._clip(self._settings.clip_norm)
+        if self._scaler is None:
+            self._optimizer.step()
+        else:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=self._recorder is None)  # replays add to the same gradients
+        self._agree_after_step()
+        if self._mean is not None:
+            self._mean.follow()
+        self._settings.mark("update")
+
+    def _clip(self, largest_norm: float) -> None:
+        """Scale the gradients of the step down to at most this norm."""
+        nn.utils.clip_grad_norm_(self._parameters, largest_norm)
+
+    def predict(self, inputs: Any) -> Any:
+        """Return the outputs for a batch; see Strategy.predict."""
+        with self._without_gradients(), self._autocast:
+            return self._settings.call(self._model, self._laid(inputs))
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        self._model.train(mode)
+        if self._mean is not None:
+            self._mean.show(not mode)
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether batch normalisation lacks statistics; see StatisticsRenewing.needs_statistics."""
+        mean = self._mean
+        has_stale = mean is not None and mean.is_begun and not mean.keeps_statistics
+        return has_stale and bool(normalisations(self._model))
+
+    def renew_statistics(self, inputs: Iterable[Any]) -> None:
+        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        found = normalisations(self._model)
+        kept = [(module, module.momentum, module.num_batches_tracked) for module in found]
+        for module in found:
+            module.num_batches_tracked = torch.zeros_like(cast(Tensor, module.num_batches_tracked))
+            module.reset_running_stats()
+            module.momentum = None  # the plain mean
+            module.train()
+        for batch in inputs:
+            self.predict(batch)
+        for module, momentum, num_batches in kept:
+            module.momentum, module.num_batches_tracked = momentum, num_batches
+            module.eval()
+
+    def state(self) -> dict[str, Any]:
+        """Return model, optimizer and scaler; see Strategy.state."""
+        return {
+            **self._weights(),
+            "optimizer": self._optimizer.state_dict(),
+            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+        }
+
+    def _weights(self) -> dict[str, Any]:
+        """Return what this worker holds of the weights: shown ones, and trained ones where these differ."""
+        weights: dict[str, Any] = {"model": self._model.state_dict()}
+        if self._mean is not None:
+            weights["averaged"] = self._mean.num_steps
+        if self._mean is not None and self._mean.is_begun:
+            weights["trained"] = _copied(self._model)
+            self._mean.show(True)
+            weights["model"] = _copied(self._model)
+            self._mean.show(False)
+        return weights
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned; see Strategy.load."""
+        self._model.load_state_dict(state["model"])
+        if self._mean is not None:
+            self._mean.restart()
+            self._mean.num_steps = state.get("averaged", 0)
+        if "trained" in state:
+            self._model.load_state_dict(state["trained"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        lay_like_parameters(self._optimizer)
+        if self._scaler is not None and state["scaler"]:
+            self._scaler.load_state_dict(state["scaler"])
+
+    def alone_bytes(self) -> int:
+        """Return what this worker holds more while it is alone; see Probeable.alone_bytes."""
+        return 0
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Compute without the other workers for a while; see Probeable.alone."""
+        self._is_alone = True
+        try:
+            yield
+        finally:
+            self._is_alone = False
+            self._optimizer.zero_grad(set_to_none=self._recorder is None)
+
+    def close(self) -> None:
+        """Drop the model, the gradients and the optimizer, and give the device its memory back."""
+        del self._model, self._trained, self._parameters, self._optimizer, self._mean
+        self._blocks, self._recorder = (), None
+        if self._settings.compiles:
+            forget_compiled()
+        if self._worker.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _choose_kept(self, compute: Callable[[], Any], num_in_flight: int = 1) -> None:
+        """Choose once which blocks keep their activations, by a forward pass over one micro batch."""
+        kept_bytes = self._settings.kept_bytes
+        if kept_bytes is None or self._are_kept_chosen:
+            return
+        self._are_kept_chosen = True
+        with self._autocast:
+            keep_what_fits(self._blocks, self._model, compute, kept_bytes // num_in_flight, self._agreed)
+
+    def _whole_pass(self, inputs: Any, targets: Any) -> Tensor:
+        return self._settings.loss(self._settings.call(self._model, self._laid(inputs)), targets)
+
+    def _agreed(self, cost: PassCost) -> PassCost:
+        """Return costs that are alike on all workers that compute blocks together."""
+        return cost
+
+    def _compile(self, placed: nn.Module) -> nn.Module:
+        """Return what is called in training in place of what `_place` returned."""
+        return compiled(placed)
+
+    def _place(self, model: nn.Module) -> nn.Module:
+        """Return what is called in training for a model on the device: the model itself, or around it."""
+        return model
+
+    def _agree_after_step(self) -> None:
+        """Agree with other replicas on what an update has changed, where gradients were not exchanged."""
+
+    def _leaves(self) -> Iterable[Tensor]:
+        """Return the parameters as the backward pass sees them."""
+        return self._parameters
+
+    def _exchange_gradients(self, now: bool) -> None:
+        """Set whether the next backward pass ends with an exchange of gradients."""
+
+    @functools.cached_property
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Computes in the precision of the plan; made once, as torch looks for devices each time."""
+        dtype = _DTYPES.get(self._settings.precision)
+        if dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._worker.device.type, dtype=dtype)
+
+    def _forward(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
+        """Return the loss of a micro batch, or its total and its count."""
+        with self._autocast:
+            return self._compared(self._settings.call(self._trained, self._laid(inputs)), targets)
+
+    def _compared(self, outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
+        loss: Any = self._settings.loss
+        return loss(outputs, targets) if self._counted_step is None else loss.measure(outputs, targets)
+
+    def _laid(self, inputs: Any) -> Any:
+        return with_channels_last(inputs) if self._settings.is_channels_last else inputs
+
+
+def normalisations(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """Return the modules that keep statistics of the batches that they see in training."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return [
+        item
+        for item in model.modules()
+        if isinstance(item, kind) and item.running_mean is not None and item.num_batches_tracked is not None
+    ]
+
+
+def _copied(model: nn.Module) -> dict[str, Any]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def on_device(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return a model on a device; one that is there already is left alone, as fake tensors require."""
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    return model if all(item.device == device for item in tensors) else model.to(device)

@@ -1,0 +1,186 @@
+"""What each worker writes of a state that no worker holds as a whole: parts of tensors, each of them once.
+
+A part states where it lies in the whole tensor, so any strategy can put together what it needs of it with any
+number of workers. Writing and reading files is left to training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from workbench.training.strategies.group import dimension_name
+from workbench.training.strategies.shards import is_cut, local_part
+
+Key = tuple[str | int, ...]
+"""The path of a tensor in a state: model, its name; or optimizer, state, its number, its name."""
+WEIGHTS = ("model", "trained")
+
+
+@dataclass
+class StateParts:
+    """What one worker writes.
+
+    Attributes:
+        tensors: By key the shape of the whole tensor, and of each part on the CPU where it starts.
+        values: By key what is not a tensor.
+        rest: What every worker has alike.
+    """
+
+    tensors: dict[Key, tuple[tuple[int, ...], list[tuple[tuple[int, ...], Tensor]]]] = field(
+        default_factory=dict
+    )
+    values: dict[Key, Any] = field(default_factory=dict)
+    rest: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker is among those that hold the same tensors.
+
+    Attributes:
+        copy: Which copy of what replicas divide among them it belongs to, from 0.
+        shard: Which of the replicas that divide a copy it is, from 0.
+        part: Which part of a replica it is, from 0.
+    """
+
+    copy: int
+    shard: int
+    part: int
+
+    def is_first_of(self, value: Any) -> bool:
+        """Return whether this is the first of the workers that hold the same part of a tensor."""
+        divided: set[str] = set()
+        if is_cut(value):
+            names = zip(value.device_mesh.mesh_dim_names, value.placements, strict=True)
+            divided = {dimension_name(name) for name, placement in names if not placement.is_replicate()}
+        return all(name in divided or getattr(self, name) == 0 for name in ("copy", "shard", "part"))
+
+
+def parts_of(
+    state: Mapping[str, Any],
+    place: Callable[[Key], Place | None],
+    rows: Callable[[Key], Callable[[Tensor], Tensor] | None] = lambda key: None,
+) -> StateParts:
+    """Return what this worker writes of what it holds of a state.
+
+    Args:
+        state: As a strategy's `state`, of what this worker holds; what is cut is not gathered.
+        place: By key where this worker is among those that hold a tensor; None where others write it.
+        rows: By key what arranged the rows of a tensor before it was cut; None where nothing did.
+    """
+    found = StateParts()
+    optimizer = dict(state["optimizer"])
+    leaves = [((key, name), value) for key in WEIGHTS for name, value in state.get(key, {}).items()]
+    for number, values in optimizer.pop("state").items():
+        leaves += [(("optimizer", "state", number, name), value) for name, value in values.items()]
+    for key, value in leaves:
+        at = place(key)
+        if at is None or not at.is_first_of(value):
+            continue
+        if isinstance(value, Tensor):
+            found.tensors[key] = (tuple(value.shape), list(_parts(value, rows(key))))
+        else:
+            found.values[key] = value
+    found.rest = {key: value for key, value in state.items() if key not in WEIGHTS} | {"optimizer": optimizer}
+    return found
+
+
+def _parts(
+    value: Tensor, arrange: Callable[[Tensor], Tensor] | None
+) -> Iterator[tuple[tuple[int, ...], Tensor]]:
+    """Yield the parts of a tensor that this worker holds: rows that follow each other in the model."""
+    local = local_part(value).detach().cpu()
+    if not is_cut(value):
+        yield (0,) * value.ndim, local
+        return
+    if local.numel() == 0:
+        return
+    rows, *others = (_indices(value, dimension) for dimension in range(value.ndim))
+    if arrange is not None:
+        rows = arrange(torch.arange(value.shape[0]))[rows]
+    ends = (torch.nonzero(rows.diff() != 1).flatten() + 1).tolist()
+    for first, end in zip([0, *ends], [*ends, len(rows)], strict=True):
+        yield (int(rows[first]), *(int(each[0]) for each in others)), local[first:end]
+
+
+def _indices(value: Any, dimension: int) -> Tensor:
+    """Return which indices of a dimension of a cut tensor this worker holds."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    placements = []
+    for placement in value.placements:
+        if placement.is_replicate() or placement.dim != dimension:
+            placements.append(Replicate())
+        elif placement.is_shard():
+            placements.append(Shard(0))
+        else:  # what FSDP makes of what was cut before
+            placements.append(type(placement)(0, split_factor=placement.split_factor))
+    indices = torch.arange(value.shape[dimension], device=value.device)
+    return local_part(distribute_tensor(indices, value.device_mesh, placements, src_data_rank=None)).cpu()
+
+
+class TensorsOfParts(Mapping[Any, Any]):
+    """Tensors that are put together when they are looked up, so that one at a time is whole."""
+
+    def __init__(self, found: Mapping[Any, Callable[[], Any]]) -> None:
+        self._found = dict(found)
+
+    def __getitem__(self, name: Any) -> Any:
+        return self._found[name]()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def state_of(parts: list[StateParts]) -> dict[str, Any]:
+    """Return the state that workers wrote in parts, as a strategy's `load` takes it.
+
+    Args:
+        parts: What each of the workers wrote.
+    """
+    tensors: dict[Key, tuple[tuple[int, ...], list[tuple[tuple[int, ...], Tensor]]]] = {}
+    values: dict[Key, Any] = {}
+    for each in parts:
+        values |= each.values
+        for key, (shape, pieces) in each.tensors.items():
+            tensors.setdefault(key, (shape, []))[1].extend(pieces)
+
+    def found(key: Key) -> Any:
+        return _joined(*tensors[key]) if key in tensors else values[key]
+
+    state = dict(parts[0].rest)
+    keys = sorted(tensors.keys() | values.keys(), key=str)
+    for name in WEIGHTS:
+        own = [key for key in keys if key[0] == name]
+        if own:
+            state[name] = TensorsOfParts({key[1]: lambda key=key: found(key) for key in own})
+    of_number: dict[int, list[Key]] = {}
+    for key in keys:
+        if key[0] == "optimizer":
+            of_number.setdefault(cast(int, key[2]), []).append(key)
+    state["optimizer"] = state["optimizer"] | {
+        "state": TensorsOfParts(
+            {
+                number: lambda own=own: {key[3]: found(key) for key in own}
+                for number, own in sorted(of_number.items())
+            }
+        )
+    }
+    return state
+
+
+def _joined(shape: tuple[int, ...], pieces: list[tuple[tuple[int, ...], Tensor]]) -> Tensor:
+    if len(pieces) == 1 and tuple(pieces[0][1].shape) == shape:
+        return pieces[0][1]
+    whole = torch.empty(shape, dtype=pieces[0][1].dtype)
+    for start, piece in pieces:
+        whole[tuple(slice(at, at + size) for at, size in zip(start, piece.shape, strict=True))] = piece
+    return whole

@@ -1,0 +1,229 @@
+"""Each worker of a replica holds a part of every large layer; they add up what their parts compute.
+
+Layers are cut with torch's tensor parallelism, which exchanges activations twice a block. The optimizer
+works on the part that this worker holds. Replicas may divide these parts among them, as `fsdp` does. How a
+model is cut is left to `layer_parts`.
+
+Source: Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
+Parallelism".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from workbench.foundation.errors import ExperimentError
+from workbench.training.strategies.capabilities import BUILT_IN
+from workbench.training.strategies.ddp import average_statistics
+from workbench.training.strategies.kept_blocks import PassCost
+from workbench.training.strategies.layer_parts import RowOrder, cut_layers
+from workbench.training.strategies.recompute import recompute_blocks
+from workbench.training.strategies.sharding import cut_parameters, mesh_of, reshard
+from workbench.training.strategies.shards import gathered, is_cut, local_part, own_shard
+from workbench.training.strategies.single import Single, on_device
+from workbench.training.strategies.state_parts import WEIGHTS, Key, Place, StateParts, parts_of
+from workbench.training.strategies.strategy import OptimizerFactory, StepBatch, Worker
+
+
+class TensorParallel(Single):
+    """The step of `single`, with every large layer cut into parts."""
+
+    capabilities = BUILT_IN["tensor"]
+    # What a worker that holds the whole model can do, and a part of it cannot.
+    measure: Any = None
+    alone: Any = None
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Keep this worker's part of the model and make its optimizer; see Strategy.setup."""
+        self._check()
+        self._worker = worker
+        self._num_parts = worker.workers_per_replica
+        self._is_first = worker.rank % self._num_parts == 0
+        self._model = on_device(model, worker.device)
+        self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
+        shard = self._settings.shard or 1
+        mesh = mesh_of(worker, shard, always="part")
+        self._orders: dict[str, RowOrder] = cut_layers(self._model, mesh[mesh.mesh_dim_names[-1]])
+        self._replicas = worker.group.across(self._num_parts)
+        self._exchanges, self._is_sharded = True, shard > 1
+        if self._is_sharded:
+            cut_parameters(self._model, mesh)
+            self._num_averaged, self._without_gradients = worker.num_replicas, torch.no_grad
+        self._trained = self._model
+        named = [item for item in self._model.named_parameters() if item[1].requires_grad]
+        group = self._settings.group
+        groups = [{"params": [each for _, each in named]}] if group is None else group(named)
+        names = {id(each): name for name, each in named}
+        self._parameters = [each for item in groups for each in item["params"]]
+        self._names = [names[id(each)] for each in self._parameters]
+        # Updates of cut and whole parameters in one call are refused, those of their local parts are not.
+        self._own = [nn.Parameter(local_part(each.detach())) for each in self._parameters]
+        left = iter(self._own)
+        parts = [{**item, "params": [next(left) for _ in item["params"]]} for item in groups]
+        self._optimizer: Optimizer = optimizer(parts)
+        self._scaler = None
+        self._mean = self._begin_mean()
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Compute the gradient of a step; see Strategy.forward_backward."""
+        loss = super().forward_backward(batch)
+        for parameter, own in zip(self._parameters, self._own, strict=True):
+            gradient = parameter.grad
+            own.grad = torch.zeros_like(own) if gradient is None else local_part(gradient)
+            if self._replicas.num_workers > 1 and not self._is_sharded:
+                own.grad = self._replicas.total(own.grad)
+            parameter.grad = None
+        self._settings.mark("backward")
+        # Every worker of a replica has the loss; the shares of all workers must add up to it once.
+        return loss if self._is_first else torch.zeros_like(loss)
+
+    def predict(self, inputs: Any) -> Any:
+        """Return the outputs for a batch on the first worker of a replica; see Strategy.predict."""
+        outputs = super().predict(inputs)
+        return outputs if self._is_first else None
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        reshard(self._model)
+        super().train(mode)
+        if not mode:
+            average_statistics(self._model, self._replicas)
+
+    def state(self) -> dict[str, Any]:
+        """Return model and optimizer, put together on every worker; see Strategy.state."""
+        state = self._held()
+        for key in WEIGHTS:
+            if key in state:
+                state[key] = {name: self._whole(name, value) for name, value in state[key].items()}
+        optimizer = state["optimizer"]
+        optimizer["state"] = {
+            number: {key: self._whole(self._names[number], value) for key, value in values.items()}
+            for number, values in optimizer["state"].items()
+        }
+        return state
+
+    def parts(self) -> StateParts:
+        """Return what this worker writes of the state; see WritableInParts.parts."""
+        worker = self._worker
+        copy, shard = divmod(worker.replica, self._settings.shard or 1)
+        place = Place(copy, shard, worker.rank % self._num_parts)
+
+        def rows(key: Key) -> Any:
+            order = self._orders.get(str(key[1]) if key[0] in WEIGHTS else self._names[cast(int, key[2])])
+            return None if order is None else order.arrange
+
+        return parts_of(self._held(), lambda key: place, rows)
+
+    def _held(self) -> dict[str, Any]:
+        """Return the state of which this worker holds parts."""
+        reshard(self._model)
+        state = super().state()
+        optimizer = state["optimizer"]
+        optimizer["state"] = {
+            number: {key: self._cut_as(number, value) for key, value in values.items()}
+            for number, values in optimizer["state"].items()
+        }
+        return state
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over this worker's part of what a strategy returned; see Strategy.load."""
+        own = self._model.state_dict()
+        weights = {
+            key: {name: self._part(name, value, own[name]) for name, value in state[key].items()}
+            for key in WEIGHTS
+            if key in state
+        }
+        optimizer = dict(state["optimizer"])
+        optimizer["state"] = {
+            number: {
+                key: local_part(self._part(self._names[number], value, self._parameters[number]))
+                if isinstance(value, Tensor)
+                else value
+                for key, value in values.items()
+            }
+            for number, values in optimizer["state"].items()
+        }
+        super().load({**state, **weights, "optimizer": optimizer})
+
+    def close(self) -> None:
+        """Drop everything; see Strategy.close."""
+        del self._own, self._orders, self._replicas
+        super().close()
+
+    def _check(self) -> None:
+        for name, is_refused in (
+            ("precision", self._settings.precision == "fp16"),
+            ("compile", self._settings.compiles),
+        ):
+            if is_refused:
+                raise ExperimentError(
+                    "a model whose layers are cut cannot be trained like this",
+                    field=f"plan.{name}",
+                    allowed="fp32, bf16, auto" if name == "precision" else "none, auto",
+                )
+
+    def _total_count(self, count: Tensor) -> Tensor:
+        return self._replicas.total(count)
+
+    def _agreed(self, cost: PassCost) -> PassCost:
+        """Return the costs on the first worker: to compute a block again, all parts of it must take part."""
+        return cast(PassCost, self._worker.group.broadcast(cost))
+
+    def _clip(self, largest_norm: float) -> None:
+        sqr_norm = torch.zeros((), dtype=torch.float64, device=self._worker.device)
+        for parameter, own in zip(self._parameters, self._own, strict=True):
+            if own.grad is not None:
+                share = _num_shards(parameter) / self._worker.num_workers
+                sqr_norm = sqr_norm + own.grad.double().square().sum() * share
+        total = self._worker.group.total(sqr_norm)
+        factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        for own in self._own:
+            if own.grad is not None:
+                own.grad.mul_(factor.to(own.grad.dtype))
+
+    def _whole(self, name: str, value: Any) -> Any:
+        order = self._orders.get(name) if is_cut(value) else None
+        return gathered(value) if order is None else order.restore(gathered(value))
+
+    def _cut_as(self, number: int, value: Any) -> Any:
+        """Return what the optimizer remembers of this worker's part of a parameter as part of a whole."""
+        parameter: Any = self._parameters[number]
+        if not is_cut(parameter) or not isinstance(value, Tensor) or value.ndim == 0:
+            return value
+        if value.shape != self._own[number].shape:
+            return value
+        return DTensor.from_local(
+            value,
+            parameter.device_mesh,
+            parameter.placements,
+            run_check=False,
+            shape=parameter.shape,
+            stride=parameter.stride(),
+        )
+
+    def _part(self, name: str, value: Any, like: Any) -> Any:
+        order = self._orders.get(name)
+        if order is not None and isinstance(value, Tensor) and value.shape == like.shape:
+            value = order.arrange(value)
+        return own_shard(value, like)
+
+    def _exchange_gradients(self, now: bool) -> None:
+        if self._is_sharded and now != self._exchanges:
+            cast(Any, self._model).set_requires_gradient_sync(now)
+            self._exchanges = now
+
+
+def _num_shards(parameter: Tensor) -> int:
+    """Return how many workers hold a part each of a copy of a parameter."""
+    if not is_cut(parameter):
+        return 1
+    cut: Any = parameter
+    placed = enumerate(cut.placements)
+    sizes = [cut.device_mesh.size(number) for number, each in placed if not each.is_replicate()]
+    return math.prod(sizes)

@@ -1,0 +1,152 @@
+"""A mean of the weights of a model, which is often better than the weights of the last step.
+
+It is held beside the model and exchanged with its weights while these are evaluated or stored. Each worker
+holds the mean of what it holds of the model, shards included.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from workbench.training.strategies.shards import local_part
+
+
+class WeightMean(Protocol):
+    """A mean of parameters and floating-point buffers.
+
+    Attributes:
+        num_steps: Steps that it has followed.
+        keeps_statistics: Whether it holds the statistics of normalisation that fit to it.
+    """
+
+    num_steps: int
+    keeps_statistics: bool
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a mean yet."""
+        ...
+
+    def follow(self) -> None:
+        """Take in the weights after a step."""
+        ...
+
+    def show(self, shown: bool) -> None:
+        """Give the model the mean in place of its weights (True), or its weights back (False)."""
+        ...
+
+    def restart(self) -> None:
+        """Begin again with the weights as they are."""
+        ...
+
+    def tensors(self) -> list[Tensor]:
+        """Return what it holds beside the model, while the model has its weights."""
+        ...
+
+
+class _Held:
+    """A second set of weights, and its exchange with those of the model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._means = [each.clone() for each in self._held()]
+        self._is_shown = False
+        self.num_steps = 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a mean yet."""
+        return True
+
+    @torch.no_grad()
+    def show(self, shown: bool) -> None:
+        """Give the model the mean in place of its weights (True), or its weights back (False)."""
+        if shown == self._is_shown or not self.is_begun:
+            return
+        self._is_shown = shown
+        for held, mean in zip(self._held(), self._means, strict=True):
+            weights = held.clone()
+            held.copy_(mean)
+            mean.copy_(weights)
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Begin again with the weights as they are."""
+        for held, mean in zip(self._held(), self._means, strict=True):
+            mean.copy_(held)
+
+    def tensors(self) -> list[Tensor]:
+        """Return what it holds beside the model, while the model has its weights."""
+        return self._means
+
+    def _held(self) -> Iterator[Tensor]:
+        """Yield what this worker holds of each parameter and buffer."""
+        for each in itertools.chain(self._model.parameters(), self._model.buffers()):
+            if each.is_floating_point():
+                yield local_part(each).detach()
+
+
+class MovingMean(_Held):
+    """The exponential moving mean (EMA)."""
+
+    keeps_statistics = True
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        """Begin with the weights as they are.
+
+        Args:
+            model: The model, where it is trained.
+            decay: What stays of the mean at a step; less in the first steps, as in
+                `tf.train.ExponentialMovingAverage` with a number of updates.
+        """
+        super().__init__(model)
+        self._decay = decay
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take in the weights after a step."""
+        self.num_steps += 1
+        decay = min(self._decay, (1.0 + self.num_steps) / (10.0 + self.num_steps))
+        torch._foreach_lerp_(self._means, list(self._held()), 1.0 - decay)  # type: ignore[attr-defined]
+
+
+class EqualMean(_Held):
+    """The mean of the weights at the end of each of the last epochs (SWA), all of which count alike.
+
+    Source: Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima and Better Generalization".
+    """
+
+    keeps_statistics = False
+
+    def __init__(self, model: nn.Module, first_step: int, steps_per_epoch: int) -> None:
+        """Wait for the first epoch that counts.
+
+        Args:
+            model: The model, where it is trained.
+            first_step: The step with which that epoch begins.
+            steps_per_epoch: After how many steps an epoch ends.
+        """
+        super().__init__(model)
+        self._first_step, self._steps_per_epoch = first_step, steps_per_epoch
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an epoch that counts has ended."""
+        return self._num_taken > 0
+
+    @property
+    def _num_taken(self) -> int:
+        return max(0, self.num_steps - self._first_step) // self._steps_per_epoch
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take in the weights after a step that ends an epoch."""
+        before = self._num_taken
+        self.num_steps += 1
+        if self._num_taken > before:
+            torch._foreach_lerp_(self._means, list(self._held()), 1.0 / self._num_taken)  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""What an editor of an experiment and a watcher of runs see: forms, live feed, server, widgets."""

@@ -1,0 +1,391 @@
+"""The sections and fields of a form, derived from the types that validate an experiment.
+
+Labels, help, bounds and choices come from the schemas of the sections, of the chosen model of the zoo and of
+the chosen data set. Validation is left to the draft.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from workbench.experiment import Experiment
+from workbench.experiment.alert_rules import RULES
+from workbench.experiment.dotted import SHORT_FORMS
+from workbench.experiment.federated import Federated
+from workbench.experiment.goals import Constraint, Objective
+from workbench.experiment.metric_source import MetricSource
+from workbench.experiment.own_advice import OwnAdvice
+from workbench.experiment.plan_settings import PlanSettings
+from workbench.experiment.pruners import readers_of
+from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
+from workbench.experiment.sections import Budget, Resources, Training
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.formatting import compact_duration
+from workbench.foundation.strict_json import plain
+from workbench.views.forms.document_edits import reported_of_document
+from workbench.views.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "training": Training,
+    "plan": PlanSettings,
+    "federated": Federated,
+    "budget": Budget,
+    "early_stop": EarlyStop,
+    "confirm": Confirm,
+    "sampler": Sampler,
+    "resources": Resources,
+}
+_LISTS: dict[str, type[BaseModel]] = {"objectives": Objective, "constraints": Constraint}
+_OF_COMMANDS = ("command", "step", "resources.stop_grace", "resources.max_log_size")
+_OF_PARAMETERS = ("advise.batch", "advise.lr")
+_FIRST_ALERT = "run_ended"
+_SEARCHABLE = frozenset({"training", "plan", "model"})
+_KINDS: dict[str, FieldKind] = {
+    "integer": "whole",
+    "number": "number",
+    "string": "text",
+    "boolean": "switch",
+    "array": "names",
+    "object": "mapping",
+}
+_UNIT_KINDS: dict[str | None, FieldKind] = {"s": "duration", "bytes": "size"}
+
+Document = Mapping[str, Any]
+Fields = list[FormField]
+
+
+def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[Section]:
+    """Return the sections of an experiment, except its search space.
+
+    Args:
+        document: The experiment as written; it may be invalid.
+        own_names: Names defined in the notebook that could be a model, data or a loss.
+    """
+    own = list(own_names)
+    return [
+        _section("experiment", Experiment.__doc__, _top(document)),
+        _section("model", _help(document, "model"), _part(document, "model", own)),
+        _section("data", _help(document, "data"), _part(document, "data", own)),
+        _section("loss", None, _part(document, "loss", own) + _metrics(document)),
+        *(_list(document, name) for name in _LISTS),
+        _alerts(document),
+        _section("advise", OwnAdvice.__doc__, _advise(document)),
+        *(_section(name, kind.__doc__, _fields(document, name, kind)) for name, kind in _SECTIONS.items()),
+    ]
+
+
+def models() -> list[NamedChoice]:
+    """Return the models of the zoo."""
+    from workbench.models import MODELS
+
+    return _named(MODELS)
+
+
+def datasets() -> list[NamedChoice]:
+    """Return the named data sets."""
+    from workbench.data import DATASETS
+
+    return _named(DATASETS)
+
+
+def fields_of_type(kind: type[BaseModel], written: Any, path: str, document: Document) -> Fields:
+    """Return the fields of one type.
+
+    Args:
+        kind: A type of settings.
+        written: Its written value; anything but a mapping is ignored.
+        path: Its dotted path.
+        document: The experiment.
+    """
+    schema = _schema(kind)
+    values = written if isinstance(written, Mapping) else {}
+    return [
+        _field(f"{path}.{name}", name, one, schema.get("$defs", {}), values, document)
+        for name, one in schema.get("properties", {}).items()
+    ]
+
+
+@functools.cache
+def _schema(kind: type[BaseModel]) -> dict[str, Any]:
+    return kind.model_json_schema()
+
+
+def _named(registry: Any) -> list[NamedChoice]:
+    found = []
+    for name in registry.names():
+        try:
+            found.append(NamedChoice(name=name, help=_sentence(registry.load(name))))
+        except WorkbenchError as error:  # registered by another package that lacks a dependency
+            found.append(NamedChoice(name=name, help=str(error)))
+    return found
+
+
+def _section(name: str, text: str | None, fields: Fields, items: ItemList | None = None) -> Section:
+    title = name.replace("_", " ").capitalize()
+    help_ = text.strip().splitlines()[0] if text else None
+    return Section(name=name, title=title, help=help_, fields=tuple(fields), items=items)
+
+
+def _top(document: Document) -> Fields:
+    properties = _schema(Experiment)["properties"]
+    names = ("name", "command", "step", "fidelity", "repeats", "seed", "report_to")
+    fields = [_field(name, name, properties[name], {}, document, document) for name in names]
+    return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
+
+
+def _of_command(field: FormField, document: Document) -> FormField:
+    """Return a field that only a command reads."""
+    return field.model_copy(update={"applies": field.is_written or document.get("command") is not None})
+
+
+def _of_federation(field: FormField, document: Document) -> FormField:
+    """Return a field that only a federation reads; its number of clients is what makes one."""
+    applies = field.path == "federated.clients" or document.get("federated") is not None
+    return field.model_copy(update={"applies": applies})
+
+
+def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
+    written = document.get(name)
+    if name in SHORT_FORMS and isinstance(written, str):
+        written = {SHORT_FORMS[name]: written}
+    fields = fields_of_type(kind, written, name, document)
+    if name == "early_stop":
+        pruner = written.get("pruner", "none") if isinstance(written, Mapping) else "none"
+        return [_applying(field, pruner, document.get("train") is not None) for field in fields]
+    if name == "federated":
+        return [_of_federation(field, document) for field in fields]
+    if name == "resources":
+        return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
+    return fields
+
+
+def _applying(field: FormField, pruner: Any, calls_function: bool) -> FormField:
+    """Return a field of early stopping with whether the chosen pruner, and what is trained, read it."""
+    name = field.path.rpartition(".")[2]
+    readers = readers_of(name)
+    applies = (readers is None or pruner in readers) and (calls_function or name != "unit")
+    return field.model_copy(update={"applies": applies or field.is_written})
+
+
+def _advise(document: Document) -> Fields:
+    """Return what the advisor may choose of a function or a command; nothing for other trainings."""
+    written, search = document.get("advise"), document.get("search")
+    if document.get("train") is None and document.get("command") is None and written is None:
+        return []
+    searched = tuple(map(str, search)) if isinstance(search, Mapping) else ()
+    fields = fields_of_type(OwnAdvice, written, "advise", document)
+    return [
+        field.model_copy(update={"choices": searched}) if field.path in _OF_PARAMETERS else field
+        for field in fields
+    ]
+
+
+def _list(document: Document, name: str) -> Section:
+    """Return the section of a list, with the fields of all its items."""
+    kind, written = _LISTS[name], document.get(name)
+    items = written if isinstance(written, list | tuple) else ()
+    reported = _reported(document)
+    fields: Fields = []
+    for index, item in enumerate(items):
+        for field in fields_of_type(kind, item, f"{name}.{index}", document):
+            is_metric = field.path.endswith(".metric")
+            fields.append(field.model_copy(update={"choices": tuple(reported)}) if is_metric else field)
+    taken = [item.get("metric") for item in items if isinstance(item, Mapping)]
+    metric = next((one for one in reported if one not in taken), "")
+    min_items = _schema(Experiment)["properties"][name].get("minItems", 0)
+    listed = ItemList(num_items=len(items), min_items=min_items, next=_new_item(kind, metric))
+    return _section(name, kind.__doc__, fields, listed)
+
+
+def _alerts(document: Document) -> Section:
+    """Return the section of the alerts; the kind of each rule determines its other fields."""
+    written = document.get("alerts")
+    items = written if isinstance(written, list | tuple) else ()
+    fields: Fields = []
+    for index, item in enumerate(items):
+        named = item.get("on") if isinstance(item, Mapping) else None
+        kind = RULES.get(named) if isinstance(named, str) else None
+        found = fields_of_type(kind or RULES[_FIRST_ALERT], item, f"alerts.{index}", document)
+        on = next(field for field in found if field.path.endswith(".on"))
+        # The kind comes first; the fields of an unknown kind are unknown.
+        fields.append(
+            on.model_copy(update={"choices": tuple(RULES), "help": _sentence(kind) if kind else None})
+        )
+        fields += [field for field in found if field is not on and kind]
+    help_ = _schema(Experiment)["properties"]["alerts"]["description"]
+    listed = ItemList(num_items=len(items), min_items=0, next={"on": _FIRST_ALERT})
+    return _section("alerts", help_, fields, listed)
+
+
+def _new_item(kind: type[BaseModel], metric: str) -> dict[str, Any]:
+    """Return what a new item starts with; settings only the user can know are left out, and reported."""
+    from workbench.experiment.metric_declarations import goal_of
+
+    goal = goal_of(metric)
+    has_goal = goal is not None and "goal" in kind.model_fields
+    return {"metric": metric, "goal": goal} if has_goal else {"metric": metric}
+
+
+def _part(document: Document, part: str, own_names: list[str]) -> Fields:
+    """Return the field that chooses a model, data or a loss, and the fields of its options."""
+    name, options = component(document.get(part))
+    described = _schema(Experiment)["properties"][part]
+    chosen = FormField(
+        **_described(part, part, described),
+        kind="text",
+        default=None,
+        value=name,
+        is_written=name is not None,
+        choices=(*_registry(part).names(), *own_names),
+    )
+    kind = _options_type(part, name)
+    return [chosen] if kind is None else [chosen, *fields_of_type(kind, options, part, document)]
+
+
+def _metrics(document: Document) -> Fields:
+    """Return the fields of what is reported, and of the directions of metrics that are no objective."""
+    from workbench.models import METRICS
+
+    properties = _schema(Experiment)["properties"]
+    goals = _field("goals", "goals", properties["goals"], {}, document, document)
+    if document.get("command") is not None:
+        return [*fields_of_type(MetricSource, document.get("metrics"), "metrics", document), goals]
+    field = _field("metrics", "metrics", properties["metrics"], {}, document, document)
+    return [field.model_copy(update={"choices": tuple(METRICS.names())}), goals]
+
+
+def component(written: Any) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the name and the options of a part, as far as they are written."""
+    if isinstance(written, str):
+        return written, {}
+    if not isinstance(written, Mapping):
+        return None, {}
+    name = written.get("name")
+    return name if isinstance(name, str) else None, {key: written[key] for key in written if key != "name"}
+
+
+def _help(document: Document, part: str) -> str | None:
+    kind = _options_type(part, component(document.get(part))[0])
+    return None if kind is None else _sentence(kind)
+
+
+def _sentence(kind: Any) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _registry(part: str) -> Any:
+    from workbench.data import DATASETS
+    from workbench.models import LOSSES, MODELS
+
+    return {"model": MODELS, "data": DATASETS, "loss": LOSSES}[part]
+
+
+def _options_type(part: str, name: str | None) -> type[BaseModel] | None:
+    """Return the type of the options of a part, or None if its name has none."""
+    if name is None or part == "loss" or name not in _registry(part):
+        return None
+    try:
+        kind = _registry(part).load(name)
+    except WorkbenchError:
+        return None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _reported(document: Document) -> list[str]:
+    """Return the metrics that the training loop reports, validation first; none for other training."""
+    if document.get("train") is not None or document.get("command") is not None:
+        return []
+    return sorted(reported_of_document(document), key=lambda name: not name.startswith("val_"))
+
+
+def _field(
+    path: str,
+    name: str,
+    schema: Mapping[str, Any],
+    definitions: Mapping[str, Any],
+    values: Mapping[str, Any],
+    document: Document,
+) -> FormField:
+    """Return one field."""
+    alternatives = [_followed(one, definitions) for one in schema.get("anyOf", schema.get("oneOf", [schema]))]
+    typed = [one for one in alternatives if one.get("type") != "null" and one.get("const") != "auto"]
+    listed = [value for one in typed for value in one.get("enum", [one["const"]] if "const" in one else [])]
+    main = next((one for one in typed if one.get("type") in ("integer", "number")), typed[0] if typed else {})
+    unit = schema.get("unit")
+    kind = _UNIT_KINDS.get(unit) or _KINDS.get(str(main.get("type")), "mapping")
+    if listed and len(typed) == 1:
+        kind = "choice"
+    choices = listed or _suggestions(path) or _columns(schema.get("column_of"), values)
+    if "column_of" in schema and choices:
+        kind = "choice"
+    value = values.get(name)
+    default = schema.get("default")
+    if kind == "text" and isinstance(value, Mapping):  # such as objectives.0.value, which reads this too
+        value = ", ".join(f"{key}: {item}" for key, item in value.items())
+    if kind == "duration":
+        value, default = compact_duration(value), compact_duration(default)
+    section, _, parameter = path.partition(".")
+    searched = document.get("search")
+    return FormField(
+        **_described(path, name, schema),
+        kind=kind,
+        low=main.get("minimum", main.get("exclusiveMinimum")),
+        high=main.get("maximum", main.get("exclusiveMaximum")),
+        low_open="exclusiveMinimum" in main,
+        high_open="exclusiveMaximum" in main,
+        choices=None if choices is None else tuple(choices),
+        allows_none=any(one.get("type") == "null" for one in alternatives),
+        allows_auto="auto" in listed or any(one.get("const") == "auto" for one in alternatives),
+        default=plain(default),
+        value=plain(value),
+        is_written=name in values,
+        is_searched=section in _SEARCHABLE and isinstance(searched, Mapping) and parameter in searched,
+    )
+
+
+def _columns(option: str | None, values: Mapping[str, Any]) -> list[str] | None:
+    """Return the columns of the table that another option names; None if there are none."""
+    named = values.get(option) if option else None
+    if not isinstance(named, str):
+        return None
+    from workbench.data.table_files import columns_of
+
+    return columns_of(named) or None
+
+
+def _suggestions(path: str) -> list[str] | None:
+    """Return likely values of a field that accepts others, too."""
+    if path == "plan.strategy":
+        from workbench.training.strategies import STRATEGIES
+
+        return ["auto", *STRATEGIES.names()]
+    if path == "plan.exchange":
+        from workbench.training.exchanges import EXCHANGES
+
+        return ["auto", *EXCHANGES.names()]
+    if path == "training.optimizer":
+        from workbench.sweeps.preflight import optimizers
+
+        return optimizers()
+    return None
+
+
+def _described(path: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the path, label, unit and help of a field."""
+    words, title = name.replace("_", " "), schema.get("title")
+    return {
+        "path": path,
+        "label": words.capitalize() if title in (None, words.title()) else title,
+        "unit": schema.get("unit"),
+        "help": schema.get("description"),
+    }
+
+
+def _followed(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = schema.get("$ref")
+    return schema if reference is None else definitions.get(reference.rpartition("/")[2], {})

@@ -1,0 +1,71 @@
+"""The state of a form: everything that it shows of a draft."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from workbench.experiment.actions import is_jobs_address
+from workbench.foundation.errors import Problem, WorkbenchError
+from workbench.foundation.strict_json import plain
+from workbench.views.forms.draft import Draft
+from workbench.views.forms.fields import datasets, models, sections_of
+from workbench.views.forms.presets import described, example
+from workbench.views.forms.protocol import FormState, NamedChoice
+
+
+def state_of(draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None = None) -> FormState:
+    """Return everything that a form shows of a draft.
+
+    Args:
+        draft: The draft.
+        answered: The last message of the form that the draft includes.
+        refusal: Why that message was refused.
+    """
+    own_names = draft.notebook.names()
+    problems = draft.problems if refusal is None else [refusal, *draft.problems]
+    return FormState(
+        revision=draft.revision,
+        answered=answered,
+        document=plain(draft.document),
+        is_experiment=draft.is_experiment,
+        problems=tuple(error.to_problem() for error in problems),
+        yaml=draft.yaml,
+        yaml_problem=_problem(draft.yaml_problem),
+        python=draft.python,
+        python_problem=_problem(draft.python_problem),
+        hash=draft.hash,
+        command=command_of(draft),
+        can_undo=draft.undo_label is not None,
+        undo_label=draft.undo_label,
+        can_redo=draft.can_redo,
+        saved_path=None if draft.saved_path is None else str(draft.saved_path),
+        is_saved=draft.is_saved,
+        address=draft.address,
+        notes=tuple(draft.notes),
+        sections=tuple(sections_of(draft.document, own_names)),
+        models=(*models(), *(NamedChoice(name=name, help="From this notebook.") for name in own_names)),
+        datasets=tuple(datasets()),
+        presets=tuple(described()),
+        example=example() if draft.is_untouched else None,
+    )
+
+
+def _problem(error: WorkbenchError | None) -> Problem | None:
+    return None if error is None else error.to_problem()
+
+
+def command_of(draft: Draft) -> str:
+    """Return the command that runs the experiment once it is saved."""
+    address = draft.valid_address  # an invalid one may contain a password
+    command = "submit" if is_jobs_address(address) else "sweep"
+    words = ["workbench", command, str(draft.saved_path or default_path(draft))]
+    words += [] if address is None else ["--address", address]
+    return shlex.join(words)
+
+
+def default_path(draft: Draft) -> Path:
+    """Return the default path for saving the experiment."""
+    name = re.sub(r"[^\w.-]+", "-", draft.experiment.name).strip("-.")
+    return Path(f"{name or 'experiment'}.yaml")

@@ -1,0 +1,167 @@
+"""The updates of a chart for one front end: everything at first, then only what is new.
+
+Curves are thinned before they are first sent. After that, new points are appended, until a curve is so long
+that sending it again, thinned, is cheaper to draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.foundation.events import TrialState
+from workbench.runs.plots.prepare import CurvesData
+from workbench.runs.plots.series import AXES, BEGINNING, Curve, Place
+from workbench.runs.plots.thinning import MIN_POINTS
+from workbench.views.live_feed.frames import Numbers
+from workbench.views.live_feed.protocol import BestSoFar, ChartQuery, ChartUpdate, CurveUpdate, QuantileBand
+from workbench.views.live_feed.run_tail import RunTail
+
+MAX_CURVES = 60
+MAX_CURVES_OF_ALL = 1_000
+_MAX_POINTS = 16_000
+_GROWTH = 2
+_MIN_POINTS = 200
+
+
+@dataclass
+class _Sent:
+    """What a front end has of one curve."""
+
+    place: Place
+    num_points: int
+    num_thinned: int  # how many of them came from thinning
+
+
+class ChartUpdates:
+    """Builds the updates of one chart for one front end, and remembers what was sent."""
+
+    def __init__(self) -> None:
+        """Start with a front end that has nothing."""
+        self._key: object = None
+        self._overview: CurvesData | None = None
+        self._sent: dict[int, _Sent] = {}
+        self._states: tuple[TrialState, ...] = ()
+
+    def next_update(self, tail: RunTail, query: ChartQuery, numbers: Numbers) -> ChartUpdate | None:
+        """Return what has changed since the last update.
+
+        Args:
+            tail: The run, locked by the caller.
+            query: What the front end shows.
+            numbers: Receives the points.
+
+        Returns:
+            The update, or None if nothing has changed.
+
+        Raises:
+            ExperimentError: If no trial has reported the metric.
+        """
+        metric = query.metric or tail.data.experiment.objectives[0].metric
+        most = {"best": MAX_CURVES, "chosen": len(query.chosen), "all": MAX_CURVES_OF_ALL}[query.shown]
+        data = tail.overview(metric, query.axis or None, max(most, 1), query.chosen)
+        key = (tail.run_id, metric, data.axis, data.x_unit)
+        if key != self._key:
+            self._key, self._overview, self._sent = key, None, {}
+        is_new = data is not self._overview
+        curves = self._resend(tail, metric, data, numbers) if is_new else []
+        curves += self._append(tail, metric, data, numbers, {curve.trial for curve in curves})
+        shown = tuple(line.trial for line in data.lines)
+        trials = tail.data.history.trials
+        states: tuple[TrialState, ...] = tuple(
+            trials[trial].state if trial in trials else "running" for trial in shown
+        )
+        if not is_new and not curves and states == self._states:
+            return None
+        self._overview, self._states = data, states
+        return ChartUpdate(
+            metric=metric,
+            axis=data.axis,
+            x_title=data.x_title,
+            y_title=data.y_title,
+            goal=data.goal,
+            target=data.target,
+            shown=shown,
+            states=states,
+            best_trial=data.best_trial,
+            y_range=data.y_range,
+            num_trials=data.num_trials,
+            curves=tuple(curves),
+            is_overview=is_new,
+            band=_band(data, numbers) if is_new else None,
+            best=_best(data, numbers) if is_new else None,
+        )
+
+    def _resend(self, tail: RunTail, metric: str, data: CurvesData, numbers: Numbers) -> list[CurveUpdate]:
+        """Send in full the curves that the front end lacks, that were rewritten, or that grew too long."""
+        drawn = []
+        points_each = max(_MAX_POINTS // max(len(data.lines), 1), MIN_POINTS)
+        shown = {line.trial for line in data.lines}
+        self._sent = {trial: sent for trial, sent in self._sent.items() if trial in shown}
+        for line in data.lines:
+            if self._can_append(tail, metric, line.trial):
+                continue
+            # From the columns: the overview may be a second old.
+            points, place = tail.data.series.since(metric, line.trial, BEGINNING)
+            thinned = Curve(line.trial, metric, points).thinned(points_each).points
+            curve = _curve(line.trial, 0, thinned, data, numbers)
+            drawn.append(curve)
+            self._sent[line.trial] = _Sent(place, curve.x.count, curve.x.count)
+        return drawn
+
+    def _can_append(self, tail: RunTail, metric: str, trial: int) -> bool:
+        """Return whether new points can be appended to what the front end has of a curve."""
+        sent = self._sent.get(trial)
+        if sent is None:
+            return False
+        _, place = tail.data.series.since(metric, trial, sent.place)
+        is_short = sent.num_points <= max(_MIN_POINTS, _GROWTH * sent.num_thinned)
+        return is_short and place.generation == sent.place.generation
+
+    def _append(
+        self, tail: RunTail, metric: str, data: CurvesData, numbers: Numbers, drawn: set[int]
+    ) -> list[CurveUpdate]:
+        appended = []
+        for trial, sent in self._sent.items():
+            if trial in drawn:
+                continue
+            points, place = tail.data.series.since(metric, trial, sent.place)
+            if place == sent.place:
+                continue
+            start = sent.num_points
+            if place.generation != sent.place.generation:
+                start, most = 0, max(sent.num_thinned, _MIN_POINTS)
+                points = Curve(trial, metric, points).thinned(most).points
+            curve = _curve(trial, start, points, data, numbers)
+            appended.append(curve)
+            sent.place, sent.num_points = place, start + curve.x.count
+        return appended
+
+
+def _curve(trial: int, start: int, points: np.ndarray, data: CurvesData, numbers: Numbers) -> CurveUpdate:
+    x = points[:, AXES.index(data.axis)] / data.x_unit
+    known = np.isfinite(x)
+    return CurveUpdate(
+        trial=trial,
+        start=start,
+        x=numbers.add(x[known], exact=True),
+        y=numbers.add(points[known, -1]),
+    )
+
+
+def _band(data: CurvesData, numbers: Numbers) -> QuantileBand | None:
+    band = data.band
+    return band and QuantileBand(
+        x=numbers.add(band.x, exact=True),
+        low=numbers.add(band.low),
+        middle=numbers.add(band.middle),
+        high=numbers.add(band.high),
+        num_trials=band.num_trials,
+    )
+
+
+def _best(data: CurvesData, numbers: Numbers) -> BestSoFar | None:
+    if not data.best_x:
+        return None
+    return BestSoFar(x=numbers.add(data.best_x, exact=True), y=numbers.add(data.best_y))

@@ -1,0 +1,415 @@
+"""The messages between a front end and the server: subscriptions one way, updates the other.
+
+A front end sends a *subscription*: what it shows now. The server answers with an *update*, and sends another
+whenever something in it changes. An update contains only the parts that changed since the last one, and its
+size is bounded regardless of the number of trials: the server selects, sorts and thins, the browser draws.
+Subscriptions are validated here, so that nothing unchecked from a browser reaches the packages below. The
+TypeScript types are generated from this file. Building updates is left to `updates`, encoding to `frames`,
+actions to `action_messages`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workbench.advisor.advice_card import AdviceCard
+from workbench.experiment.changing import Setting
+from workbench.experiment.goals import Goal
+from workbench.foundation.errors import Problem
+from workbench.foundation.events import RunState, TrialState
+from workbench.runs.comparison_table import Part
+from workbench.runs.plots.prepare_comparison import ComparisonAxis
+from workbench.store.database.labels import MAX_TAGS, Archive
+from workbench.store.history.trial_columns import Format, Kind
+from workbench.views.live_feed.action_messages import Json, Name, Offer
+from workbench.views.live_feed.attached import AttachedFile
+from workbench.views.live_feed.chosen_model import Candidates, ChosenModel
+from workbench.views.live_feed.machine_history import MachinesHistory
+from workbench.views.live_feed.machines import MachinesStatus
+from workbench.views.live_feed.outcome import Best, Chosen, EndedAttempt, Failure, Front, ObjectiveSummary
+from workbench.views.live_feed.trial_log import TrialLog, TrialLogQuery
+
+MAX_WINDOW = 200
+MAX_COMPARED = 12
+MAX_CHOSEN = 40
+MAX_FURTHER = 5
+
+TrialNumber = Annotated[int, Field(ge=0)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class RunsQuery(_Request):
+    """The list of runs."""
+
+    text: Name = Field(default="", description="Only runs whose id, name, owner, tags or notes contain it.")
+    states: tuple[RunState, ...] = Field(default=(), description="Only runs in these states; if empty, all.")
+    tags: tuple[Name, ...] = Field(
+        default=(), max_length=MAX_TAGS, description="Only runs with all of these."
+    )
+    archive: Archive = Field(default="without", description="What happens to archived runs.")
+    pinned: bool = Field(default=False, description="Only pinned runs.")
+    offset: int = Field(default=0, ge=0)
+    limit: int = Field(default=50, ge=1, le=MAX_WINDOW)
+
+
+class ChartQuery(_Request):
+    """The curves of one run."""
+
+    metric: Name = Field(default="", description="A metric or samples_per_s; if empty, the first objective.")
+    axis: Literal["", "step", "epoch", "time"] = Field(
+        default="", description="If empty, the axis that fits the data."
+    )
+    shown: Literal["best", "chosen", "all"] = Field(
+        default="best", description="The best trials with a quantile band, only the selected trials, or all."
+    )
+    chosen: tuple[TrialNumber, ...] = Field(
+        default=(), max_length=MAX_CHOSEN, description="Selected trials, which are always drawn."
+    )
+    further: tuple[Name, ...] = Field(
+        default=(),
+        max_length=MAX_FURTHER,
+        description="More metrics, in charts of their own.",
+    )
+
+
+class TableQuery(_Request):
+    """A window of the table of trials."""
+
+    sort: Name = Field(default="number", description="A column's key, or rank for the best first.")
+    descending: bool = False
+    text: Name = Field(
+        default="",
+        description="Words that number, state, reason or values contain, and comparisons such as lr < 0.01.",
+    )
+    columns: tuple[Name, ...] = Field(
+        default=(), max_length=MAX_WINDOW, description="Keys of the columns of a download; if empty, all."
+    )
+    states: tuple[TrialState, ...] = ()
+    offset: int = Field(default=0, ge=0)
+    limit: int = Field(default=40, ge=1, le=MAX_WINDOW)
+
+
+class ComparisonQuery(_Request):
+    """The runs that are compared, and by what."""
+
+    runs: tuple[Name, ...] = Field(max_length=MAX_COMPARED, description="Run IDs.")
+    metric: Name = Field(default="", description="If empty, the first objective of each run.")
+    axis: ComparisonAxis = "time"
+
+
+class Subscription(_Request):
+    """Everything that a front end shows at the moment; nothing else is sent to it."""
+
+    runs: RunsQuery | None = None
+    run: Name | None = Field(default=None, description="A run ID, or last.")
+    chart: ChartQuery | None = None
+    table: TableQuery | None = None
+    trial: TrialNumber | None = Field(default=None, description="The trial shown in detail.")
+    trial_log: TrialLogQuery | None = Field(default=None, description="The log of that trial.")
+    log_after: int | None = Field(default=None, ge=0, description="Log lines after this event.")
+    compared: ComparisonQuery | None = None
+    resources: bool = Field(default=False, description="The machines of the run, now and over time.")
+
+
+class SubscribeMessage(_Request):
+    """Replaces the subscription of the front end."""
+
+    type: Literal["subscribe"]
+    number: int = Field(ge=0, description="Increases with each message; updates repeat it.")
+    subscription: Subscription
+
+
+class AcknowledgeMessage(_Request):
+    """The front end has drawn a frame and is ready for the next."""
+
+    type: Literal["acknowledge"]
+    frame: int = Field(ge=0)
+
+
+class Column(_Response):
+    """The position of a column of numbers in a frame."""
+
+    offset: int = Field(description="In bytes from the start of the numbers; a multiple of 8.")
+    count: int
+    type: Literal["f32", "f64"]
+
+
+class RunItem(_Response):
+    """A run in the list of runs."""
+
+    run_id: str
+    name: str
+    state: RunState
+    kind: Literal["sweep", "advice"]
+    created_unix_s: float
+    owner: str | None = Field(description="As 'PID on HOST'.")
+    progress: float | None = Field(description="From 0 to 1; None if unknown.")
+    best: str | None = Field(description="First objective of the best trial, or the size of the front.")
+    num_trials: int | None = Field(description="None until the events of the run are read.")
+    num_candidates: int | None = Field(
+        default=None, description="Of an AutoML run, whose trials are folds of its candidates."
+    )
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    archived: bool = False
+    has_notes: bool = False
+    spark: tuple[float, ...] = Field(
+        default=(), description="The best value so far, in the order in which trials ended; thinned."
+    )
+    goal: Goal = "maximize"
+    version: int | None = Field(default=None, description="Of its experiment, if its name has several.")
+
+
+class RunList(_Response):
+    """A window of the list of runs: pinned ones first, then the newest."""
+
+    items: tuple[RunItem, ...]
+    offset: int = 0
+    total: int = Field(description="Number of matching runs, including those not listed.")
+    tags: tuple[str, ...] = Field(default=(), description="The tags in use, the most frequent first.")
+    num_pinned: int = Field(default=0, description="Archived runs count where they are listed.")
+    num_archived: int = 0
+
+
+class RunDetail(_Response):
+    """The state and progress of a run."""
+
+    run_id: str
+    name: str
+    kind: Literal["sweep", "advice"]
+    state: RunState
+    reason: str | None
+    message: str | None
+    created_unix_s: float
+    ended_unix_s: float | None
+    elapsed_s: float
+    left_s: float | None
+    left_low_s: float | None = Field(description="The interval in which it should lie.")
+    left_high_s: float | None
+    progress: float | None
+    owner: str | None
+    counts: dict[str, int] = Field(description="Number of trials by state.")
+    num_configurations: int = Field(description="With repeats, less than the number of trials.")
+    chosen: ChosenModel | None = Field(description="The result of an automatic run.")
+    candidates: Candidates | None = Field(
+        default=None, description="The leaderboard of an automatic run that is under way."
+    )
+    best: Best | None = Field(description="None without one, or with several objectives.")
+    front: Front | None = Field(description="None with one objective.")
+    no_best: str | None = Field(default=None, description="Why there is no best trial, as a sentence.")
+    chosen_by_hand: Chosen | None = None
+    failures: tuple[Failure, ...] = Field(description="The most frequent first.")
+    verdicts: tuple[str, ...] = Field(default=(), description="Where much of its time went, and what helps.")
+    objectives: tuple[ObjectiveSummary, ...]
+    metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
+    params: tuple[str, ...] = Field(description="Names of the searched parameters.")
+    settings: dict[Setting, Any] = Field(description="Current values of the settings that can be changed.")
+    experiment_hash: str
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    pinned: bool = False
+    archived: bool = False
+    figures: tuple[str, ...] = Field(description="Available analysis figures.")
+    card: AdviceCard | None = Field(description="The advice.")
+    latest: str | None = Field(default=None, description="The last line of its log before a trial or advice.")
+    loading: float | None = Field(description="Share of its events read so far; None once all are.")
+    reading: str | None = Field(
+        default=None, description="The same in words; counts, progress and best are those of the events read."
+    )
+    offers: tuple[Offer, ...]
+
+
+class CurveUpdate(_Response):
+    """New points of one curve: truncate it at `start`, then append these."""
+
+    trial: int
+    start: int
+    x: Column
+    y: Column
+
+
+class QuantileBand(_Response):
+    """Quantiles of a metric over all trials."""
+
+    x: Column
+    low: Column
+    middle: Column
+    high: Column
+    num_trials: int
+
+
+class BestSoFar(_Response):
+    """The best value so far, as a step function."""
+
+    x: Column
+    y: Column
+
+
+class ChartUpdate(_Response):
+    """What changed in the chart."""
+
+    metric: str
+    axis: Literal["step", "epoch", "time"]
+    x_title: str
+    y_title: str
+    goal: Goal | None = Field(description="None where nobody has declared which direction is better.")
+    target: float | None
+    shown: tuple[int, ...] = Field(description="Trials with a curve, in drawing order.")
+    states: tuple[TrialState, ...] = Field(description="States of these trials, in the same order.")
+    best_trial: int | None
+    y_range: tuple[float, float] | None = Field(description="Set if outliers would squeeze the other values.")
+    num_trials: int = Field(description="Trials with such a curve, drawn or not.")
+    curves: tuple[CurveUpdate, ...]
+    is_overview: bool = Field(description="Whether band and best replace the earlier ones, even if None.")
+    band: QuantileBand | None
+    best: BestSoFar | None
+
+
+class ComparedRun(_Response):
+    """The best value so far of a run in a comparison."""
+
+    run_id: str
+    label: str = Field(description="A name that no other compared run has.")
+    metric: str
+    goal: Goal | None = Field(description="None where nobody has declared which direction is better.")
+    x: Column = Field(description="Seconds, epochs, numbers of trials, or seconds of all workers together.")
+    y: Column
+
+
+class ComparedFact(_Response):
+    """One line of the table of a comparison."""
+
+    part: Part
+    name: str
+    cells: tuple[str | None, ...] = Field(description="One per run.")
+    differs: bool
+    best: int | None = Field(description="Position of the best cell.")
+
+
+class Comparison(_Response):
+    """Several runs side by side."""
+
+    axis: ComparisonAxis
+    x_title: str
+    runs: tuple[ComparedRun, ...]
+    metrics: tuple[str, ...] = Field(description="Reported by any of the runs, objectives first.")
+    facts: tuple[ComparedFact, ...]
+
+
+class TableColumn(_Response):
+    """A column of the table of trials."""
+
+    key: str
+    label: str
+    kind: Kind
+    meaning: str = Field(default="", description="What its values are.")
+    unit: str = Field(default="", description="Empty where they have none.")
+    format: Format = Field(default="value", description="How its values are written.")
+    goal: Goal | None = Field(
+        default=None, description="Which direction is better; None where nobody has declared it."
+    )
+    is_empty: bool = Field(default=False, description="Whether no trial has a value in it.")
+
+
+class TrialRow(_Response):
+    """A row of the table of trials."""
+
+    number: int
+    state: TrialState
+    reason: str | None = Field(description="Also infeasible, of a complete trial that breaks a constraint.")
+    is_best: bool
+    is_chosen: bool = Field(default=False, description="By hand.")
+    num_repeats: int = Field(
+        default=1, description="Over how many trials of its configuration the values of the best are means."
+    )
+    cells: tuple[float | int | bool | str | None, ...] = Field(description="One per column.")
+
+
+class TrialTable(_Response):
+    """A window of the table of trials."""
+
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TrialRow, ...]
+    offset: int
+    total: int = Field(description="Number of matching trials.")
+    reading: str | None = Field(
+        default=None, description="How many events of the run were read so far; None once all are."
+    )
+    best: TrialRow | None = Field(default=None, description="The best trial, also where it does not match.")
+
+
+class TrialDetail(_Response):
+    """One trial in full."""
+
+    number: int
+    state: TrialState
+    reason: str | None = Field(description="Also infeasible, of a complete trial that breaks a constraint.")
+    message: str | None
+    traceback: str | None
+    params: Json
+    plan: str = Field(description="The formatted plan, such as 256 = 64 x 2 x 2.")
+    values: dict[str, float | str]
+    source: str
+    seed: int
+    step: int
+    epoch: float | None
+    duration_s: float | None
+    samples_per_s: float | None
+    parts_s: dict[str, float] = Field(description="Seconds per step, by part.")
+    attempts: int
+    setbacks: tuple[EndedAttempt, ...]
+    resizes: tuple[str, ...]
+    workers: tuple[str, ...] = Field(description="As 'PID on HOST'.")
+    attachments: tuple[AttachedFile, ...] = ()
+    offers: tuple[Offer, ...]
+
+
+class LogLine(_Response):
+    """One line of the log."""
+
+    seq: int
+    time_unix_s: float
+    run_time_s: float = Field(default=0.0, description="The same by the clock of the run.")
+    level: Literal["info", "good", "warning", "error"]
+    trial: int | None
+    text: str
+    alert: bool = Field(default=False, description="Whether an alert rule fired: notify once.")
+
+
+class LogUpdate(_Response):
+    """Log lines since the last update."""
+
+    lines: tuple[LogLine, ...]
+    skipped: int = Field(description="Number of older lines omitted; the REST API has all.")
+    last_seq: int
+
+
+class Update(_Response):
+    """The parts of a subscription that changed; missing parts are unchanged."""
+
+    subscription: int = Field(description="Number of the subscription it answers.")
+    frame: int
+    seq: int = Field(default=0, description="The last event of the run that it includes.")
+    problem: Problem | None = None
+    runs: RunList | None = None
+    run: RunDetail | None = None
+    chart: ChartUpdate | None = None
+    further: tuple[ChartUpdate, ...] | None = Field(
+        default=None, description="What changed in the charts of further metrics."
+    )
+    table: TrialTable | None = None
+    trial: TrialDetail | None = None
+    trial_log: TrialLog | None = None
+    log: LogUpdate | None = None
+    compared: Comparison | None = None
+    resources: MachinesStatus | None = None
+    machines: MachinesHistory | None = None

@@ -1,0 +1,291 @@
+"""Summaries of runs: entries of the list of runs, and the header of one run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from workbench.advisor.advice_card import card_of
+from workbench.experiment.actions import write_for_panel
+from workbench.experiment.automl import is_automl
+from workbench.experiment.changing import CHANGEABLE, values_of
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.foundation.formatting import format_count, format_duration, format_value
+from workbench.foundation.strict_json import plain
+from workbench.runs.descriptions import format_numbers
+from workbench.runs.plots.prepare_model import model_figures
+from workbench.runs.progress import driven_until_unix_s, elapsed_s, progress_of
+from workbench.store.database import RunRow, Store
+from workbench.store.history import History, failure_groups, verdicts_of
+from workbench.store.history.certainty import certainty_lines
+from workbench.store.history.choices import chosen_by_hand, describe_choice
+from workbench.views.live_feed.available_actions import offers_of_run
+from workbench.views.live_feed.chosen_model import candidates, chosen_model
+from workbench.views.live_feed.outcome import Best, Chosen, Extreme, Failure, Front, ObjectiveSummary
+from workbench.views.live_feed.protocol import RunDetail, RunItem
+from workbench.views.live_feed.run_tail import RunTail
+
+SWEEP_FIGURES = ("parallel", "importance", "slice", "contour", "rank", "best_by_trial", "edf", "timeline")
+ADVICE_FIGURES = (
+    "throughput_by_batch",
+    "step_time",
+    "scaling",
+    "memory",
+    "time_to_target",
+    "noise",
+    "rates",
+    "candidates",
+    "predictions",
+)
+_STATES = ("running", "waiting", "complete", "pruned", "stopped", "failed")
+_EVENTS_OF_A_SUMMARY = (
+    "driver_started",
+    "run_state_changed",
+    "settings_changed",
+    "replay_planned",
+    "trial_proposed",
+    "trial_started",
+    "attempt_ended",
+    "trial_ended",
+    "advice_requested",
+    "model_chosen",
+)
+_MAX_SUMMARIES = 5_000
+_MAX_SPARK = 24
+_MAX_FAILURES = 20
+_MAX_TRIALS = 12
+_MAX_MESSAGE = 500
+
+
+class Summaries:
+    """Summaries of runs that are not followed; read once, and again after changes."""
+
+    def __init__(self, store: Store) -> None:
+        """Summarise the runs of `store`."""
+        self._store = store
+        self._known: dict[str, tuple[int, RunItem]] = {}
+
+    def known(self, row: RunRow) -> RunItem:
+        """Return what is known of a run without reading its events."""
+        seq, item = self._known.get(row.run_id, (-1, _bare(row)))
+        return with_labels(item, row) if seq >= 0 else item
+
+    def is_stale(self, row: RunRow) -> bool:
+        """Return whether a run has new events since it was summarised."""
+        return self._known.get(row.run_id, (-1, None))[0] != row.last_seq
+
+    def refresh(self, row: RunRow) -> None:
+        """Read the events of a run, except its reports."""
+        history, is_advice = History(self._store.experiment(row.run_id)), False
+        for stored in self._store.events(row.run_id, types=_EVENTS_OF_A_SUMMARY):
+            is_advice = is_advice or stored.event.type == "advice_requested"
+            history.apply(stored.event)
+        while len(self._known) >= _MAX_SUMMARIES:
+            del self._known[next(iter(self._known))]
+        self._known[row.run_id] = row.last_seq, summary_of(row, history, is_advice=is_advice)
+
+
+def with_labels(item: RunItem, row: RunRow) -> RunItem:
+    """Return an entry of the list of runs with what users have written about the run."""
+    return item.model_copy(update=_labels_of(row))
+
+
+def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
+    """Return the entry of a run in the list of runs."""
+    return _bare(row).model_copy(
+        update={
+            "kind": "advice" if is_advice else "sweep",
+            "progress": _part(row, history, is_advice=is_advice),
+            "best": _best_words(history),
+            "num_trials": len(history.trials),
+            "num_candidates": history.num_configurations() if is_automl(history.experiment) else None,
+            "spark": () if history.best() is None else _best_so_far(history),
+            "goal": history.objectives[0].goal,
+        }
+    )
+
+
+def run_detail(tail: RunTail) -> RunDetail:
+    """Return the state and progress of a run.
+
+    Args:
+        tail: The run, locked by the caller.
+    """
+    row, history, series = tail.row, tail.data.history, tail.data.series
+    reading = history.reading
+    now_s, in_force = driven_until_unix_s(row, history), values_of(history.in_force)
+    ended = row.state in FINISHED_RUN_STATES
+    left = None if ended or row.state == "lost" else progress_of(history, now_s).left
+    has_front = len(history.objectives) > 1
+    best, by_hand = None if has_front else history.best(), chosen_by_hand(history)
+    counts = {state: len(found) for state in _STATES if (found := history.in_state(state))}
+    figures = SWEEP_FIGURES if history.trials else ()
+    if len(history.searched.root) < 2:  # the slice of the one parameter shows as much
+        figures = tuple(name for name in figures if name not in ("parallel", "contour"))
+    if history.trials and has_front:
+        figures = ("pareto", *figures)
+    if tail.data.advice.exists:
+        figures = (*figures, *ADVICE_FIGURES)
+    elif len({trial.plan.workers for trial in history.trials.values()} - {None}) > 1:
+        figures = (*figures, "scaling")
+    if any(trial.segment is not None for trial in history.trials.values()):
+        figures = ("schedule", *figures)
+    figures = (*model_figures(history), *figures)
+    return RunDetail(
+        run_id=row.run_id,
+        name=row.name,
+        kind="advice" if tail.is_advice else "sweep",
+        state=row.state,
+        reason=history.reason,
+        message=_message(tail),
+        created_unix_s=row.created_unix_s,
+        ended_unix_s=history.ended_unix_s,
+        elapsed_s=elapsed_s(row, history),
+        left_s=left and left.seconds,
+        left_low_s=left and left.low_s,
+        left_high_s=left and left.high_s,
+        progress=_part(row, history, is_advice=tail.is_advice),
+        owner=_owner(row),
+        counts=counts,
+        num_configurations=history.num_configurations(),
+        chosen=chosen_model(history),
+        candidates=candidates(history),
+        best=best
+        and Best(
+            trial=best.number,
+            values=plain(history.mean_values(best)),
+            params=best.params,
+            num_repeats=len(history.repeats_of(best)),
+            certainty=tuple(certainty_lines(history)) if ended else (),
+        ),
+        front=_front(history) if has_front else None,
+        no_best=None if tail.is_advice or history.result else history.why_no_best(),
+        chosen_by_hand=by_hand and Chosen(trial=by_hand.number, words=describe_choice(history) or ""),
+        failures=tuple(
+            Failure(
+                reason=group.reason,
+                message=group.message[:_MAX_MESSAGE],
+                num_trials=len(group.trials),
+                trials=tuple(trial.number for trial in group.trials[:_MAX_TRIALS]),
+            )
+            for group in failure_groups(history)[:_MAX_FAILURES]
+        ),
+        verdicts=tuple(verdict.describe(write_for_panel) for verdict in verdicts_of(history)),
+        objectives=tuple(
+            ObjectiveSummary(metric=item.metric, goal=item.goal, target=item.target)
+            for item in history.objectives
+        ),
+        metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
+        params=tuple(history.experiment.search.root),
+        settings={path: in_force[path] for path in CHANGEABLE},
+        experiment_hash=row.experiment_hash,
+        tags=row.tags,
+        notes=row.notes,
+        pinned=row.pinned,
+        archived=row.archived,
+        figures=figures,
+        card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
+        latest=_latest(tail),
+        loading=tail.loading,
+        reading=reading and reading.describe(),
+        offers=offers_of_run(row, history, is_advice=tail.is_advice),
+    )
+
+
+def _latest(tail: RunTail) -> str | None:
+    """Return what happened last in a run that has nothing else to show yet."""
+    is_empty = not tail.data.history.trials and not tail.data.advice.advice
+    if not is_empty or tail.row.state != "running":
+        return None
+    # That it runs stands in its header.
+    return next((line.text for line in reversed(tail.log) if line.text != "run running"), None)
+
+
+def _part(row: RunRow, history: History, *, is_advice: bool) -> float | None:
+    """Return how far a run is, which is unknown of advice.
+
+    Trials that failed are no progress where no other one reported anything, nor is time before any began.
+    """
+    if row.state == "complete":
+        return 1.0
+    if is_advice:
+        return None
+    if row.state == "failed" and not any(
+        trial.last_step for trial in history.trials.values() if trial.state != "failed"
+    ):
+        return 0.0
+    return progress_of(history, driven_until_unix_s(row, history)).part
+
+
+def _front(history: History) -> Front:
+    extremes = tuple(
+        Extreme(metric=metric, value=trial.values[metric], trial=trial.number)
+        for metric, trial in history.extremes().items()
+    )
+    return Front(num_trials=len(history.front()), extremes=extremes)
+
+
+def _best_words(history: History) -> str | None:
+    """Return the best value, or with several objectives how many trials are on the front."""
+    if (chosen := chosen_model(history)) is not None:
+        return f"test {chosen.metric} {format_value(chosen.value)}"
+    best, metric = history.best(), history.objectives[0].metric
+    if best is None:
+        return None
+    if len(history.objectives) > 1:
+        return f"{format_count(len(history.front()), 'trial')} on the front"
+    return f"{metric} {format_value(history.mean_values(best)[metric])}"
+
+
+def _bare(row: RunRow) -> RunItem:
+    return RunItem(
+        run_id=row.run_id,
+        name=row.name,
+        state=row.state,
+        kind="sweep",
+        created_unix_s=row.created_unix_s,
+        owner=_owner(row),
+        progress=None,
+        best=None,
+        num_trials=None,
+    ).model_copy(update=_labels_of(row))
+
+
+def _labels_of(row: RunRow) -> dict[str, Any]:
+    """Return what changes of a run without an event."""
+    return {
+        "state": row.state,
+        "name": row.name,
+        "tags": row.tags,
+        "pinned": row.pinned,
+        "archived": row.archived,
+        "has_notes": bool(row.notes),
+    }
+
+
+def _best_so_far(history: History) -> tuple[float, ...]:
+    """Return the best value of the first objective after each trial that ended, at most a few of them."""
+    metric, goal = history.objectives[0].metric, history.objectives[0].goal
+    ended = sorted(history.ranked(), key=lambda trial: trial.last_event_unix_s)
+    values = (trial.values[metric] for trial in ended)
+    best = list(itertools.accumulate(values, max if goal == "maximize" else min))
+    last = len(best) - 1
+    places = {round(index * last / _MAX_SPARK) for index in range(_MAX_SPARK + 1)}
+    return tuple(float(f"{best[place]:.4g}") for place in sorted(places))
+
+
+def _message(tail: RunTail) -> str | None:
+    history = tail.data.history
+    if tail.row.silent_s is not None:
+        return f"no sign of its driver for {format_duration(int(tail.row.silent_s))}"
+    if tail.row.state != "lost":
+        return history.message
+    running = [trial.number for trial in history.in_state("running", "waiting")]
+    words = [f"{format_numbers(running)} had not finished"] if running else []
+    return "; ".join(
+        ["its driver no longer runs", *words, *([] if tail.is_advice else ["resume it to continue"])]
+    )
+
+
+def _owner(row: RunRow) -> str | None:
+    return row.owner and f"{row.owner.pid} on {row.owner.host}"

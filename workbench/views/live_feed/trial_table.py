@@ -1,0 +1,219 @@
+"""The table of trials: the window that one front end shows, sorted and filtered here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.formatting import format_value
+from workbench.store.history import History, Trial
+from workbench.store.history.failures import describe_state, reason_of
+from workbench.store.history.trial_columns import NUMBER, STATE, Kind, TrialColumn, columns_of, means_of
+from workbench.views.live_feed.protocol import TableColumn, TableQuery, TrialRow, TrialTable
+from workbench.views.live_feed.run_tail import RunTail
+from workbench.views.live_feed.trial_filter import matches, read_filter
+
+_MAX_CELL = 120
+_ORDER: tuple[Kind, ...] = ("number", "state", "value", "param", "progress")
+RANK = "rank"
+"""Sorts by how good trials are: the best first, then those without a valid result."""
+
+
+def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
+    """Return the window of the table of trials that a front end shows.
+
+    Args:
+        tail: The run, locked by the caller.
+        query: The window, order and filter.
+
+    Raises:
+        ArgumentError: If the column to sort by does not exist.
+    """
+    return table_of(tail.data.history, query)
+
+
+def table_of(history: History, query: TableQuery) -> TrialTable:
+    """Return the window of the table of trials of a history; arguments and errors as in `trial_table`."""
+    columns = _columns(history)
+    found = _selected(history, columns, query)
+    leading, best = _best_numbers(history), history.best() if len(history.objectives) == 1 else None
+
+    def row(trial: Trial, num_repeats: int = 1) -> TrialRow:
+        means = means_of(history, trial) if num_repeats > 1 else {}
+        return TrialRow(
+            number=trial.number,
+            state=trial.state,
+            reason=reason_of(history, trial),
+            is_best=trial.number in leading,
+            is_chosen=trial.number == history.chosen_trial,
+            num_repeats=num_repeats,
+            cells=tuple(
+                _cell(means.get(column.identity, column.value(history, trial))) for column in columns
+            ),
+        )
+
+    return TrialTable(
+        columns=_described(history, columns),
+        rows=tuple(row(trial) for trial in found[query.offset : query.offset + query.limit]),
+        offset=query.offset,
+        total=len(found),
+        reading=history.reading and history.reading.describe(),
+        best=None if best is None else row(best, len(history.repeats_of(best))),
+    )
+
+
+def trials_as_csv(tail: RunTail, query: TableQuery) -> str:
+    """Return all trials that match, as CSV with a line of names.
+
+    Args:
+        tail: The run, locked by the caller.
+        query: The order, the filter and the columns; its window is ignored.
+
+    Raises:
+        ArgumentError: As in `trial_table`.
+    """
+    history = tail.data.history
+    columns = _columns(history)
+    chosen = {column.identity: column for column in columns}
+    if query.columns:
+        wanted = dict.fromkeys([NUMBER.identity, STATE.identity, *query.columns])
+        chosen = {key: chosen[key] for key in wanted if key in chosen}
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(_safe(column.heading) for column in chosen.values())
+    for trial in _selected(history, columns, query):
+        writer.writerow(_safe(_in_file(history, trial, column)) for column in chosen.values())
+    return text.getvalue()
+
+
+def matching_trials(tail: RunTail, text: str) -> list[int]:
+    """Return the numbers of the trials that match a filter.
+
+    Args:
+        tail: The run, not locked.
+        text: The text of the filter.
+
+    Raises:
+        ArgumentError: If the filter cannot be read.
+    """
+    tail.catch_up()
+    with tail.lock:
+        history = tail.data.history
+        columns = _columns(history)
+        return [trial.number for trial in _selected(history, columns, TableQuery(text=text))]
+
+
+def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -> list[Trial]:
+    """Return the trials that match a query, in its order."""
+    by_key = {column.identity: column for column in columns}
+    if query.sort not in (RANK, *by_key):
+        raise ArgumentError(f"there is no column {query.sort!r}", field="table.sort", allowed=[RANK, *by_key])
+    words, comparisons = read_filter(query.text, _names(columns))
+    found = [
+        trial
+        for trial in history.trials.values()
+        if (not query.states or trial.state in query.states)
+        and all(one.holds(by_key[one.key].value(history, trial)) for one in comparisons)
+        and (not words or matches(words, _searched(history, trial)))
+    ]
+    if query.sort == RANK:
+        places = {trial.number: place for place, trial in enumerate(history.ranked())}
+        return sorted(found, key=lambda trial: (places.get(trial.number, len(places)), trial.number))
+    sorted_by = by_key[query.sort]
+    found.sort(
+        key=lambda trial: _order(
+            sorted_by.text(history, trial) if sorted_by is STATE else sorted_by.value(history, trial),
+            query.descending,
+        ),
+        reverse=query.descending,
+    )
+    return found
+
+
+def _names(columns: Sequence[TrialColumn]) -> dict[str, str]:
+    """Return the key of the column that each name in a filter stands for: that of Python, or the heading."""
+    names: dict[str, str] = {}
+    for column in reversed(columns):
+        for name in (column.name, column.heading):
+            names |= {name.casefold(): column.identity, name: column.identity}
+    return names
+
+
+def _best_numbers(history: History) -> set[int]:
+    """Return the trials of the best configuration, or with several objectives those on the front."""
+    if len(history.objectives) > 1:
+        return {trial.number for trial in history.front()}
+    best = history.best()
+    return set() if best is None else {trial.number for trial in history.repeats_of(best)}
+
+
+def _columns(history: History) -> list[TrialColumn]:
+    """Return the columns of tables, metrics first, as they are what trials are compared by."""
+    return sorted(
+        (column for column in columns_of(history) if column.is_shown),
+        key=lambda column: _ORDER.index(column.kind),
+    )
+
+
+def _described(history: History, columns: Sequence[TrialColumn]) -> tuple[TableColumn, ...]:
+    """Return columns as a front end receives them."""
+    trials = history.trials.values()
+    return tuple(
+        TableColumn(
+            key=column.identity,
+            label=column.heading,
+            kind=column.kind,
+            meaning=column.meaning,
+            unit=column.unit,
+            format=column.format,
+            goal=column.goal,
+            is_empty=all(column.value(history, trial) is None for trial in trials),
+        )
+        for column in columns
+    )
+
+
+def _in_file(history: History, trial: Trial, column: TrialColumn) -> Any:
+    """Return the value of a trial for a file: a state with its reason."""
+    return describe_state(history, trial) if column is STATE else column.value(history, trial)
+
+
+def _order(value: Any, descending: bool) -> tuple[int, float, str]:
+    """Return a sort key: numbers before text, missing values and NaN always last."""
+    last = -1 if descending else 2
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return last, 0.0, ""
+    if isinstance(value, bool | int | float):
+        return 0, float(value), ""
+    return 1, 0.0, format_value(value)
+
+
+def _searched(history: History, trial: Trial) -> str:
+    return " ".join(
+        [
+            str(trial.number),
+            trial.state,
+            reason_of(history, trial) or "",
+            trial.message or "",
+            *(f"{name}={format_value(value)}" for name, value in trial.params.items()),
+        ]
+    )
+
+
+def _safe(value: Any) -> Any:
+    """Return a value for a cell of CSV: text that a spreadsheet would compute is marked as text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = format_value(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def _cell(value: Any) -> float | int | bool | str | None:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = format_value(value)
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"

@@ -1,0 +1,297 @@
+"""Build the updates of one front end: each contains only what changed since the one before.
+
+Each part is refreshed at its own interval, and immediately when the subscription changes. The bytes sent
+per second are limited here, regardless of the number of trials.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from workbench.experiment.actions import write_for_panel
+from workbench.foundation.errors import Problem, WorkbenchError
+from workbench.store.database.labels import matching_runs, versions_of
+from workbench.views.live_feed.chart import ChartUpdates
+from workbench.views.live_feed.comparison import comparison
+from workbench.views.live_feed.feed import Feed
+from workbench.views.live_feed.frames import Numbers, encode
+from workbench.views.live_feed.protocol import (
+    ChartQuery,
+    ChartUpdate,
+    LogUpdate,
+    RunList,
+    RunsQuery,
+    Subscription,
+    Update,
+)
+from workbench.views.live_feed.run_summaries import run_detail
+from workbench.views.live_feed.run_tail import RunTail
+from workbench.views.live_feed.trial_detail import trial_detail
+from workbench.views.live_feed.trial_log import TrialLogReader
+from workbench.views.live_feed.trial_table import trial_table
+
+BYTES_PER_S = 150_000
+_BURST_BYTES = 600_000
+_MAX_LINES = 300
+_MAX_TAGS = 60
+_EVERY_S = {
+    "runs": 2.0,
+    "run": 0.5,
+    "chart": 0.0,
+    "table": 1.0,
+    "trial": 1.0,
+    "log": 0.2,
+    "compared": 2.0,
+    "resources": 1.0,
+    "machines": 4.0,
+    "trial_log": 0.4,
+}
+
+
+class RateLimit:
+    """Limits the bytes sent per second, with a burst after a quiet period."""
+
+    def __init__(self, bytes_per_s: float = BYTES_PER_S, burst_bytes: float = _BURST_BYTES) -> None:
+        """Start with a full burst."""
+        self._bytes_per_s = bytes_per_s
+        self._burst_bytes = burst_bytes
+        self._left_bytes = burst_bytes
+        self._at_s = time.monotonic()
+
+    def wait_s(self) -> float:
+        """Return the seconds until the next frame may be sent."""
+        now_s = time.monotonic()
+        self._left_bytes = min(self._burst_bytes, self._left_bytes + (now_s - self._at_s) * self._bytes_per_s)
+        self._at_s = now_s
+        return max(0.0, -self._left_bytes / self._bytes_per_s)
+
+    def take(self, num_bytes: int) -> None:
+        """Record what was sent; if it exceeds the allowance, the next frame waits longer."""
+        self._left_bytes -= num_bytes
+
+
+class FrameBuilder:
+    """Builds the frames for the subscription of one front end."""
+
+    def __init__(self, feed: Feed) -> None:
+        """Build frames from what `feed` follows."""
+        self._feed = feed
+        self._number = -1
+        self._subscription = Subscription()
+        self._chart = ChartUpdates()
+        self._further: dict[str, ChartUpdates] = {}
+        self._sent: dict[str, Any] = {}
+        self._due_s: dict[str, float] = {}
+        self._failed: dict[str, WorkbenchError] = {}
+        self._log_seq = 0
+        self._trial_log: TrialLogReader | None = None
+        self._seen_edits = 0
+        self._frame = 0
+        self._problem: Problem | None = None
+
+    def subscribe(self, number: int, subscription: Subscription) -> None:
+        """Replace the subscription; everything that differs is sent at once."""
+        if subscription.run != self._subscription.run:
+            # A front end forgets what it had of the previous run.
+            self._chart, self._further = ChartUpdates(), {}
+            for part in ("run", "table", "trial", "trial_log", "machines", "log", "problem"):
+                self._sent.pop(part, None)
+            self._trial_log = None
+        if subscription.compared != self._subscription.compared:
+            self._sent.pop("compared", None)
+        if subscription.log_after is not None and (
+            subscription.run != self._subscription.run or self._subscription.log_after is None
+        ):
+            self._log_seq = subscription.log_after
+        self._number, self._subscription, self._due_s = number, subscription, {}
+
+    def next_frame(self) -> bytes | None:
+        """Return a frame with what has changed, or None if nothing has.
+
+        If a part cannot be built, the others are sent all the same, and the frame contains the problem.
+        """
+        numbers, seq, tail = Numbers(), 0, None
+        parts: dict[str, Any] = {}
+        self._problem = None
+        with self._noting_problem():
+            self._feed.check()
+            tail = self._feed.tail(self._subscription.run) if self._subscription.run is not None else None
+        if tail is not None:
+            with tail.lock:
+                seq = tail.cursor
+                # An unread run must not look like a run without trials.
+                for part_of in self._parts_of_run() if tail.has_started else ():
+                    with self._noting_problem():
+                        parts |= part_of(tail, numbers)
+                if tail.problem is not None:
+                    self._problem = tail.problem.to_problem(write_for_panel)
+            # Files and samples are read without keeping others from the run.
+            for slow_part_of in (self._trial_log_part, self._machines_part):
+                with self._noting_problem():
+                    parts |= slow_part_of(tail)
+        for part_of in (self._runs_part, self._resources_part, self._compared_part):
+            with self._noting_problem():
+                parts |= part_of(numbers)
+        if not parts and self._problem == self._sent.get("problem"):
+            return None
+        self._sent["problem"] = self._problem
+        self._frame += 1
+        update = Update(subscription=self._number, frame=self._frame, seq=seq, problem=self._problem, **parts)
+        return encode(update, numbers)
+
+    def _parts_of_run(self) -> tuple[Callable[[RunTail, Numbers], dict[str, Any]], ...]:
+        return self._head_part, self._chart_part, self._table_part, self._trial_part, self._log_part
+
+    @property
+    def frame(self) -> int:
+        """The number of the last frame."""
+        return self._frame
+
+    @contextlib.contextmanager
+    def _noting_problem(self) -> Iterator[None]:
+        try:
+            yield
+        except WorkbenchError as error:
+            self._problem = self._problem or error.to_problem(write_for_panel)
+
+    def _head_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        return self._changed(
+            "run", lambda: tail.cached("head", lambda: run_detail(tail), 0.5, while_quiet=True)
+        )
+
+    def _chart_part(self, tail: RunTail, numbers: Numbers) -> dict[str, Any]:
+        if self._subscription.chart is None or not self._is_due("chart"):
+            return {}
+        query = self._subscription.chart
+        chart = self._chart.next_update(tail, query, numbers)
+        further = self._further_charts(tail, query, numbers)
+        return ({} if chart is None else {"chart": chart}) | ({"further": further} if further else {})
+
+    def _further_charts(self, tail: RunTail, query: ChartQuery, numbers: Numbers) -> tuple[ChartUpdate, ...]:
+        """Build the updates of the charts beside the first; metrics that no trial reported yet have none."""
+        known = set(tail.data.series.metrics)
+        self._further = {metric: self._further.get(metric, ChartUpdates()) for metric in query.further}
+        updates = (
+            charts.next_update(tail, query.model_copy(update={"metric": metric}), numbers)
+            for metric, charts in self._further.items()
+            if metric in known
+        )
+        return tuple(update for update in updates if update is not None)
+
+    def _table_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        table = self._subscription.table
+        return {} if table is None else self._changed("table", lambda: trial_table(tail, table))
+
+    def _trial_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        trial = self._subscription.trial
+        if trial is None:
+            return {}
+        return self._changed("trial", lambda: trial_detail(tail, trial))
+
+    def _trial_log_part(self, tail: RunTail) -> dict[str, Any]:
+        trial, query = self._subscription.trial, self._subscription.trial_log
+        if trial is None or query is None:
+            return {}
+        reader = self._trial_log
+        if reader is None or (reader.trial, reader.query) != (trial, query):
+            reader = self._trial_log = TrialLogReader(tail.folder, trial, query)
+        return self._changed("trial_log", reader.read)
+
+    def _machines_part(self, tail: RunTail) -> dict[str, Any]:
+        if not self._subscription.resources:
+            return {}
+        return self._changed("machines", tail.machines_history)
+
+    def _runs_part(self, _: Numbers) -> dict[str, Any]:
+        runs = self._subscription.runs
+        if self._feed.num_edits != self._seen_edits:
+            self._seen_edits = self._feed.num_edits
+            self._due_s.pop("runs", None)
+        return {} if runs is None else self._changed("runs", lambda: run_list(self._feed, runs))
+
+    def _resources_part(self, _: Numbers) -> dict[str, Any]:
+        subscription = self._subscription
+        return (
+            self._changed("resources", lambda: self._feed.resources(subscription.run))
+            if subscription.resources
+            else {}
+        )
+
+    def _compared_part(self, numbers: Numbers) -> dict[str, Any]:
+        query = self._subscription.compared
+        if query is None or not query.runs:
+            return {}
+        tails = [self._feed.tail(run_id) for run_id in dict.fromkeys(query.runs)]
+        have_started = all(tail.has_started or tail.problem is not None for tail in tails)
+        if not have_started or not self._is_due("compared"):
+            return {}
+        # Columns are added to the frame only if the curves have changed.
+        seen = tuple((tail.run_id, tail.cursor, tail.row) for tail in tails)
+        if self._sent.get("compared") == seen:
+            return {}
+        self._sent["compared"] = seen
+        return {"compared": comparison(tails, query, numbers)}
+
+    def _log_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        if self._subscription.log_after is None or not self._is_due("log"):
+            return {}
+        lines = [line for line in tail.log if line.seq > self._log_seq]
+        if not lines:
+            return {}
+        self._log_seq = lines[-1].seq
+        shown = tuple(lines[-_MAX_LINES:])
+        return {"log": LogUpdate(lines=shown, skipped=len(lines) - len(shown), last_seq=self._log_seq)}
+
+    def _changed(self, part: str, make: Callable[[], Any]) -> dict[str, Any]:
+        if not self._is_due(part):
+            if part in self._failed:  # until it is tried again, it is still what it was
+                raise self._failed[part]
+            return {}
+        self._failed.pop(part, None)
+        try:
+            found = make()
+        except WorkbenchError as error:
+            self._failed[part] = error
+            raise
+        if found is None or found == self._sent.get(part):
+            return {}
+        self._sent[part] = found
+        return {part: found}
+
+    def _is_due(self, part: str) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._due_s.get(part, 0.0):
+            return False
+        self._due_s[part] = now_s + _EVERY_S[part]
+        return True
+
+
+def run_list(feed: Feed, query: RunsQuery) -> RunList:
+    """Return the runs that match a query."""
+    known = feed.rows()
+    rows = matching_runs(
+        known,
+        text=query.text,
+        states=query.states,
+        tags=query.tags,
+        archive=query.archive,
+        pinned=query.pinned,
+    )
+    offset = min(query.offset, len(rows))
+    counts, versions = Counter(tag for row in known for tag in row.tags), versions_of(known)
+    items = (
+        feed.run_item(row).model_copy(update={"version": versions.get(row.run_id)})
+        for row in rows[offset : offset + query.limit]
+    )
+    return RunList(
+        items=tuple(items),
+        offset=offset,
+        total=len(rows),
+        tags=tuple(tag for tag, _ in counts.most_common(_MAX_TAGS)),
+        num_pinned=len(matching_runs(known, archive=query.archive, pinned=True)),
+        num_archived=sum(row.archived for row in known),
+    )

@@ -1,0 +1,266 @@
+"""The REST routes, except those of logs: what each responds."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from tornado import web
+
+from workbench.foundation.errors import ArgumentError, UnknownNameError, WorkbenchError
+from workbench.foundation.events import to_json
+from workbench.runs.comparison_table import find_named
+from workbench.views.forms.kept_draft import read_draft
+from workbench.views.live_feed.action_messages import Action, SizeOfRun
+from workbench.views.live_feed.protocol import (
+    RunsQuery,
+    SubscribeMessage,
+    TableQuery,
+    TrialDetail,
+)
+from workbench.views.live_feed.trial_detail import trial_detail
+from workbench.views.live_feed.trial_table import matching_trials, trials_as_csv
+from workbench.views.live_feed.updates import FrameBuilder, run_list
+from workbench.views.server.handlers import RESOURCE, WorkbenchHandler, checked, find_run, translated
+
+_MAX_EVENTS = 5_000
+_CATCH_UP_S = 2.0
+
+
+class UpdateHandler(WorkbenchHandler):
+    """One complete frame, for browsers behind proxies that block WebSockets."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def post(self) -> None:
+        """Respond to a subscription with a frame."""
+        message = checked(SubscribeMessage, self.request.body)
+        builder = FrameBuilder(self.feed)
+        builder.subscribe(message.number, message.subscription)
+
+        query = message.subscription.compared
+        compared = query.runs if query is not None else ()
+
+        def build() -> bytes | None:
+            for run_id in filter(None, (message.subscription.run, *compared)):
+                with contextlib.suppress(WorkbenchError):  # the frame contains the error
+                    self.feed.tail(run_id).catch_up(_CATCH_UP_S)
+            return builder.next_frame()
+
+        frame = await self.in_thread(build)
+        await self.finish(frame or b"", set_content_type="application/octet-stream")
+
+
+class RunsHandler(WorkbenchHandler):
+    """The list of runs."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self) -> None:
+        """Respond with the newest runs."""
+        limit = max(1, self.whole_number("limit", 50, 200))
+        query = RunsQuery(text=self.get_query_argument("text", "")[:200], limit=limit)
+        self.answer(await self.in_thread(run_list, self.feed, query))
+
+
+class MatchingRunsHandler(WorkbenchHandler):
+    """The runs that a name or a pattern stands for."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self) -> None:
+        """Respond with their ids, the newest first."""
+        pattern = self.get_query_argument("pattern", "")[:200]
+        found = await self.in_thread(lambda: find_named(self.feed.store.runs(), pattern))
+        self.answer([row.run_id for row in found])
+
+
+class RunHandler(WorkbenchHandler):
+    """One run."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str) -> None:
+        """Respond with the output of `workbench show --json` and the experiment."""
+
+        def read() -> dict[str, Any]:
+            run = find_run(self.feed, run_id)
+            return {**run.to_json(), "experiment": run.experiment.model_dump(mode="json")}
+
+        self.answer(await self.in_thread(read))
+
+
+class SizeHandler(WorkbenchHandler):
+    """What a run takes up."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str) -> None:
+        """Respond with its size, which deleting it would free."""
+
+        def read() -> SizeOfRun:
+            size = find_run(self.feed, run_id).size
+            return SizeOfRun(**asdict(size), text=size.describe())
+
+        self.answer(await self.in_slow_thread(read))
+
+
+class EventsHandler(WorkbenchHandler):
+    """The events of a run, without gaps."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str) -> None:
+        """Respond with the events after a cursor."""
+        after, limit = self.whole_number("after", 0, 2**53), self.whole_number("limit", 1000, _MAX_EVENTS)
+
+        def read() -> str:
+            found = self.feed.store.events(find_run(self.feed, run_id).run_id, after=after, limit=limit)
+            events = ",".join(f'{{"seq":{stored.seq},"event":{to_json(stored.event)}}}' for stored in found)
+            return f'{{"events":[{events}],"last_seq":{found[-1].seq if found else after}}}'
+
+        self.finish(await self.in_thread(read))
+
+
+class TrialHandler(WorkbenchHandler):
+    """One trial in full."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str, trial: str) -> None:
+        """Respond with one trial."""
+
+        def read() -> TrialDetail:
+            tail = self.feed.tail(run_id)
+            tail.catch_up()
+            with tail.lock:
+                found = trial_detail(tail, int(trial))
+            if found is None:
+                raise UnknownNameError(f"run {tail.run_id} has no trial {trial}", field="trial")
+            return found
+
+        self.answer(await self.in_thread(read))
+
+
+class TrialsHandler(WorkbenchHandler):
+    """The table of trials as a file."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def post(self, run_id: str) -> None:
+        """Respond with all trials that match a query of the table, as CSV."""
+        query = checked(TableQuery, self.request.body)
+
+        def read() -> str:
+            tail = self.feed.tail(run_id)
+            tail.catch_up()
+            with tail.lock:
+                return trials_as_csv(tail, query)
+
+        self.finish(await self.in_slow_thread(read), set_content_type="text/csv; charset=utf-8")
+
+
+class FigureHandler(WorkbenchHandler):
+    """An analysis figure."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str, figure: str) -> None:
+        """Respond with a figure as plotly's JSON; `filter` limits its trials, `colour` names a parameter."""
+        text, colour = (self.get_query_argument(name, "") for name in ("filter", "colour"))
+        found = await self.in_thread(find_run, self.feed, run_id)
+
+        def draw() -> str:
+            trials = matching_trials(self.feed.tail(found.run_id), text) if text.strip() else None
+            return self.renderer.figure(found.run_id, figure, trials=trials, colour=colour)
+
+        self.finish(await self.in_slow_thread(draw))
+
+
+class ReportHandler(WorkbenchHandler):
+    """The report of a run: a sandboxed page, which may run its own scripts only."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str) -> None:
+        """Respond with the report."""
+        found = await self.in_thread(find_run, self.feed, run_id)
+        page = await self.in_slow_thread(self.renderer.report, found.run_id)
+        # In a sandbox without an origin, scripts in user-written text cannot reach the server.
+        self.set_header("Content-Security-Policy", "sandbox allow-scripts")
+        await self.finish(page, set_content_type="text/html; charset=utf-8")
+
+
+class ExperimentsHandler(WorkbenchHandler):
+    """The experiment files that can be started."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self) -> None:
+        """Respond with their paths."""
+        found = await self.in_thread(self.actions.experiments)
+        self.answer([file.model_dump() for file in found])
+
+
+class DraftHandler(WorkbenchHandler):
+    """The draft of a form, for a notebook whose kernel is gone."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, key: str) -> None:
+        """Respond with its YAML and the run that it started last."""
+        found = await self.in_thread(read_draft, self.feed.store.artifacts, key)
+        if found is None:
+            raise UnknownNameError("this form has no kept draft", field="draft")
+        self.answer(found.model_dump(include={"yaml", "run_id", "saved_unix_s"}))
+
+
+class ActionsHandler(WorkbenchHandler):
+    """Actions, which change runs or files."""
+
+    @web.authenticated
+    @authorized(action="execute", resource=RESOURCE)
+    @translated
+    async def post(self) -> None:
+        """Carry out an action, and respond with its result."""
+        action = checked(Action, self.request.body)
+        try:
+            self.answer(await self.in_slow_thread(self.actions.do, action))
+        except WorkbenchError:
+            raise
+        except (OSError, ValueError) as error:  # names that no file or process can have
+            raise ArgumentError(str(error), field="arguments") from error
+
+
+class SnippetHandler(WorkbenchHandler):
+    """The command and the Python code of an action that is being filled in."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def post(self) -> None:
+        """Respond with the snippet of an action, without carrying it out."""
+        self.answer(self.actions.snippet(checked(Action, self.request.body)))
+
+
+class MissingHandler(WorkbenchHandler):
+    """All other addresses below the API."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Respond with 404."""
+        self.refuse(UnknownNameError(f"there is nothing at {self.request.path}"))

@@ -1,0 +1,182 @@
+"""Tiers in a browser: a process for each file of tiers that is shown, and the connections of its views.
+
+What is exchanged is defined in `workbench.views.live_feed.tiers_picture`, and passed on as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tornado.ioloop import IOLoop
+from tornado.websocket import WebSocketClosedError
+
+from workbench.experiment.actions import write_for_panel
+from workbench.foundation.errors import ArgumentError, Problem, WorkbenchError
+from workbench.views.live_feed.tiers_picture import TiersRun, read_tiers_request
+from workbench.views.server.actions import ActionRunner
+from workbench.views.server.live import AuthorizedSocket
+
+_IDLE_S = 60.0
+"""How long a process waits for another view, so that one that comes back is not measured for again."""
+_END_S = 15.0
+_MAX_LINE_BYTES = 2**24
+_ENDED = TiersRun(
+    state="idle",
+    problem=Problem(
+        problem="the process that measured the tiers has ended",
+        next_step="Open them again; why it ended is in the log of the server.",
+    ),
+)
+
+
+class _TiersProcess:
+    """The process of one file, and the views of it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.views: set[Callable[[str], None]] = set()
+        self.pumping = asyncio.create_task(self._pump())
+
+    def send(self, message: str) -> None:
+        if self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.write(message.encode() + b"\n")
+
+    async def end(self) -> None:
+        """End it in order: its input ends, and then those that it has started do."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _END_S)
+        except asyncio.TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        await self.pumping
+
+    async def _pump(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            for view in list(self.views):
+                view(line.decode().strip())
+        for view in list(self.views):
+            view(_ENDED.model_dump_json())
+
+
+class TiersProcesses:
+    """The processes of all files of tiers that are shown; belongs to one event loop."""
+
+    def __init__(self, actions: ActionRunner) -> None:
+        """Start with none.
+
+        Args:
+            actions: Knows the server's folder and store.
+        """
+        self._actions = actions
+        self._processes: dict[tuple[Path, int], _TiersProcess] = {}
+        self._starting = asyncio.Lock()
+
+    async def show(self, given: str, view: Callable[[str], None]) -> tuple[Path, int]:
+        """Let a view follow a file, whose process is started if none runs; return by what it is known.
+
+        Args:
+            given: The path of the file, relative to the server's folder.
+            view: Takes messages.
+
+        Raises:
+            ArgumentError: If there is no such file.
+        """
+        path = self._actions.file(given)
+        key = path, path.stat().st_mtime_ns  # what was changed since is planned again
+        async with self._starting:
+            found = self._processes.get(key)
+            if found is None or found.pumping.done():
+                loop = asyncio.get_running_loop()
+                environment = await loop.run_in_executor(None, self._actions.environment)  # opens the store
+                words = [sys.executable, "-m", "workbench.views.live_feed.tiers_process", str(path)]
+                process = await asyncio.create_subprocess_exec(
+                    *words,
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    limit=_MAX_LINE_BYTES,
+                    cwd=path.parent,
+                    env=environment,
+                    start_new_session=True,
+                )
+                found = self._processes[key] = _TiersProcess(process)
+            found.views.add(view)
+        return key
+
+    def send(self, key: tuple[Path, int], message: str) -> None:
+        """Pass a message of a view on."""
+        if (found := self._processes.get(key)) is not None:
+            found.send(message)
+
+    def leave(self, key: tuple[Path, int], view: Callable[[str], None]) -> None:
+        """Forget a view; without any its process ends after a while."""
+        if (found := self._processes.get(key)) is None:
+            return
+        found.views.discard(view)
+        IOLoop.current().call_later(_IDLE_S, self._end_if_idle, key)
+
+    def _end_if_idle(self, key: tuple[Path, int]) -> None:
+        found = self._processes.get(key)
+        if found is not None and not found.views:
+            del self._processes[key]
+            IOLoop.current().add_callback(found.end)
+
+    async def close(self) -> None:
+        """End all processes."""
+        ending, self._processes = list(self._processes.values()), {}
+        await asyncio.gather(*(each.end() for each in ending))
+
+
+class TiersSocket(AuthorizedSocket):
+    """One view of a file of tiers. It may start processes, which is more than to read."""
+
+    action = "execute"
+
+    def initialize(self) -> None:
+        """Create a connection that shows no file yet."""
+        self._processes: TiersProcesses = self.settings["workbench_tiers"]
+        self._key: tuple[Path, int] | None = None
+
+    async def open(self, *_: Any, **__: Any) -> None:
+        """Follow the file that the query names."""
+        super().open()
+        try:
+            self._key = await self._processes.show(self.get_query_argument("path", ""), self._show)
+        except WorkbenchError as error:
+            self._show(TiersRun(state="idle", problem=error.to_problem(write_for_panel)).model_dump_json())
+        except OSError as error:  # a name that no file can have
+            found = ArgumentError(str(error), field="path").to_problem()
+            self._show(TiersRun(state="idle", problem=found).model_dump_json())
+        else:
+            self._processes.send(self._key, '{"type": "hello"}')
+
+    def on_message(self, message: str | bytes) -> None:
+        """Pass on what belongs to the protocol."""
+        with contextlib.suppress(ValueError):
+            content = json.loads(message)
+            if (
+                self._key is not None
+                and isinstance(content, dict)
+                and read_tiers_request(content) is not None
+            ):
+                self._processes.send(self._key, json.dumps(content))
+
+    def on_close(self) -> None:
+        """Leave the file."""
+        super().on_close()
+        if self._key is not None:
+            self._processes.leave(self._key, self._show)
+
+    def _show(self, message: str) -> None:
+        with contextlib.suppress(WebSocketClosedError):
+            self.write_message(message)
