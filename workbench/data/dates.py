@@ -197,7 +197,9 @@ def _guessed_short(text: str, *, day_first: bool) -> str | None:
     else:
         sign = short["sign"] or "/"
         form = sign.join(("%d", "%m", "%y") if day_first else ("%m", "%d", "%y"))
-    time = "" if not short["time"] else " %H:%M:%S" if short["seconds"] else " %H:%M"
+    time = ""
+    if short["time"]:
+        time = " %H:%M:%S" if short["seconds"] else " %H:%M"
     return form + time
 
 

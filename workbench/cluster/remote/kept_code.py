@@ -26,7 +26,7 @@ from typing import Any
 from workbench.cluster.remote.code_archive import LEFT_OUT
 from workbench.cluster.remote.code_dependencies import ModuleFiles, modules_of, relative_data
 from workbench.cluster.remote.code_origin import Origin, is_installed, user_modules
-from workbench.cluster.remote.named_files import BUILD_FILES, find_named_files
+from workbench.cluster.remote.named_files import BUILD_FILES, WORD, find_named_files
 from workbench.cluster.remote.parsed_code import parse_code
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
@@ -72,7 +72,6 @@ _BUILDERS = frozenset({"make", "gmake", "just", "task"})
 _MODULE_OPTION = re.compile(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)")
 _OUTPUT_OPTION = re.compile(r"out|save|log|result|storage|\bdb|dest|export|checkpoint|ckpt", re.IGNORECASE)
 """Options after which a path is written to, so that its changes mean nothing."""
-_WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
 _MAX_TEXT_CHARS = 2**20
 _ANY_SIZE = 1 << 62
 PACKAGES = "the installed packages"
@@ -251,7 +250,7 @@ class _Constants:
         for path in paths:
             if path.suffix != ".py":
                 with contextlib.suppress(OSError):
-                    self.read |= set(_WORD.findall(path.read_text(errors="replace")[:_MAX_TEXT_CHARS]))
+                    self.read |= set(WORD.findall(path.read_text(errors="replace")[:_MAX_TEXT_CHARS]))
                 continue
             parsed = parse_code(path)
             self.read |= {text.removeprefix("./") for text in parsed.texts}

@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.cluster.remote.code_dependencies import NOT_CODE, files_of
 from workbench.cluster.remote.parsed_code import parse_code
 
-_WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
+WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
 _READ_AS_TEXT = frozenset({".sh", ".bash", ".mk", ".yaml", ".yml", ".toml", ".json"})
 BUILD_FILES = ("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", "Taskfile.yml")
 """What programs such as make read without that their command names it."""
@@ -89,7 +89,7 @@ class _Names:
     def untried_in(self, text: str) -> list[str]:
         """Return the relative paths that a text may be, or contain."""
         untried: list[str] = []
-        for word in {text.strip(), *_WORD.findall(text)} - self._words:
+        for word in {text.strip(), *WORD.findall(text)} - self._words:
             self._words.add(word)
             name = self._path_of(word)
             if name is not None and name not in self._tried:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.experiment import Experiment, Objective
 from workbench.experiment.automl import is_automl, shown_metric
 from workbench.experiment.goals import Goal
 from workbench.foundation.errors import ExperimentError
@@ -115,7 +116,7 @@ def prepare_convergence(
         raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
     goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
     targets = {item.metric: item.target for item in run.experiment.objectives}
-    shown = shown_metric(run.experiment, metric)
+    titles = {item.metric: title_of(run.experiment, item) for item in run.experiment.objectives}
     curves = run.series.curves(metric)
     data = _curves_data(
         run,
@@ -125,9 +126,7 @@ def prepare_convergence(
         best_trial=_best_number(run, metric),
         max_curves=max_curves,
         chosen=chosen,
-        y_title=f"{shown} ({'higher' if goals[metric] == 'maximize' else 'lower'} is better)"
-        if metric in goals
-        else shown,
+        y_title=titles.get(metric) or shown_metric(run.experiment, metric),
         target=targets.get(metric),
     )
     if len(goals) > 1:
@@ -137,6 +136,12 @@ def prepare_convergence(
         name = "a fold of the best candidate" if is_automl(run.experiment) else "a repeat of the best"
         data = dataclasses.replace(data, best_name=name, best_x=(), best_y=())
     return data if metric in goals else _without_best(data)
+
+
+def title_of(experiment: Experiment, objective: Objective) -> str:
+    """Name an objective and the direction that is better."""
+    better = "higher" if objective.goal == "maximize" else "lower"
+    return f"{shown_metric(experiment, objective.metric)} ({better} is better)"
 
 
 def _best_number(run: RunData, metric: str) -> int | None:

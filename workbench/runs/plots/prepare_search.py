@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.experiment.goals import Goal
 from workbench.runs.plots.parameter_axes import ParameterAxis, ParameterLayout, searched
-from workbench.runs.plots.prepare_trials import title_of
+from workbench.runs.plots.prepare import title_of
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import Trial
 

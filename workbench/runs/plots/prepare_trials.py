@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.experiment import Experiment, Objective
-from workbench.experiment.automl import shown_metric
 from workbench.experiment.goals import Goal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import TrialState
 from workbench.runs.plots.parameter_axes import ParameterAxis, ParameterLayout, Scale, searchable, searched
-from workbench.runs.plots.prepare import Values, readable_range, time_unit
+from workbench.runs.plots.prepare import Values, readable_range, time_unit, title_of
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import Trial
 from workbench.store.history.choices import chosen_by_hand
@@ -269,12 +267,6 @@ def prepare_timeline(run: RunData) -> TimelineData:
         for trial, start, end in spans
     )
     return TimelineData(unit, tuple(bars))
-
-
-def title_of(experiment: Experiment, objective: Objective) -> str:
-    """Name an objective and the direction that is better."""
-    better = "higher" if objective.goal == "maximize" else "lower"
-    return f"{shown_metric(experiment, objective.metric)} ({better} is better)"
 
 
 def _evenly(trials: Sequence[Trial], most: int) -> list[Trial]:

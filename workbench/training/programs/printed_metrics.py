@@ -167,7 +167,9 @@ class Lines:
     def end(self) -> list[bytes]:
         """Return the last line, which may lack its end."""
         rest, self._rest = self._rest, b""
-        lines = [rest] if rest and self._is_of_interest is None else self._with_blocks(rest) if rest else []
+        lines: list[bytes] = []
+        if rest:
+            lines = [rest] if self._is_of_interest is None else self._with_blocks(rest)
         block, self._block = self._block, []
         return [*lines, *block]
 
