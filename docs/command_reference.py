@@ -32,7 +32,9 @@ def _described(words: list[str], command: click.Command) -> Iterator[str]:
         if examples:
             lines = "\n".join(line.removeprefix("  ") for line in examples.rstrip().splitlines())
             yield f"```console\n{lines}\n```"
-        if options := [_option(each, context) for each in command.params if isinstance(each, click.Option)]:
+        if options := [
+            _option(each, context) for each in command.params if isinstance(each, click.Option)
+        ]:
             yield "\n".join(["| Option | Meaning |", "|---|---|", *options])
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

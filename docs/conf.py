@@ -54,7 +54,9 @@ def _fill(_app: Any, name: str, source: list[str]) -> None:
             source[0] = source[0].replace(f"%% {mark}", text)
 
 
-def _leave_out(_app: Any, what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+def _leave_out(
+    _app: Any, what: str, _name: str, _object: Any, _options: Any, lines: list[str]
+) -> None:
     """Leave out what a module says to its developers."""
     if what == "module":
         lines.clear()

@@ -34,7 +34,13 @@ _SECTIONS = (
     "resources",
     "advise",
 )
-_NAMES = {float: "number", int: "whole number", str: "text", bool: "true or false", type(None): "null"}
+_NAMES = {
+    float: "number",
+    int: "whole number",
+    str: "text",
+    bool: "true or false",
+    type(None): "null",
+}
 
 
 def pages() -> dict[str, str]:
@@ -61,7 +67,8 @@ def pages() -> dict[str, str]:
         "LOSSES": ", ".join(f"`{name}`" for name in LOSSES.names()),
         "METRICS": ", ".join(f"`{name}`" for name in METRICS.names()),
         "ALIASES": _rows(
-            ("Name", "Means"), ((f"`{name}`", f"`{'.'.join(meant)}`") for name, meant in ALIASES.items())
+            ("Name", "Means"),
+            ((f"`{name}`", f"`{'.'.join(meant)}`") for name, meant in ALIASES.items()),
         ),
     }
 
@@ -94,7 +101,9 @@ def _table(fields: Mapping[str, FieldInfo], without: Iterable[str] = ()) -> str:
 
 def _rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def _meaning(field: FieldInfo) -> str:

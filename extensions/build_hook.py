@@ -1,7 +1,8 @@
 """Builds the front end while the package is built, so that an installed package needs no Node.
 
-Nothing is built where the built files are newer than the sources: a source distribution brings them along.
-Where npm is missing, one that comes as a Python package is asked for, for the time of the build.
+Nothing is built where the built files are newer than the sources: a source distribution brings them
+along. Where npm is missing, one that comes as a Python package is asked for, for the time of the
+build.
 """
 
 from __future__ import annotations
@@ -46,7 +47,12 @@ def is_stale() -> bool:
     """Tell whether a source is newer than the oldest built file, or any of these is missing."""
     if not all(path.exists() for path in BUILT):
         return True
-    sources = [path for name in ("src", "schema") for path in (FRONT_END / name).rglob("*") if path.is_file()]
+    sources = [
+        path
+        for name in ("src", "schema")
+        for path in (FRONT_END / name).rglob("*")
+        if path.is_file()
+    ]
     sources += [path for path in FRONT_END.iterdir() if path.suffix in (".json", ".mjs")]
     newest = max(path.stat().st_mtime for path in sources)
     return newest > min(path.stat().st_mtime for path in BUILT)

@@ -21,8 +21,8 @@ from tests.services.s3 import S3Server
 from workbench.cluster.head import spare_processes
 from workbench.cluster.head.ray_startup.sitecustomize import defer_grammar
 
-# Else each of the hundreds of processes that tests start compiles the sources of this project for itself,
-# which takes one that trains two to four seconds.
+# Else each of the hundreds of processes that tests start compiles the sources of this project for
+# itself, which takes one that trains two to four seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -39,10 +39,11 @@ settings.load_profile("shared")
 def pytest_configure(config: pytest.Config) -> None:
     """Let this process, and all that tests start, depend on nothing but themselves.
 
-    Ctrl-C is what it is at a terminal: where the suite is started in the background, every child would
-    ignore it. And Ray does not end workers because something else on the machine uses its memory; tests of
-    running out of memory start a head of their own that does. Nor does it start processes for runs to come.
-    Where the suite runs on several processes, each computes on one thread: more would wait for each other.
+    Ctrl-C is what it is at a terminal: where the suite is started in the background, every child
+    would ignore it. And Ray does not end workers because something else on the machine uses its
+    memory; tests of running out of memory start a head of their own that does. Nor does it start
+    processes for runs to come. Where the suite runs on several processes, each computes on one
+    thread: more would wait for each other.
     """
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -54,7 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the search for garbage in what thousands of tests are made of, which all stays until the end.
+    """Spare the search for garbage in what thousands of tests are made of, which all stays until
+    the end.
 
     It takes a fifth of the time in which they are collected, and goes on while they run.
     """
@@ -68,11 +70,16 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 _MAX_SLOW_S = 1200
-"""Ends a slow test that hangs: on a machine with other work, one may take ten times as long as on its own."""
+"""Ends a slow test that hangs.
+
+On a machine with other work, one may take ten times as long as on its own.
+"""
 
 _FACES = ("automl_pipeline", "forms", "notebooks", "widgets")
 _OF_WORKERS = ("exchanges", "probes", "strategies", "training")
-"""Their tests use processes that have loaded torch, and stay, see `process_group` and `warm_process`."""
+"""Their tests use processes that have loaded torch, and stay, see `process_group` and
+`warm_process`.
+"""
 
 
 @pytest.hookimpl(wrapper=True)  # groups are read in between
@@ -81,25 +88,33 @@ def pytest_collection_modifyitems(
 ) -> Generator[None, object, object]:
     """Keep tests with processes of their own one after another, and let them try once more.
 
-    A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
-    one, and so do those with a browser, and those with processes of workers; slow ones of the faces, which
-    are many, have a Ray head of their own, beside either. What the tests of a module share is made once where
-    they run in one process.
+    A busy machine may start a process late. Where the suite runs on several processes, those with
+    Ray share one, and so do those with a browser, and those with processes of workers; slow ones of
+    the faces, which are many, have a Ray head of their own, beside either. What the tests of a
+    module share is made once where they run in one process.
     """
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_MAX_SLOW_S))
         group = next((name for name in ("browser", "ray") if item.get_closest_marker(name)), None)
         if group is not None:
-            if group == "ray" and item.path.parent.name in _FACES and item.get_closest_marker("slow"):
+            if (
+                group == "ray"
+                and item.path.parent.name in _FACES
+                and item.get_closest_marker("slow")
+            ):
                 group = "ray of the faces"
-            elif group == "ray" and (item.path.parent.name == "faults" or "cluster" in item.fixturenames):
+            elif group == "ray" and (
+                item.path.parent.name == "faults" or "cluster" in item.fixturenames
+            ):
                 group = "clusters"
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.parent.name in _OF_WORKERS:
             item.add_marker(pytest.mark.xdist_group("workers"))
-        elif any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()):
+        elif any(
+            made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()
+        ):
             item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
     result = yield
     if config.getoption("loadgroup", False):
@@ -115,14 +130,17 @@ def _refuse_ignored_groups(items: list[pytest.Function]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") and "@" not in item.nodeid.rpartition("]")[2]:
             raise pytest.UsageError(
-                f"pytest-xdist ignores the group of {item.nodeid} with pytest {pytest.__version__}. "
-                "Install the versions of constraints.txt (make env)."
+                f"pytest-xdist ignores the group of {item.nodeid} with pytest {pytest.__version__}."
+                " Install the versions of constraints.txt (make env)."
             )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a failure who has the memory, where little is left: Ray then ends workers."""
+    """Add to the report of a failure who has the memory, where little is left.
+
+    Ray then ends workers.
+    """
     report = yield
     if report.failed and (shortage := describe_shortage()):
         report.sections.append(("Little memory is left", shortage))
@@ -131,7 +149,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Attach this process to a Ray head of the test session's own, with two CPUs; yield its home."""
+    """Attach this process to a Ray head of the test session's own, with two CPUs.
+
+    Yield its home.
+    """
     from workbench.cluster.head import attachment, local_head
 
     home = tmp_path_factory.mktemp("home")
@@ -140,7 +161,9 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.delenv(variable, raising=False)
         patch.setenv("WORKBENCH_HOME", str(home))
         patch.setenv("WORKBENCH_HEAD_IDLE_S", "900")
-        patch.setenv("WORKBENCH_WORKER_IDLE_S", "200")  # a worker that idles longer takes more than a new one
+        patch.setenv(
+            "WORKBENCH_WORKER_IDLE_S", "200"
+        )  # a worker that idles longer takes more than a new one
         try:
             attachment.connect(num_cpus=2)
             yield home
@@ -166,7 +189,10 @@ def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A Ray cluster of one node and two CPUs that takes jobs, with a store; this process is no part of it."""
+    """A Ray cluster of one node and two CPUs that takes jobs, with a store.
+
+    This process is no part of it.
+    """
     folder = tmp_path_factory.mktemp("cluster")
     environment = {
         "WORKBENCH_STORE": str(folder / "store.sqlite"),
@@ -182,7 +208,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
-    """A PostgreSQL server of the test session's own; each test makes a database of its own there."""
+    """A PostgreSQL server of the test session's own.
+
+    Each test makes a database of its own there.
+    """
     programs = find_programs()
     if programs is None:
         pytest.skip("needs PostgreSQL (apt-get install postgresql)")
@@ -195,8 +224,13 @@ def postgresql() -> Iterator[Server]:
 
 
 @pytest.fixture
-def postgresql_url(postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an empty database on a PostgreSQL server; files of runs go to the test's own folder."""
+def postgresql_url(
+    postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The URL of an empty database on a PostgreSQL server.
+
+    Files of runs go to the test's own folder.
+    """
     monkeypatch.setenv("WORKBENCH_ARTIFACTS", str(tmp_path / "artifacts"))
     database = postgresql.make_database()
     yield postgresql.url(database)

@@ -80,7 +80,11 @@ def _imports(node: ast.AST) -> Iterator[str]:
         yield node.module.split(".")[0]
     elif not (
         isinstance(node, ast.expr)
-        or (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING")
+        or (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        )
     ):
         for inner in ast.iter_child_nodes(node):
             yield from _imports(inner)
@@ -115,16 +119,24 @@ def test_the_tree_in_the_readme_is_the_tree_on_the_disk() -> None:
     lines = block[1].splitlines()
     drawn_rooms = {line.split()[0].rstrip("/") for line in lines if line.startswith("  ")}
     drawn_folders = {line.split()[0].rstrip("/") for line in lines if not line.startswith(" ")}
-    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    kept = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     tracked = [Path(line) for line in kept.splitlines()]
     rooms = {path.parts[1] for path in tracked if path.parts[0] == "workbench"}
-    folders = {path.parts[0] for path in tracked if len(path.parts) > 1 and not path.parts[0].startswith(".")}
+    folders = {
+        path.parts[0]
+        for path in tracked
+        if len(path.parts) > 1 and not path.parts[0].startswith(".")
+    }
     assert drawn_rooms == rooms - {"__init__.py", "__main__.py", "py.typed"}
     assert drawn_folders == folders
 
 
 def test_the_top_level_holds_nothing_else() -> None:
-    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    kept = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     top = {Path(line).parts[0] for line in kept.splitlines()}
     allowed = {
         "workbench",
@@ -173,13 +185,17 @@ for module, forbidden in {rooms!r}.items():
     importlib.import_module(module)
     print(sorted(set(forbidden.split()) & set(sys.modules)))
 """
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
     assert found.stdout.splitlines() == ["[]"] * len(rooms)
 
 
 def test_every_dependency_names_the_room_that_needs_it() -> None:
     text = (ROOT / "pyproject.toml").read_text()
-    listed = re.findall(r"^(?:dependencies|train|lab) = \[\n(.*?)^\]", text, re.DOTALL | re.MULTILINE)
+    listed = re.findall(
+        r"^(?:dependencies|train|lab) = \[\n(.*?)^\]", text, re.DOTALL | re.MULTILINE
+    )
     assert len(listed) == 3
     rooms = {room(path) for path in SOURCES}
     for line in "".join(listed).splitlines():
@@ -195,7 +211,9 @@ def test_every_dependency_is_pinned() -> None:
         if line and not line.startswith("#")
     }
     text = (ROOT / "pyproject.toml").read_text()
-    needed = re.findall(r'^    "([A-Za-z0-9_.-]+)', text.split("[project.scripts]")[0], re.MULTILINE)
+    needed = re.findall(
+        r'^    "([A-Za-z0-9_.-]+)', text.split("[project.scripts]")[0], re.MULTILINE
+    )
     assert {name.lower().replace("_", "-") for name in needed} - {"workbench"} <= pinned
 
 

@@ -11,17 +11,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.experiment import Experiment
-from workbench.foundation.events import Event, Noted, TrialProposed, TrialReported, TrialStarted, to_json
+from workbench.foundation.events import (
+    Event,
+    Noted,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+    to_json,
+)
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import blocks
 from workbench.store.history.blocks import decode_block, encode_block
 from workbench.store.history.stored_rows import ReadRows, read_rows
 
-EXPERIMENT = Experiment(train="package.module:function", objectives=[{"metric": "loss", "goal": "minimize"}])
+EXPERIMENT = Experiment(
+    train="package.module:function", objectives=[{"metric": "loss", "goal": "minimize"}]
+)
 NUM_TRIALS = 3
 
 numbers = st.one_of(
-    st.floats(), st.floats(width=32), st.just(0.0), st.just(-0.0), st.just(math.nan), st.just(math.inf)
+    st.floats(),
+    st.floats(width=32),
+    st.just(0.0),
+    st.just(-0.0),
+    st.just(math.nan),
+    st.just(math.inf),
 )
 finite = st.floats(min_value=0, max_value=1e12)
 reports = st.builds(
@@ -50,7 +64,9 @@ BEGINNING: list[Event] = [
 
 
 def rows_of(events: list[Event]) -> list[tuple[Any, ...]]:
-    timed = [event.model_copy(update={"time_unix_s": 1000.0 + n / 3}) for n, event in enumerate(events)]
+    timed = [
+        event.model_copy(update={"time_unix_s": 1000.0 + n / 3}) for n, event in enumerate(events)
+    ]
     return [
         (seq, event.type, getattr(event, "trial", None), event.time_unix_s, to_json(event))
         for seq, event in enumerate(timed, 1)
@@ -68,7 +84,11 @@ def contents(read: ReadRows) -> list[object]:
                 # A column that a trial never fills is there or not, depending on the other trials.
                 known = {name: column for name, column in columns.items() if column.is_known.any()}
                 found += [
-                    (name, np.where(column.is_known, column.values, -1.0).tobytes(), column.is_known.tolist())
+                    (
+                        name,
+                        np.where(column.is_known, column.values, -1.0).tobytes(),
+                        column.is_known.tolist(),
+                    )
                     for name, column in sorted(known.items())
                 ]
         else:
@@ -112,14 +132,17 @@ def test_a_run_read_from_a_block_is_the_run_read_event_by_event(events: list[Eve
     assert repr(at_once.history.to_json()) == repr(slowly.history.to_json())
     assert at_once.last_unix_s == slowly.last_unix_s
     for metric in ("loss", "a", "b", "samples_per_s"):
-        for one, other in zip(at_once.series.curves(metric), slowly.series.curves(metric), strict=True):
+        for one, other in zip(
+            at_once.series.curves(metric), slowly.series.curves(metric), strict=True
+        ):
             np.testing.assert_array_equal(one.points, other.points)
 
 
 def test_reports_with_numbers_that_json_lacks_are_read_from_a_block_of_any_size() -> None:
     values = [math.nan, math.inf, -math.inf, 0.1, 1e300, 2.0]
     events: list[Event] = [
-        TrialReported(trial=n % 2, step=n, values={"loss": values[n % len(values)]}) for n in range(1200)
+        TrialReported(trial=n % 2, step=n, values={"loss": values[n % len(values)]})
+        for n in range(1200)
     ]
     rows = rows_of(events)
     block = encode_block(rows)

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The hook, in a source tree of its own whose files are all built."""
-    spec = importlib.util.spec_from_file_location("build_hook", ROOT / "extensions" / "build_hook.py")
+    spec = importlib.util.spec_from_file_location(
+        "build_hook", ROOT / "extensions" / "build_hook.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

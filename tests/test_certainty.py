@@ -38,10 +38,16 @@ def history_of(groups: list[list[float]], **changes: object) -> History:
         for repeat, value in enumerate(values):
             history.apply(
                 TrialProposed(
-                    trial=number, params={"x": 0.5}, configuration=configuration, repeat=repeat, seed=repeat
+                    trial=number,
+                    params={"x": 0.5},
+                    configuration=configuration,
+                    repeat=repeat,
+                    seed=repeat,
                 )
             )
-            history.apply(TrialEnded(trial=number, attempt=0, state="complete", values={"score": value}))
+            history.apply(
+                TrialEnded(trial=number, attempt=0, state="complete", values={"score": value})
+            )
             number += 1
     return history
 
@@ -57,13 +63,20 @@ def test_nothing_is_stated_where_nothing_was_trained_twice() -> None:
     assert certainty_of(history_of([])) is None
 
 
-def test_of_configurations_that_were_trained_once_the_lead_and_the_cost_of_knowing_more_are_stated() -> None:
-    assert describe_luck(history_of([[0.1], [0.5], [0.25], [0.2]])) == (
-        "It leads the second best, 0.25, by 0.25. Each configuration was trained once, so this may be luck: "
-        "confirm.best=3 would train the best 3 again, with at most 12 trainings"
+def test_of_configurations_that_were_trained_once_the_lead_and_the_cost_of_knowing_more_are_stated() -> (
+    None
+):
+    assert (
+        describe_luck(history_of([[0.1], [0.5], [0.25], [0.2]]))
+        == "It leads the second best, 0.25, by 0.25. Each configuration was trained once, so this"
+        " may be luck: confirm.best=3 would train the best 3 again, with at most 12 trainings"
     )
-    assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith("The second best has 0.5, too. ")
-    lowest = history_of([[1.0], [0.25], [0.75]], objectives=[{"metric": "score", "goal": "minimize"}])
+    assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith(
+        "The second best has 0.5, too. "
+    )
+    lowest = history_of(
+        [[1.0], [0.25], [0.75]], objectives=[{"metric": "score", "goal": "minimize"}]
+    )
     assert (describe_luck(lowest) or "").startswith("It leads the second best, 0.75, by 0.5. ")
 
 
@@ -71,9 +84,13 @@ def test_the_best_is_compared_with_trials_of_its_version_of_the_code_only() -> N
     history = history_of([[0.9], [0.8]])
     history.apply(ProgramKept(version=2, why="changed"))
     for number, value in ((2, 0.1), (3, 0.25)):
-        history.apply(TrialProposed(trial=number, params={"x": 0.5}, configuration=number, repeat=0, seed=0))
+        history.apply(
+            TrialProposed(trial=number, params={"x": 0.5}, configuration=number, repeat=0, seed=0)
+        )
         history.apply(TrialStarted(trial=number, attempt=0, worker_pids=[1], program=2))
-        history.apply(TrialEnded(trial=number, attempt=0, state="complete", values={"score": value}))
+        history.apply(
+            TrialEnded(trial=number, attempt=0, state="complete", values={"score": value})
+        )
     assert (describe_luck(history) or "").startswith("It leads the second best, 0.1, by 0.15. ")
 
 
@@ -90,11 +107,13 @@ def test_the_expected_value_rests_on_the_trainings_after_the_choice() -> None:
     assert (found.num_trainings, found.num_compared) == (2, 1)
     assert found.expected == pytest.approx(0.6)
     assert found.observed == pytest.approx(0.7)
-    # Closed form: the squares within are 0.08 and 0.14, with 4 degrees of freedom; t(4, 0.95) = 2.131847.
+    # Closed form: the squares within are 0.08 and 0.14, with 4 degrees of freedom; t(4, 0.95) =
+    # 2.131847.
     half = 2.131847 * (0.22 / 4 / 2) ** 0.5
     assert (found.low, found.high) == pytest.approx((0.6 - half, 0.6 + half), rel=1e-5)
-    assert found.describe() == (
-        "Expect score 0.6 (0.2465 to 0.9535), the mean of 2 trainings after it was chosen; "
+    assert (
+        found.describe()
+        == "Expect score 0.6 (0.2465 to 0.9535), the mean of 2 trainings after it was chosen; "
         "at least 82 % sure that it is better than the other one that was trained again"
     )
 
@@ -108,14 +127,18 @@ def test_repeats_of_all_shrink_the_best_towards_the_others() -> None:
 def test_without_noise_nothing_is_corrected() -> None:
     found = known(history_of([[0.5, 0.5], [0.2, 0.2]], repeats=2))
     assert (found.expected, found.low, found.high, found.chance) == (0.5, 0.5, 0.5, 1.0)
-    assert found.describe() == (
-        "score 0.5 does not depend on the seed; at least 99 % sure that it is better than the other one"
+    assert (
+        found.describe()
+        == "score 0.5 does not depend on the seed; at least 99 % sure that it is better than the"
+        " other one"
     )
 
 
 def test_lower_is_better_where_the_objective_is_minimized() -> None:
     goal = [{"metric": "score", "goal": "minimize"}]
-    found = known(history_of([[0.1, 0.11, 0.1], [0.9, 0.91, 0.9]], objectives=goal, confirm={"best": 2}))
+    found = known(
+        history_of([[0.1, 0.11, 0.1], [0.9, 0.91, 0.9]], objectives=goal, confirm={"best": 2})
+    )
     assert found.chance > 0.99
     assert found.expected == pytest.approx(0.105)
 
@@ -138,10 +161,14 @@ def test_shrinking_never_leaves_the_range_of_the_means(
 
 
 @given(st.lists(_VALUES, min_size=2, max_size=5), st.lists(_VALUES, min_size=2, max_size=5))
-def test_the_chances_of_two_configurations_add_up_to_one(first: list[float], second: list[float]) -> None:
+def test_the_chances_of_two_configurations_add_up_to_one(
+    first: list[float], second: list[float]
+) -> None:
     noise = noise_of([first, second])
     assert noise is not None
-    assert noise.chance_greater(first, second) + noise.chance_greater(second, first) == pytest.approx(1.0)
+    assert noise.chance_greater(first, second) + noise.chance_greater(
+        second, first
+    ) == pytest.approx(1.0)
 
 
 @given(st.lists(st.lists(_VALUES, min_size=1, max_size=4), min_size=1, max_size=5))
@@ -173,7 +200,9 @@ def test_a_race_keeps_the_best_as_often_as_it_promises() -> None:
     kept = 0
     for seed in range(300):
         draw = random.Random(seed)
-        groups: dict[int, list[float]] = {number: [draw.gauss(-0.3 * number, 1.0)] for number in range(3)}
+        groups: dict[int, list[float]] = {
+            number: [draw.gauss(-0.3 * number, 1.0)] for number in range(3)
+        }
         racing = [0, 1, 2]
         for _ in range(5):
             for number in racing:
@@ -185,6 +214,8 @@ def test_a_race_keeps_the_best_as_often_as_it_promises() -> None:
 
 def test_nobody_is_told_to_confirm_what_the_run_confirms_by_itself() -> None:
     asked = describe_luck(history_of([[0.1], [0.5]], confirm={"best": 2}))
-    assert asked == (
-        "It leads the second best, 0.1, by 0.4. Each configuration was trained once, so this may be luck"
+    assert (
+        asked
+        == "It leads the second best, 0.1, by 0.4. Each configuration was trained once, so this may"
+        " be luck"
     )

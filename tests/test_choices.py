@@ -9,11 +9,19 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import Event
 from workbench.store.history import History
-from workbench.store.history.choices import check_choice, chosen_by_hand, chosen_or_best, describe_choice
+from workbench.store.history.choices import (
+    check_choice,
+    chosen_by_hand,
+    chosen_or_best,
+    describe_choice,
+)
 
 
 def history_of(*results: tuple[float, float]) -> History:
-    """Return a run of two objectives and a constraint: a complete trial for each result, and a failed one."""
+    """Return a run of two objectives and a constraint.
+
+    A complete trial for each result, and a failed one.
+    """
     experiment = Experiment(
         **EXPERIMENT
         | {
@@ -53,11 +61,17 @@ def test_the_best_counts_until_a_trial_is_chosen(history: History) -> None:
     assert document["best"]["trial"] == 2
 
 
-def test_a_choice_states_what_it_gives_up_against_the_extremes_of_the_front(history: History) -> None:
+def test_a_choice_states_what_it_gives_up_against_the_extremes_of_the_front(
+    history: History,
+) -> None:
     history.chosen_trial = 2
-    assert describe_choice(history) == "val_accuracy 0.85 (front's best 0.9), cost 2 (front's best 1)"
+    assert (
+        describe_choice(history) == "val_accuracy 0.85 (front's best 0.9), cost 2 (front's best 1)"
+    )
     history.chosen_trial = 0
-    assert describe_choice(history) == "val_accuracy 0.9 (the front's best), cost 5 (front's best 1)"
+    assert (
+        describe_choice(history) == "val_accuracy 0.9 (the front's best), cost 5 (front's best 1)"
+    )
 
 
 @pytest.mark.parametrize(

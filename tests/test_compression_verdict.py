@@ -1,4 +1,7 @@
-"""The verdict of a compression: recommended is what is measurably faster and good enough, or nothing."""
+"""The verdict of a compression.
+
+Recommended is what is measurably faster and good enough, or nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ import pytest
 from workbench.cli.next_steps import next_commands
 from workbench.experiment import Experiment
 from workbench.foundation.errors import RunError
-from workbench.foundation.events import CommandHandled, Event, TrialEnded, TrialEnqueued, TrialProposed
+from workbench.foundation.events import (
+    CommandHandled,
+    Event,
+    TrialEnded,
+    TrialEnqueued,
+    TrialProposed,
+)
 from workbench.runs.bundle import choose_trial
 from workbench.runs.event_lines import Narrator
 from workbench.store.history import History
@@ -52,7 +61,9 @@ def trial(number: int, ratio: float, *, drop: float = 0.0, **values: float) -> l
     params: dict[str, Any] = {"quantiser": "static", "calibration": "minmax"}
     return [
         TrialProposed(trial=number, params=params, configuration=number, repeat=0, seed=number),
-        TrialEnded(trial=number, attempt=0, state="complete", values={**measured, **values}, step=1),
+        TrialEnded(
+            trial=number, attempt=0, state="complete", values={**measured, **values}, step=1
+        ),
     ]
 
 
@@ -71,9 +82,10 @@ def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why
         trial(6, 0.4, latency_s=0.008),
     )
     assert found.recommended.number == 2
-    assert found.words == (
-        "0.42 (0.41 to 0.43) of the base's latency and 25% of its size, 0.3 points less: trial 2 is "
-        "recommended instead of trial 3 of digits-1"
+    assert (
+        found.words
+        == "0.42 (0.41 to 0.43) of the base's latency and 25% of its size, 0.3 points less: trial 2"
+        " is recommended instead of trial 3 of digits-1"
     )
     assert found.lost == {
         0: "not faster: 1 of the base's latency",
@@ -91,7 +103,9 @@ def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why
 def test_nothing_is_recommended_where_nothing_pays(events: tuple[list[Event], ...]) -> None:
     found = verdict(*events)
     assert found.recommended is None
-    assert found.words.startswith("keep trial 3 of digits-1 as it is: no trial is faster within the limits")
+    assert found.words.startswith(
+        "keep trial 3 of digits-1 as it is: no trial is faster within the limits"
+    )
 
 
 def test_where_nothing_is_recommended_the_nearest_names_the_limits_that_it_misses() -> None:
@@ -111,7 +125,9 @@ def test_where_nothing_is_recommended_the_nearest_names_the_limits_that_it_misse
 def test_an_export_of_nothing_that_pays_names_the_export_of_the_base() -> None:
     history = History.of(EXPERIMENT, trial(0, 1.0))
     run: Any = SimpleNamespace(run_id="digits-compressed-1", experiment=EXPERIMENT)
-    with pytest.raises(RunError, match="nothing is recommended: keep trial 3 of digits-1") as refused:
+    with pytest.raises(
+        RunError, match="nothing is recommended: keep trial 3 of digits-1"
+    ) as refused:
         choose_trial(run, history, None)
     assert 'wb.attach("digits-1").export("best", trial=3, format="onnx")' in str(refused.value)
     assert choose_trial(run, history, 0).number == 0

@@ -33,7 +33,9 @@ def test_the_interval_of_a_rate_is_that_of_scipy(num_right: int, certainty: floa
 
 
 def test_the_interval_of_a_rate_is_that_of_a_textbook() -> None:
-    """Newcombe, Two-sided confidence intervals for the single proportion, 1998, table I, method 3."""
+    """Newcombe, Two-sided confidence intervals for the single proportion, 1998, table I, method
+    3.
+    """
     published = {
         (81, 263): (0.2553, 0.3662),
         (15, 148): (0.0624, 0.1605),
@@ -73,15 +75,23 @@ def history_of(
     )
     for number, value in enumerate(values):
         events: list[Event] = [
-            TrialProposed(trial=number, params={"lr": 0.01}, configuration=number, repeat=0, seed=0),
+            TrialProposed(
+                trial=number, params={"lr": 0.01}, configuration=number, repeat=0, seed=0
+            ),
             TrialPlanned(
-                trial=number, plan={}, num_validation=num_validation, num_test=num_test, rates=list(rates)
+                trial=number,
+                plan={},
+                num_validation=num_validation,
+                num_test=num_test,
+                rates=list(rates),
             ),
         ]
         if tested and not number:
             events.append(TrialTested(trial=number, values=tested))
         events.append(
-            TrialEnded(trial=number, attempt=0, state="complete", values={metric: value, **(side or {})})
+            TrialEnded(
+                trial=number, attempt=0, state="complete", values={metric: value, **(side or {})}
+            )
         )
         for event in events:
             history.apply(from_json(to_json(event)))
@@ -91,16 +101,18 @@ def history_of(
 def test_an_accuracy_comes_with_its_samples_its_interval_and_that_they_chose_it() -> None:
     assert describe_evidence(history_of([1.0, 0.9, 0.8])) == [
         "val_accuracy 1 on 360 validation samples: between 0.989 and 1 with 95 % certainty",
-        "The same samples chose it among 3, so expect a somewhat worse score on new data, and no test "
-        "samples say by how much",
+        (
+            "The same samples chose it among 3, so expect a somewhat worse score on new data, and"
+            " no test samples say by how much"
+        ),
     ]
 
 
 def test_the_score_on_data_that_chose_nothing_stands_next_to_it() -> None:
     tested = history_of([1.0, 0.9], tested={"test_accuracy": 0.975, "test_loss": 0.1}, num_test=360)
     assert describe_evidence(tested)[1:] == [
-        "On 360 test samples, which chose nothing, test_accuracy is 0.975: between 0.953 and 0.987 with 95 % "
-        "certainty"
+        "On 360 test samples, which chose nothing, test_accuracy is 0.975: between 0.953 and 0.987"
+        " with 95 % certainty"
     ]
 
 
@@ -137,8 +149,10 @@ def test_a_function_says_itself_on_how_many_samples_it_measures() -> None:
         history_of([0.96, 0.9], num_validation=None, rates=(), side=counted, **function)
     ) == [
         "val_accuracy 0.96 on 50 validation samples: between 0.865 and 0.989 with 95 % certainty",
-        "On 200 test samples, which chose nothing, test_accuracy is 0.9: between 0.85 and 0.935 with 95 % "
-        "certainty",
+        (
+            "On 200 test samples, which chose nothing, test_accuracy is 0.9: between 0.85 and 0.935"
+            " with 95 % certainty"
+        ),
     ]
     percent = history_of(
         [96.0, 90.0], num_validation=None, rates=(), side={"num_val_samples": 50.0}, **function

@@ -21,9 +21,10 @@ from workbench.store.history.failure_text import (
 from workbench.store.history.failures import failure_groups, failure_line, systematic_failure
 
 CUDA = (
-    "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some "
-    "other API call, so the stacktrace below might be incorrect.\nFor debugging consider passing "
-    "CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
+    " at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider"
+    " passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side"
+    " assertions.\n"
 )
 
 
@@ -66,7 +67,9 @@ def validation(**options: object) -> Exception:
             "RuntimeError: Error(s) in loading state_dict for Net: Missing key(s): a.weight",
         ),
         (
-            RuntimeError("Error in call to target '__main__.Net':\nValueError('bad')\nfull_key: model"),
+            RuntimeError(
+                "Error in call to target '__main__.Net':\nValueError('bad')\nfull_key: model"
+            ),
             "RuntimeError: Error in call to target '__main__.Net': ValueError('bad')",
         ),
     ],
@@ -78,8 +81,9 @@ def test_a_failure_is_shown_by_its_type_and_the_first_line_of_its_message(
 
 
 def test_what_pydantic_refuses_is_shown_with_its_field() -> None:
-    assert headline(failure_message(validation(lr=-1.0))) == (
-        "ValidationError: 1 validation error for _Options: lr: Input should be greater than 0"
+    assert (
+        headline(failure_message(validation(lr=-1.0)))
+        == "ValidationError: 1 validation error for _Options: lr: Input should be greater than 0"
     )
 
 
@@ -87,9 +91,13 @@ def test_a_group_of_exceptions_is_shown_with_its_first_member() -> None:
     group = pytest.importorskip("builtins").__dict__.get("ExceptionGroup")
     if group is None:
         pytest.skip("Python 3.10 has no groups of exceptions")
-    message = failure_message(group("tasks", [group("inner", [ValueError("bad\nmore")]), KeyError("lr")]))
-    assert headline(message) == (
-        "ExceptionGroup: tasks (2 sub-exceptions): ExceptionGroup: inner (1 sub-exception): ValueError: bad"
+    message = failure_message(
+        group("tasks", [group("inner", [ValueError("bad\nmore")]), KeyError("lr")])
+    )
+    assert (
+        headline(message)
+        == "ExceptionGroup: tasks (2 sub-exceptions): ExceptionGroup: inner (1 sub-exception):"
+        " ValueError: bad"
     )
     assert "KeyError: 'lr'" in message
 
@@ -113,12 +121,19 @@ def fail(error: BaseException, cause: BaseException | None = None) -> None:
 
 def test_the_exceptions_of_a_printed_traceback_are_read_with_their_messages() -> None:
     text = raised(fail, RuntimeError("the trial failed"), ValueError("\nlr is too high\nby far"))
-    assert exceptions_in(text) == ["ValueError: lr is too high\nby far", "RuntimeError: the trial failed"]
+    assert exceptions_in(text) == [
+        "ValueError: lr is too high\nby far",
+        "RuntimeError: the trial failed",
+    ]
     assert cause_in(text) == "ValueError: lr is too high"
     assert cause_in(raised(fail, RuntimeError("alone"))) is cause_in(None) is None
 
 
-@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60).filter(str.strip))
+@given(
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60).filter(
+        str.strip
+    )
+)
 def test_a_message_is_read_from_a_traceback_as_it_was_raised(message: str) -> None:
     [text] = exceptions_in(raised(fail, ValueError(message)))
     assert headline(text).split() == headline(failure_message(ValueError(message))).split()
@@ -136,20 +151,32 @@ def history_of(*errors: tuple[str, str | None]) -> History:
     for number, (message, text) in enumerate(errors):
         history.apply(
             TrialProposed(
-                trial=number, params={"x": number / 10}, configuration=number, seed=0, source="sampler"
+                trial=number,
+                params={"x": number / 10},
+                configuration=number,
+                seed=0,
+                source="sampler",
             )
         )
         history.apply(TrialStarted(trial=number, attempt=0, worker_pids=[1]))
         history.apply(
             TrialEnded(
-                trial=number, attempt=0, state="failed", reason="error", message=message, traceback=text
+                trial=number,
+                attempt=0,
+                state="failed",
+                reason="error",
+                message=message,
+                traceback=text,
             )
         )
     return history
 
 
 def groups_of(*messages: str) -> list[int]:
-    return [len(group.trials) for group in failure_groups(history_of(*((text, None) for text in messages)))]
+    return [
+        len(group.trials)
+        for group in failure_groups(history_of(*((text, None) for text in messages)))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +184,15 @@ def groups_of(*messages: str) -> list[int]:
     [
         ("ValueError: lr 0.1 is too high", "ValueError: lr -3e-05 is too high"),
         ("RuntimeError: <Net object at 0x7f3acd10>", "RuntimeError: <Net object at 0x55d0ffe0>"),
-        ("OSError: cannot open /tmp/tmp8a_3kd0x/best.pt", "OSError: cannot open /home/me/runs/7/best.pt"),
+        (
+            "OSError: cannot open /tmp/tmp8a_3kd0x/best.pt",
+            "OSError: cannot open /home/me/runs/7/best.pt",
+        ),
         ("OSError: no 'runs/a-1/best.pt'", "OSError: no 'runs/b-22/best.pt'"),
-        ("ValueError: shape (64, 3, 8) is not (64, 10)", "ValueError: shape (32, 3, 9) is not (7, 2)"),
+        (
+            "ValueError: shape (64, 3, 8) is not (64, 10)",
+            "ValueError: shape (32, 3, 9) is not (7, 2)",
+        ),
         ("RuntimeError: run 1f0c9ab2e4d7 is gone", "RuntimeError: run 90ab12cdef34 is gone"),
         ("ValueError: loss is nan", "ValueError: loss is inf"),
         (
@@ -195,7 +228,9 @@ def test_errors_that_were_raised_from_others_are_shown_and_grouped_with_these() 
     texts = [raised(fail, RuntimeError("the trial failed"), cause) for cause in causes]
     history = history_of(*(("RuntimeError: the trial failed", text) for text in texts))
     assert [len(group.trials) for group in failure_groups(history)] == [2, 1]
-    assert failure_line(history.trials[2]) == "RuntimeError: the trial failed (from KeyError: 'width')"
+    assert (
+        failure_line(history.trials[2]) == "RuntimeError: the trial failed (from KeyError: 'width')"
+    )
 
 
 def test_a_run_ends_for_one_error_that_its_trials_share_and_not_for_several() -> None:
@@ -213,7 +248,9 @@ def test_a_run_ends_for_one_error_that_its_trials_share_and_not_for_several() ->
     none: list[BaseException | None] = [None] * 3
     found = systematic(alike, none)
     assert found is not None
-    assert found.endswith("failed with the same error before reporting loss: ValueError: lr 0 is too high")
+    assert found.endswith(
+        "failed with the same error before reporting loss: ValueError: lr 0 is too high"
+    )
     assert systematic([*alike[:2], KeyError("lr")], none) is None
     wrapped: list[BaseException] = [RuntimeError("the trial failed") for _ in range(3)]
     assert systematic(wrapped, [KeyError("a"), KeyError("b"), KeyError("c")]) is not None

@@ -34,7 +34,10 @@ def test_any_input_is_used_or_refused(name: str, data: st.DataObject) -> None:
     [
         ("experiment", MODEL | {"sampler": {"name": "tpe", "options": {"n_startup_trials": None}}}),
         ("sweep of Weights & Biases", SWEEP | {"metric": {"name": "loss", "goal": {"name": "x"}}}),
-        ("sweep of Weights & Biases", SWEEP | {"parameters": {"width": {"distribution": {}, "min": 1}}}),
+        (
+            "sweep of Weights & Biases",
+            SWEEP | {"parameters": {"width": {"distribution": {}, "min": 1}}},
+        ),
         ("table", b"town,size\na,1\nb,2\n"),
     ],
 )

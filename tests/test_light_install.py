@@ -1,4 +1,6 @@
-"""`pip install workbench` without its parts checks and submits experiments, shows runs and exports them."""
+"""`pip install workbench` without its parts checks and submits experiments, shows runs and exports
+them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,11 @@ def light(tmp_path: Path) -> Iterator[Run]:
 def run_id(tmp_path: Path) -> str:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
-        append(store, run_id, [*begin(-10), *trial_events(0, at_s=-9), *trial_events(1, at_s=-5, lr=0.1)])
+        append(
+            store,
+            run_id,
+            [*begin(-10), *trial_events(0, at_s=-9), *trial_events(1, at_s=-5, lr=0.1)],
+        )
     return run_id
 
 
@@ -115,7 +121,9 @@ def test_what_needs_a_part_names_it(light: Run, run_id: str, tmp_path: Path) -> 
         assert "this needs ray, which is not installed" in problem, words
         assert install_command("train") in problem
 
-    findings = {item["subject"]: item for item in json.loads(light("doctor", "--json")[1])["findings"]}
+    findings = {
+        item["subject"]: item for item in json.loads(light("doctor", "--json")[1])["findings"]
+    }
     assert findings["workbench[train]"]["fix"] == install_command("train")
     assert findings["workbench[lab]"]["state"] == "missing"
     assert "torch devices" not in findings
@@ -130,8 +138,13 @@ def test_the_doctor_names_what_is_out_of_range(monkeypatch: pytest.MonkeyPatch) 
         return {"torch": "2.8.0+cu128", "optuna": "3.6.1"}.get(name) or versions(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    broken = {subject: (text, fix) for subject, state, text, fix in find_packages() if state == "broken"}
+    broken = {
+        subject: (text, fix) for subject, state, text, fix in find_packages() if state == "broken"
+    }
 
-    assert broken["torch"] == ("2.8.0+cu128 is installed; required: >=2.9", "pip install 'torch>=2.9'")
+    assert broken["torch"] == (
+        "2.8.0+cu128 is installed; required: >=2.9",
+        "pip install 'torch>=2.9'",
+    )
     assert broken["optuna"][0].startswith("3.6.1 is installed; required: <6,>=")
     assert broken["scipy"][0].startswith("not installed; required: >=")

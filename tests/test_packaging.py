@@ -96,20 +96,32 @@ def test_both_packages_hold_the_built_front_end(packages: Path) -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Iterator[Path]:
-    """The programs of an empty virtual environment, and no Node on the path; ends the head that is left."""
+    """The programs of an empty virtual environment, and no Node on the path.
+
+    Ends the head that is left.
+    """
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "environment"], check=True)
     programs = tmp_path / "environment" / "bin"
     yield programs
     if (programs / "workbench").exists():
-        subprocess.run([programs / "workbench", "shutdown"], check=False, env=alone(programs, tmp_path))
+        subprocess.run(
+            [programs / "workbench", "shutdown"], check=False, env=alone(programs, tmp_path)
+        )
 
 
 def alone(programs: Path, folder: Path) -> dict[str, str]:
     kept = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "WORKBENCH", "RAY"))
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("PYTHON", "WORKBENCH", "RAY"))
     }
     own = {"PATH": f"{programs}:/usr/bin:/bin", "WORKBENCH_HOME": str(folder / "home")}
-    return {**kept, **own, "WORKBENCH_STORE": str(folder / "store.sqlite"), "RAY_USAGE_STATS_ENABLED": "0"}
+    return {
+        **kept,
+        **own,
+        "WORKBENCH_STORE": str(folder / "store.sqlite"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
 
 
 @pytest.mark.slow
@@ -137,19 +149,34 @@ def test_each_package_installs_without_node_and_runs_a_sweep(
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    pip = [installed / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt"]
+    pip = [
+        installed / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--constraint",
+        ROOT / "constraints.txt",
+    ]
     for package, options in ((wheel, []), (sdist, ["--no-deps", "--force-reinstall"])):
         run(*pip, *options, package if options else f"{package}[all]")
         assert not any((installed / name).exists() for name in ("node", "npm"))
         assert workbench.__version__ in run(installed / "workbench", "--version")
         run(installed / "workbench", "sweep", "small.yaml")
-        assert json.loads(run(installed / "workbench", "show", "last", "--json"))["state"] == "complete"
-        labextension = tmp_path / "environment/share/jupyter/labextensions/@workbench/lab/package.json"
+        assert (
+            json.loads(run(installed / "workbench", "show", "last", "--json"))["state"]
+            == "complete"
+        )
+        labextension = (
+            tmp_path / "environment/share/jupyter/labextensions/@workbench/lab/package.json"
+        )
         assert labextension.exists()
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_the_environment_says_what_is_installed_and_fails_as_pip_does(tmp_path: Path, status: int) -> None:
+def test_the_environment_says_what_is_installed_and_fails_as_pip_does(
+    tmp_path: Path, status: int
+) -> None:
     lines = [
         *(f"Collecting package{number}" for number in range(60)),
         "Downloading package1.whl (1 kB)",
@@ -157,7 +184,9 @@ def test_the_environment_says_what_is_installed_and_fails_as_pip_does(tmp_path: 
     ]
     pip = tmp_path / "bin" / "python"
     pip.parent.mkdir()
-    pip.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + f"exit {status}\n")
+    pip.write_text(
+        "#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + f"exit {status}\n"
+    )
     pip.chmod(0o755)
     made = subprocess.run(
         ["make", "--no-print-directory", "env", f"VENV={tmp_path}", f"PYTHON={sys.executable}"],
@@ -201,7 +230,9 @@ def test_the_changelog_says_what_kind_of_change_each_is() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     kinds = re.findall(r"^### (.*)$", text, re.MULTILINE)
 
-    assert re.search(rf"^## \[(Unreleased|{re.escape(workbench.__version__)})\]", text, re.MULTILINE)
+    assert re.search(
+        rf"^## \[(Unreleased|{re.escape(workbench.__version__)})\]", text, re.MULTILINE
+    )
     assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert {"Added", "Changed", "Fixed"} <= set(kinds)
 
@@ -225,12 +256,15 @@ def imported_modules(libraries: set[str]) -> set[str]:
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
-                # `from ray.core.generated import node_manager_pb2_grpc` imports a module, other names do not.
+                # `from ray.core.generated import node_manager_pb2_grpc` imports a module, other
+                # names do not.
                 found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return {name for name in found if name.partition(".")[0] in libraries}
 
 
-def test_what_is_imported_from_a_library_that_comes_in_parts_has_all_that_it_needs(tmp_path: Path) -> None:
+def test_what_is_imported_from_a_library_that_comes_in_parts_has_all_that_it_needs(
+    tmp_path: Path,
+) -> None:
     needed = [Requirement(text) for text in own_requirements("all")]
     modules = sorted(imported_modules({item.name for item in needed if item.extras}))
     assert "ray.core.generated.node_manager_pb2_grpc" in modules
@@ -246,4 +280,6 @@ def test_what_is_imported_from_a_library_that_comes_in_parts_has_all_that_it_nee
     lacking = dict(json.loads(line) for line in done.stdout.splitlines())
 
     in_other_parts = ("ray.serve",)
-    assert {name: missing for name, missing in lacking.items() if not name.startswith(in_other_parts)} == {}
+    assert {
+        name: missing for name, missing in lacking.items() if not name.startswith(in_other_parts)
+    } == {}

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from workbench.store.history.reports import NumberColumn, Reports, read_columns
 
-numbers = st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
+numbers = (
+    st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
+)
 reports = st.fixed_dictionaries(
     {"step": st.integers(0, 9)},
     optional={

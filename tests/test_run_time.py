@@ -1,4 +1,6 @@
-"""The run time: one clock for curves, header, table, log and report, which stands still without a driver."""
+"""The run time: one clock for curves, header, table, log and report, which stands still without a
+driver.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def driver(at_s: float) -> DriverStarted:
 
 
 def events() -> list[Event]:
-    """A run whose driver starts 20 s after its creation, trains for 100 s, and goes on after a night."""
+    """A run whose driver starts 20 s after its creation, trains for 100 s, and goes on after a
+    night.
+    """
     at = lambda seconds: CREATED_S + seconds  # noqa: E731
     again = 120.0 + NIGHT_S
     return [
@@ -68,7 +72,9 @@ def events() -> list[Event]:
         TrialProposed(trial=0, params={}, configuration=0, seed=0, time_unix_s=at(25.0)),
         TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=at(30.0)),
         TrialReported(trial=0, step=1, values={"f1": 0.5}, time_unix_s=at(60.0)),
-        TrialEnded(trial=0, attempt=0, state="complete", values={"f1": 0.5}, step=1, time_unix_s=at(100.0)),
+        TrialEnded(
+            trial=0, attempt=0, state="complete", values={"f1": 0.5}, step=1, time_unix_s=at(100.0)
+        ),
         RunStateChanged(state="stopped", reason="person", time_unix_s=at(120.0)),
         driver(again),
         RunStateChanged(state="running", time_unix_s=at(again)),
@@ -76,7 +82,12 @@ def events() -> list[Event]:
         TrialStarted(trial=1, attempt=0, worker_pids=[1], time_unix_s=at(again + 10.0)),
         TrialReported(trial=1, step=1, values={"f1": 0.7}, time_unix_s=at(again + 30.0)),
         TrialEnded(
-            trial=1, attempt=0, state="complete", values={"f1": 0.7}, step=1, time_unix_s=at(again + 40.0)
+            trial=1,
+            attempt=0,
+            state="complete",
+            values={"f1": 0.7},
+            step=1,
+            time_unix_s=at(again + 40.0),
         ),
         RunStateChanged(state="complete", time_unix_s=at(again + 50.0)),
     ]
@@ -88,26 +99,48 @@ def test_curves_table_timeline_log_and_header_of_a_run_use_one_clock(tmp_path) -
         with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
             writer.append(*events())
         again = CREATED_S + 120.0 + NIGHT_S
-        keep(store, run_id, sample(CREATED_S + 60.0), sample(CREATED_S + 5000.0), sample(again + 30.0))
+        keep(
+            store,
+            run_id,
+            sample(CREATED_S + 60.0),
+            sample(CREATED_S + 5000.0),
+            sample(again + 30.0),
+        )
         tail = RunTail(store, run_id)
         tail.catch_up()
         history = tail.data.history
         [first], [second] = (tail.data.series.curve(trial, "f1").x("time") for trial in (0, 1))
-        assert (first, second) == (40.0, 130.0), "100 s of the first driver, and 30 s of the second one"
+        assert (first, second) == (
+            40.0,
+            130.0,
+        ), "100 s of the first driver, and 30 s of the second one"
         table = table_of(history, TableQuery())
         place = [column.key for column in table.columns].index("started_s")
         assert [row.cells[place] for row in table.rows] == [10.0, 110.0]
-        assert [(bar.start, bar.end) for bar in prepare_timeline(tail.data).bars] == [(10, 80), (110, 140)]
-        logged = {line.text.split(" ")[1]: line.run_time_s for line in tail.log if "complete" in line.text}
+        assert [(bar.start, bar.end) for bar in prepare_timeline(tail.data).bars] == [
+            (10, 80),
+            (110, 140),
+        ]
+        logged = {
+            line.text.split(" ")[1]: line.run_time_s for line in tail.log if "complete" in line.text
+        }
         assert (logged["0"], logged["1"]) == (80.0, 140.0)
         drivers = [line.text for line in tail.log if line.text.startswith("driver")]
-        assert ["again" in text for text in drivers] == [False, True], "though both were read at once"
+        assert ["again" in text for text in drivers] == [
+            False,
+            True,
+        ], "though both were read at once"
         assert run_detail(tail).elapsed_s == 150.0
         assert _run_time(history, again + 40.0) == format_duration(140.0)
-        assert _run_time(history, CREATED_S + 100.0) == format_duration(80.0), "of an earlier driver, too"
+        assert _run_time(history, CREATED_S + 100.0) == format_duration(80.0), (
+            "of an earlier driver, too"
+        )
         [node] = MachineHistory(store, run_id).series(history.clock, history.trials.values()).nodes
         assert node.time_s == (40.0, 100.0, 130.0)
-        assert [(span.begin_s, span.end_s) for span in node.trials] == [(10.0, 80.0), (110.0, 140.0)]
+        assert [(span.begin_s, span.end_s) for span in node.trials] == [
+            (10.0, 80.0),
+            (110.0, 140.0),
+        ]
 
 
 @pytest.fixture
@@ -121,7 +154,9 @@ def test_no_time_runs_backwards_when_a_killed_run_is_resumed_with_another_clock(
     tmp_path: Path, behind_s: float, monkeypatch: pytest.MonkeyPatch, clock_of_this_process: None
 ) -> None:
     def kill_driver(ledger: Ledger) -> None:
-        """Write 100 s of a driver that ends in the middle of a trial, a moment ago by its own clock."""
+        """Write 100 s of a driver that ends in the middle of a trial, a moment ago by its own
+        clock.
+        """
         began = time.time() - 101.0
         at = lambda seconds: began + seconds  # noqa: E731
         ledger.record(
@@ -134,9 +169,13 @@ def test_no_time_runs_backwards_when_a_killed_run_is_resumed_with_another_clock(
         )
 
     def go_on(ledger: Ledger) -> None:
-        """Continue as a driver does that another process starts, whose times are those of its own clock."""
+        """Continue as a driver does that another process starts, whose times are those of its own
+        clock.
+        """
         ledger.record(
-            DriverStarted(pid=os.getpid(), host=host, num_cpus=2, before_unix_s=ledger.before_unix_s),
+            DriverStarted(
+                pid=os.getpid(), host=host, num_cpus=2, before_unix_s=ledger.before_unix_s
+            ),
             AttemptEnded(trial=0, attempt=0, reason="lost", message="the driver ended"),
             RunStateChanged(state="running"),
         )
@@ -145,7 +184,9 @@ def test_no_time_runs_backwards_when_a_killed_run_is_resumed_with_another_clock(
         reports = [
             TrialStarted(trial=0, attempt=1, worker_pids=[2], time_unix_s=own),
             TrialReported(trial=0, step=3, values={"f1": 0.7}, time_unix_s=own),
-            TrialEnded(trial=0, attempt=1, state="complete", values={"f1": 0.7}, step=3, time_unix_s=own),
+            TrialEnded(
+                trial=0, attempt=1, state="complete", values={"f1": 0.7}, step=3, time_unix_s=own
+            ),
         ]
         ledger.record(*timely(reports, ledger.history.drivers[-1].time_unix_s))
 
@@ -172,7 +213,9 @@ def test_no_time_runs_backwards_when_a_killed_run_is_resumed_with_another_clock(
         tail.catch_up()
         history = tail.data.history
         stored = [item.event for item in store.events(run_id)]
-        assert [event.time_unix_s for event in stored] == sorted(event.time_unix_s for event in stored)
+        assert [event.time_unix_s for event in stored] == sorted(
+            event.time_unix_s for event in stored
+        )
 
         curve = [float(x) for x in tail.data.series.curve(0, "f1").x("time")]
         assert curve == sorted(curve)
@@ -190,26 +233,46 @@ def test_no_time_runs_backwards_when_a_killed_run_is_resumed_with_another_clock(
 
         header_s = run_detail(tail).elapsed_s
         assert header_s >= max(before_s, logged[-1] - 0.001)
-        assert elapsed_s(store.run(run_id), Run(store, run_id).history) == pytest.approx(header_s, abs=2.0)
+        assert elapsed_s(store.run(run_id), Run(store, run_id).history) == pytest.approx(
+            header_s, abs=2.0
+        )
         now_s = duration_argument_s(_run_time(history, history.now_unix_s()), field="")
         assert now_s == pytest.approx(header_s, abs=2.0)
-        narrated = b"".join(_narrate(Feed(lambda: store), run_id, RunData(EXPERIMENT))).decode().splitlines()
+        narrated = (
+            b"".join(_narrate(Feed(lambda: store), run_id, RunData(EXPERIMENT)))
+            .decode()
+            .splitlines()
+        )
         assert len(narrated) == len(logged)
         assert [line.split(" 20")[0].strip() for line in narrated] == [
             format_duration(round(at_s, 3)) for at_s in logged
         ]
 
 
-def test_a_killed_driver_counts_for_as_long_as_it_was_shown_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_driver_counts_for_as_long_as_it_was_shown_to_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     history = History(EXPERIMENT)
     shown_s = []
-    for now_s in (10.0, 300.0, 302.0, 305.0, 400.0):  # it is killed at 304 s, long after its last event
+    for now_s in (
+        10.0,
+        300.0,
+        302.0,
+        305.0,
+        400.0,
+    ):  # it is killed at 304 s, long after its last event
         monkeypatch.setattr(time, "time", lambda now_s=now_s: CREATED_S + now_s)
         if not history.drivers:
             history.apply(driver(0.0))
         history.note_alive(1, CREATED_S + min(now_s, 303.0) + SIGN_S)
         shown_s.append(history.active_s(history.now_unix_s()))
-    assert shown_s == [10.0, 300.0, 302.0, 305.0, 309.0], "303 s and the time in which the next sign may come"
+    assert shown_s == [
+        10.0,
+        300.0,
+        302.0,
+        305.0,
+        309.0,
+    ], "303 s and the time in which the next sign may come"
     history.note_alive(99, CREATED_S + 405.0)  # who looks after lost runs is no driver
     assert history.active_s(history.now_unix_s()) == 309.0
     history.apply(
@@ -224,7 +287,11 @@ def test_a_killed_driver_counts_for_as_long_as_it_was_shown_to_live(monkeypatch:
         )
     )
     again = DriverStarted(
-        pid=2, host="here", num_cpus=1, time_unix_s=CREATED_S + 400.0, before_unix_s=CREATED_S + 309.0
+        pid=2,
+        host="here",
+        num_cpus=1,
+        time_unix_s=CREATED_S + 400.0,
+        before_unix_s=CREATED_S + 309.0,
     )
     history.apply(again)
     assert history.active_s(history.now_unix_s()) == 309.0
@@ -236,12 +303,17 @@ def test_advice_counts_from_its_request_and_a_wait_that_counts_is_added() -> Non
     clock.note(AdviceRequested.model_construct(time_unix_s=100.0))
     assert (clock.at(90.0), clock.at(130.0)) == (0.0, 30.0)
     history = History(EXPERIMENT)
-    for event in (driver(0.0), SettingsChanged(settings={}, waited_s=14.0, time_unix_s=CREATED_S + 1.0)):
+    for event in (
+        driver(0.0),
+        SettingsChanged(settings={}, waited_s=14.0, time_unix_s=CREATED_S + 1.0),
+    ):
         history.apply(event)
     assert history.active_s(CREATED_S + 10.0) == history.clock.at(CREATED_S + 10.0) == 24.0
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 1e4), st.floats(0.0, 1e4)), min_size=1, max_size=5), st.data())
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1e4), st.floats(0.0, 1e4)), min_size=1, max_size=5), st.data()
+)
 def test_the_run_time_is_the_time_driven_until_then(spans: list[tuple[float, float]], data) -> None:
     clock, now_s, driven = RunClock(), 0.0, []
     for pause_s, driven_s in spans:
@@ -267,7 +339,13 @@ def test_reports_read_in_bulk_have_the_same_times() -> None:
     in_bulk = RunData(EXPERIMENT)
     in_bulk.add_rows(
         [
-            (seq, event.type, getattr(event, "trial", None), event.time_unix_s, event.model_dump_json())
+            (
+                seq,
+                event.type,
+                getattr(event, "trial", None),
+                event.time_unix_s,
+                event.model_dump_json(),
+            )
             for seq, event in enumerate([*started, *reports], start=1)
         ]
     )

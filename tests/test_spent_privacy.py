@@ -28,7 +28,9 @@ def trial(number: int, epsilons: list[float], **params: Any) -> list[Event]:
         time_unix_s=1.0, trial=number, configuration=number, repeat=0, seed=0, params=params
     )
     return [proposed] + [
-        TrialReported(time_unix_s=2.0, trial=number, step=step, values={"val_loss": 1.0, "epsilon": epsilon})
+        TrialReported(
+            time_unix_s=2.0, trial=number, step=step, values={"val_loss": 1.0, "epsilon": epsilon}
+        )
         for step, epsilon in enumerate(epsilons, start=1)
     ]
 

@@ -1,4 +1,6 @@
-"""What the driver's limits read at every look is held against its plain definition over all trials."""
+"""What the driver's limits read at every look is held against its plain definition over all
+trials.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from hypothesis import strategies as st
 
 from tests.store.test_history import experiment, trial
 from workbench.experiment import Objective
-from workbench.foundation.events import AttemptEnded, CheckpointSaved, Event, RunStateChanged, TrialEnded
+from workbench.foundation.events import (
+    AttemptEnded,
+    CheckpointSaved,
+    Event,
+    RunStateChanged,
+    TrialEnded,
+)
 from workbench.store.history import History, Trial
 from workbench.sweeps.budget import ending_now
 
@@ -56,7 +64,9 @@ def plain_without_improvement(history: History) -> int:
 
 @st.composite
 def events_of_runs(draw: Any) -> list[Event]:
-    """Events of trials that overlap, end in any state, at times of clocks that differ, some of them twice."""
+    """Events of trials that overlap, end in any state, at times of clocks that differ, some of them
+    twice.
+    """
     num_trials, repeats = draw(st.integers(1, 12)), draw(st.integers(1, 3))
     events: list[Event] = []
     proposed = 0
@@ -78,7 +88,9 @@ def events_of_runs(draw: Any) -> list[Event]:
             fits=draw(st.integers(0, 4)) > 0,
         )
         other = [
-            AttemptEnded(trial=number, attempt=0, reason="lost", message="gone", time_unix_s=now_unix_s),
+            AttemptEnded(
+                trial=number, attempt=0, reason="lost", message="gone", time_unix_s=now_unix_s
+            ),
             CheckpointSaved(trial=number, attempt=0, step=1, path="a", time_unix_s=now_unix_s),
             RunStateChanged(state="stopped", reason="person", time_unix_s=now_unix_s),
             RunStateChanged(state="running", time_unix_s=now_unix_s),
@@ -98,10 +110,14 @@ def test_the_standings_are_what_a_look_at_all_trials_gives(
         if number % every == 0 or number == len(events) - 1:
             assert history.best() is plain_best(history)
             assert history.target_reached() == plain_target_reached(history)
-            assert history.num_configurations_without_improvement() == plain_without_improvement(history)
+            assert history.num_configurations_without_improvement() == plain_without_improvement(
+                history
+            )
 
 
-def test_a_look_at_the_limits_sees_only_trials_that_ended_since_the_last_one(monkeypatch: Any) -> None:
+def test_a_look_at_the_limits_sees_only_trials_that_ended_since_the_last_one(
+    monkeypatch: Any,
+) -> None:
     goal = {"metric": "accuracy", "goal": "maximize", "target": 2.0}
     limited = experiment(objectives=[goal], budget={"plateau": 10_000})
     history = History(limited)
@@ -111,7 +127,9 @@ def test_a_look_at_the_limits_sees_only_trials_that_ended_since_the_last_one(mon
     assert ending_now(history, 1e9) is None
     seen: list[int] = []
     is_feasible = history.is_feasible
-    monkeypatch.setattr(history, "is_feasible", lambda each: seen.append(each.number) or is_feasible(each))
+    monkeypatch.setattr(
+        history, "is_feasible", lambda each: seen.append(each.number) or is_feasible(each)
+    )
     for number in range(300, 310):
         for event in trial(number, {"accuracy": 0.5}):
             history.apply(event)

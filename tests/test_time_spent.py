@@ -1,4 +1,7 @@
-"""Verdicts on where the time of a run went: only what costs much, with numbers and the next step."""
+"""Verdicts on where the time of a run went.
+
+Only what costs much, with numbers and the next step.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +37,30 @@ def trial_events(
     start_s: float = 1.0,
     train_s: float = 60.0,
 ) -> list[Event]:
-    """A trial that is proposed at 0 s, makes its first step after `start_s`, and trains for `train_s`."""
+    """A trial that is proposed at 0 s, makes its first step after `start_s`, and trains for
+    `train_s`.
+    """
     plan: dict[str, Any] = {**PLAN, "loaders": loaders}
     end_s = start_s + train_s
     parts = {"data": data_s, "forward": rest_s / 2, "backward": rest_s / 2, "update": 0.0}
     return [
-        TrialProposed(time_unix_s=1.0, trial=number, configuration=number, repeat=0, seed=0, params={}),
-        TrialStarted(time_unix_s=1.0 + start_s / 2, trial=number, attempt=0, worker_pids=[1], plan=plan),
+        TrialProposed(
+            time_unix_s=1.0, trial=number, configuration=number, repeat=0, seed=0, params={}
+        ),
+        TrialStarted(
+            time_unix_s=1.0 + start_s / 2, trial=number, attempt=0, worker_pids=[1], plan=plan
+        ),
         TrialPlanned(time_unix_s=1.0 + start_s, trial=number, plan=plan),
-        TrialReported(time_unix_s=1.0 + end_s, trial=number, step=1, parts_s=parts, values={"val_loss": 1.0}),
+        TrialReported(
+            time_unix_s=1.0 + end_s, trial=number, step=1, parts_s=parts, values={"val_loss": 1.0}
+        ),
         TrialEnded(time_unix_s=1.0 + end_s, trial=number, attempt=0, state="complete", step=1),
     ]
 
 
-EXPERIMENT = Experiment(model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}])
+EXPERIMENT = Experiment(
+    model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}]
+)
 
 
 def judge(*trials: list[Event]) -> list[Verdict]:
@@ -72,20 +85,34 @@ def test_a_run_that_waits_for_data_names_the_trial_and_the_loaders_that_would_hi
 
 def test_more_loaders_are_named_where_some_do_not_suffice() -> None:
     (verdict,) = judge(trial_events(0, 0.1, loaders=2))
-    assert "50% of each step of trial 0 waits for data with 2 loaders: set plan.loaders to 4" in verdict.text
+    assert (
+        "50% of each step of trial 0 waits for data with 2 loaders: set plan.loaders to 4"
+        in verdict.text
+    )
 
 
 def test_waiting_that_hardly_matters_has_no_verdict() -> None:
     assert judge(trial_events(0, 0.01)) == []
     assert judge(trial_events(0, 0.3, train_s=3.0)) == [], "a few seconds"
-    assert judge(trial_events(0, 3e-4, rest_s=1e-4)) == [], "data in memory: handing over would cost more"
+    assert judge(trial_events(0, 3e-4, rest_s=1e-4)) == [], (
+        "data in memory: handing over would cost more"
+    )
 
 
 def test_a_run_that_mostly_starts_trials_is_not_one_that_trains() -> None:
-    (verdict,) = judge(*(trial_events(number, 0.0, start_s=20.0, train_s=10.0) for number in range(4)))
-    assert verdict.text.startswith("67% of the time of trials passed before their first step, 20 s each")
-    assert judge(*(trial_events(number, 0.0, start_s=20.0, train_s=100.0) for number in range(4))) == []
-    assert judge(trial_events(0, 0.0, start_s=20.0, train_s=1.0)) == [], "the first trials start the workers"
+    (verdict,) = judge(
+        *(trial_events(number, 0.0, start_s=20.0, train_s=10.0) for number in range(4))
+    )
+    assert verdict.text.startswith(
+        "67% of the time of trials passed before their first step, 20 s each"
+    )
+    assert (
+        judge(*(trial_events(number, 0.0, start_s=20.0, train_s=100.0) for number in range(4)))
+        == []
+    )
+    assert judge(trial_events(0, 0.0, start_s=20.0, train_s=1.0)) == [], (
+        "the first trials start the workers"
+    )
 
 
 def late_trial(number: int, rank: int, factor: float, *, train_s: float = 60.0) -> list[Event]:
@@ -102,7 +129,8 @@ def late_trial(number: int, rank: int, factor: float, *, train_s: float = 60.0) 
 def test_a_worker_for_which_others_wait_is_named_with_its_machine() -> None:
     (verdict,) = judge(late_trial(0, 0, 1.3), late_trial(1, 1, 2.0))
     assert verdict.text.startswith(
-        "rank 1 of trial 1 (on b) takes 2 times as long as the other workers to load and compute its samples"
+        "rank 1 of trial 1 (on b) takes 2 times as long as the other workers to load and compute"
+        " its samples"
     )
     assert judge(late_trial(0, 1, 1.2)) == [], "workers are never quite alike"
     assert judge(late_trial(0, 1, 3.0, train_s=6.0)) == [], "a few seconds"
@@ -120,7 +148,11 @@ def test_the_last_report_that_names_a_slow_worker_counts_however_many_are_read_a
 
 def _chosen_in(seconds: float, trial: list[Event]) -> list[Event]:
     return [
-        event.model_copy(update={"choosing_s": seconds}) if isinstance(event, TrialProposed) else event
+        (
+            event.model_copy(update={"choosing_s": seconds})
+            if isinstance(event, TrialProposed)
+            else event
+        )
         for event in trial
     ]
 
@@ -130,11 +162,16 @@ def test_workers_that_wait_for_proposals_are_a_verdict_from_a_tenth_of_their_tim
     assert verdict.text.startswith("workers waited for proposals 14% of their time, 30 s in all")
     assert verdict.next_step is not None
     assert judge(*(_chosen_in(2.0, trial_events(number, 0.0)) for number in range(9))) == [], "3 %"
-    assert judge(*(_chosen_in(0.5, trial_events(number, 0.0, train_s=9.0)) for number in range(3))) == []
+    assert (
+        judge(*(_chosen_in(0.5, trial_events(number, 0.0, train_s=9.0)) for number in range(3)))
+        == []
+    )
 
 
 @pytest.mark.parametrize(("hosts", "is_offered"), [(["a", "a"], False), (["a", "b"], True)])
-def test_a_machine_is_only_left_out_where_there_is_another(hosts: list[str], is_offered: bool) -> None:
+def test_a_machine_is_only_left_out_where_there_is_another(
+    hosts: list[str], is_offered: bool
+) -> None:
     events = [
         event.model_copy(update={"hosts": hosts}) if getattr(event, "hosts", None) else event
         for event in late_trial(0, 1, 2.0)
@@ -155,7 +192,9 @@ def _experiment(sampler: str) -> Experiment:
 
 
 @pytest.mark.parametrize("sampler", _SAMPLERS)
-def test_random_proposals_are_offered_only_where_they_could_take_the_place_of_others(sampler: str) -> None:
+def test_random_proposals_are_offered_only_where_they_could_take_the_place_of_others(
+    sampler: str,
+) -> None:
     trials = [_chosen_in(10.0, trial_events(number, 0.0)) for number in range(3)]
     history = History.of(_experiment(sampler), [event for trial in trials for event in trial])
     (verdict,) = verdicts_of(history)
@@ -187,7 +226,9 @@ def test_no_hint_is_one_that_cannot_be_followed(
     events: list[Event] = [DriverStarted(time_unix_s=1.0, pid=1, host="a", num_cpus=num_cpus)]
     for number in range(3):
         moved_s = 0.0 if at_once else 100.0 * number
-        for event in _chosen_in(choosing_s, trial_events(number, data_s, start_s=start_s, train_s=20.0)):
+        for event in _chosen_in(
+            choosing_s, trial_events(number, data_s, start_s=start_s, train_s=20.0)
+        ):
             changes: dict[str, Any] = {"time_unix_s": event.time_unix_s + moved_s}
             if isinstance(event, TrialStarted):
                 changes |= {"hosts": hosts, "worker_pids": list(range(1, len(hosts) + 1))}

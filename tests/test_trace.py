@@ -26,13 +26,19 @@ START_UNIX_S = 1_700_000_000.0
 def trial_events(
     number: int, began_s: float, *, pids: tuple[int, ...] = (7,), ends: bool = True
 ) -> list[Event]:
-    """A trial that waits .5 s for its workers, is built in 1 s, and reports after 2 and 3 s more."""
+    """A trial that waits .5 s for its workers, is built in 1 s, and reports after 2 and 3 s
+    more.
+    """
     at = START_UNIX_S + began_s
     hosts = ["a", "b"][: len(pids)]
     loss = {"val_loss": 0.5}
     events: list[Event] = [
-        TrialProposed(time_unix_s=at, trial=number, configuration=number, seed=0, params={"lr": 0.1}),
-        TrialStarted(time_unix_s=at + 0.5, trial=number, attempt=0, worker_pids=[*pids], hosts=hosts),
+        TrialProposed(
+            time_unix_s=at, trial=number, configuration=number, seed=0, params={"lr": 0.1}
+        ),
+        TrialStarted(
+            time_unix_s=at + 0.5, trial=number, attempt=0, worker_pids=[*pids], hosts=hosts
+        ),
         TrialPlanned(time_unix_s=at + 1.5, trial=number, plan={"workers": len(pids)}),
         TrialReported(
             time_unix_s=at + 3.5,
@@ -44,12 +50,18 @@ def trial_events(
         ),
         TrialReported(time_unix_s=at + 6.5, trial=number, step=20, values={"val_loss": math.nan}),
     ]
-    ended = TrialEnded(time_unix_s=at + 7.0, trial=number, attempt=0, state="complete", values=loss, step=20)
+    ended = TrialEnded(
+        time_unix_s=at + 7.0, trial=number, attempt=0, state="complete", values=loss, step=20
+    )
     return [*events, ended] if ends else events
 
 
 def spans_of(events: list[Event], **options: Any) -> dict[str, dict[str, Any]]:
-    return {entry["name"]: entry for entry in trace_of(events, name="run", **options) if entry["ph"] == "X"}
+    return {
+        entry["name"]: entry
+        for entry in trace_of(events, name="run", **options)
+        if entry["ph"] == "X"
+    }
 
 
 def test_a_trial_is_a_span_on_the_lane_of_each_worker_and_hosts_are_processes() -> None:

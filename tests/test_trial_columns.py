@@ -45,7 +45,8 @@ EXPERIMENT = Experiment(
     search={"lr": {"low": 1e-5, "high": 1.0, "log": True}, "step": {"choices": ["a", "b"]}},
 )
 NUMBERS = st.one_of(
-    st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf, 0.1 + 0.2, 1e-9, 123456.5])
+    st.floats(-1e6, 1e6),
+    st.sampled_from([math.nan, math.inf, -math.inf, 0.1 + 0.2, 1e-9, 123456.5]),
 )
 VALUES = st.dictionaries(st.sampled_from(["f1", "f1_loss", "size", "duration_s", "lr"]), NUMBERS)
 SECONDS = st.floats(0.0, 4000.0)
@@ -60,14 +61,18 @@ def histories(draw: Any) -> tuple[list[Event], dict[int, float | None]]:
     for number in range(draw(st.integers(1, 4))):
         params = {"lr": draw(st.floats(1e-5, 1.0)), "step": draw(st.sampled_from(["a", "b"]))}
         events.append(
-            TrialProposed(trial=number, params=params, configuration=number, seed=0, time_unix_s=now_s)
+            TrialProposed(
+                trial=number, params=params, configuration=number, seed=0, time_unix_s=now_s
+            )
         )
         ran_s[number] = None
         num_attempts = draw(st.integers(0, 3))
         for attempt in range(num_attempts):
             now_s += draw(SECONDS)  # it waits
             began_s = last_s = now_s
-            events.append(TrialStarted(trial=number, attempt=attempt, worker_pids=[1], time_unix_s=now_s))
+            events.append(
+                TrialStarted(trial=number, attempt=attempt, worker_pids=[1], time_unix_s=now_s)
+            )
             for step in range(draw(st.integers(0, 3))):
                 now_s += draw(SECONDS)
                 last_s = now_s
@@ -96,14 +101,23 @@ def histories(draw: Any) -> tuple[list[Event], dict[int, float | None]]:
                 values = draw(VALUES) | ({} if how == "failed" else {"f1": draw(NUMBERS)})
                 events.append(
                     TrialEnded(
-                        trial=number, attempt=attempt, state=how, values=values, step=7, time_unix_s=now_s
+                        trial=number,
+                        attempt=attempt,
+                        state=how,
+                        values=values,
+                        step=7,
+                        time_unix_s=now_s,
                     )
                 )
             elif how != "running":
                 message = f"it was {how}"
                 events.append(
                     AttemptEnded(
-                        trial=number, attempt=attempt, reason=how, message=message, time_unix_s=now_s
+                        trial=number,
+                        attempt=attempt,
+                        reason=how,
+                        message=message,
+                        time_unix_s=now_s,
                     )
                 )
     return events, ran_s
@@ -156,7 +170,9 @@ def same(found: Any, value: Any) -> bool:
     """Return whether a cell holds a value; what is missing is None, or NaN in pandas."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return found is None or found != found
-    return bool(found == value) or (isinstance(value, float) and math.isclose(found, value, abs_tol=1e-9))
+    return bool(found == value) or (
+        isinstance(value, float) and math.isclose(found, value, abs_tol=1e-9)
+    )
 
 
 def terminal_cells(history: History) -> dict[int, dict[str, str]]:
@@ -174,16 +190,23 @@ def report_cells(run: RunData) -> dict[int, dict[str, str]]:
     page = "".join(best_trials(run))
     heads = [html.unescape(head) for head in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)]
     rows = re.findall(r'<tr[^>]*>(<th scope="row".*?)</tr>', page)
-    cells = [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)] for row in rows]
+    cells = [
+        [html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)]
+        for row in rows
+    ]
     return {int(row[0]): dict(zip(heads, row, strict=True)) for row in cells}
 
 
 def test_the_time_of_a_trial_is_the_time_that_it_ran_in_every_face() -> None:
-    """Started at 0 s, lost after 40 s of training, resumed an hour later, complete after another 60 s."""
+    """Started at 0 s, lost after 40 s of training, resumed an hour later, complete after another 60
+    s.
+    """
     at = 1_700_000_000.0
     events: list[Event] = [
         DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=at),
-        TrialProposed(trial=0, params={"lr": 0.1, "step": "a"}, configuration=0, seed=0, time_unix_s=at),
+        TrialProposed(
+            trial=0, params={"lr": 0.1, "step": "a"}, configuration=0, seed=0, time_unix_s=at
+        ),
         TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=at),
         TrialReported(trial=0, step=1, values={"f1": 0.5, "size": 1.0}, time_unix_s=at + 40),
         AttemptEnded(trial=0, attempt=0, reason="lost", message="lost", time_unix_s=at + 3730),
@@ -221,7 +244,10 @@ def test_the_guide_explains_every_column() -> None:
 
 
 def test_with_repeats_every_face_shows_the_mean_of_the_best_configuration() -> None:
-    """Repeats of 0.5 and 0.99, and of 0.8 and 0.9: the second configuration is the better one, at 0.85."""
+    """Repeats of 0.5 and 0.99, and of 0.8 and 0.9.
+
+    The second configuration is the better one, at 0.85.
+    """
     experiment = EXPERIMENT.replace(constraints=[], repeats=2)
     events: list[Event] = [DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=0.0)]
     for number, value in enumerate((0.5, 0.99, 0.8, 0.9)):
@@ -237,7 +263,12 @@ def test_with_repeats_every_face_shows_the_mean_of_the_best_configuration() -> N
             ),
             TrialStarted(trial=number, attempt=0, worker_pids=[1], time_unix_s=1.0),
             TrialEnded(
-                trial=number, attempt=0, state="complete", values={"f1": value}, step=1, time_unix_s=2.0
+                trial=number,
+                attempt=0,
+                state="complete",
+                values={"f1": value},
+                step=1,
+                time_unix_s=2.0,
             ),
         ]
     run = RunData.of(experiment, events)
@@ -260,7 +291,9 @@ def test_metrics_and_parameters_with_spaces_in_their_names_keep_them() -> None:
     events: list[Event] = [
         TrialProposed(trial=0, params={"my lr": 0.1}, configuration=0, seed=0, time_unix_s=0.0),
         TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=1.0),
-        TrialReported(trial=0, step=1, values={"f1": 0.5, "f1 macro": 0.4, "f1 micro": 0.3}, time_unix_s=2.0),
+        TrialReported(
+            trial=0, step=1, values={"f1": 0.5, "f1 macro": 0.4, "f1 micro": 0.3}, time_unix_s=2.0
+        ),
     ]
     row = to_table(History.of(EXPERIMENT, events)).iloc[0]
     assert (row["f1"], row["f1 macro"], row["f1 micro"], row["my lr"]) == (0.5, 0.4, 0.3, 0.1)

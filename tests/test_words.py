@@ -46,7 +46,9 @@ def texts_of_python(source: str) -> Iterator[Text]:
             text = "".join(
                 str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
             )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts
+        ):
             text = node.value
         else:
             continue
@@ -113,7 +115,9 @@ def test_names_are_the_usual_ones() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path in sorted((ROOT / "workbench").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for name in [getattr(node, "id", None) or getattr(node, "arg", None) or getattr(node, "name", None)]
+        for name in [
+            getattr(node, "id", None) or getattr(node, "arg", None) or getattr(node, "name", None)
+        ]
         if isinstance(name, str) and OLD_NAMES.fullmatch(name)
     ]
     assert found == []

@@ -1,4 +1,6 @@
-"""The version of the workbench, also where it is imported from its folder without being installed."""
+"""The version of the workbench, also where it is imported from its folder without being
+installed.
+"""
 
 from __future__ import annotations
 

@@ -11,8 +11,12 @@ from workbench.experiment.plan import Plan
 
 def test_the_card_is_not_repeated_where_the_cell_shows_it_already() -> None:
     speed = Estimate(100.0, 90.0, 110.0)
-    choice = Candidate(Plan(2, 32, 1, "fp32", "ddp", "none", "none"), 0.1, None, 0.0, speed, speed, None)
-    given = Advice("time", False, choice, None, (), choice, None, "not measured", (), (), 3.0, {"lr": 0.1})
+    choice = Candidate(
+        Plan(2, 32, 1, "fp32", "ddp", "none", "none"), 0.1, None, 0.0, speed, speed, None
+    )
+    given = Advice(
+        "time", False, choice, None, (), choice, None, "not measured", (), (), 3.0, {"lr": 0.1}
+    )
     assert choice.written in given._repr_mimebundle_()["text/html"]
 
     shown = replace(given, is_shown=lambda: True)

@@ -49,7 +49,9 @@ To use it, write into the experiment, in place of what it searches (lr is meant 
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=150),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -71,12 +73,20 @@ def test_what_is_not_known_is_said_or_left_out():
     known = advice()
     known["choice"] |= {"memory_bytes": None, "time_to_target_s": None, "lr": "NaN"}
     known |= {"runner_up": None, "noise": {"scale_samples": None, "status": "not estimable yet"}}
-    known["choice"]["samples_per_s"] = {"value": math.inf, "low": 1.0, "high": 2.0, "extrapolated": False}
+    known["choice"]["samples_per_s"] = {
+        "value": math.inf,
+        "low": 1.0,
+        "high": 2.0,
+        "extrapolated": False,
+    }
     card = lines_of(known)
     assert "time to target  not predicted" in card
     assert "noise scale     not estimable yet" in card
     assert any("chosen by the speed of its steps alone" in line for line in card)
-    for reason in (f"a batch of 256 has faster steps, but {NOT_SHOWN}", f"it reached loss 0.5 {COMPARED}"):
+    for reason in (
+        f"a batch of 256 has faster steps, but {NOT_SHOWN}",
+        f"it reached loss 0.5 {COMPARED}",
+    ):
         known["choice"]["reasons"] = [reason]
         assert not any("chosen by the speed of its steps alone" in line for line in lines_of(known))
     assert "learning rate   unknown, rule sqrt, warm-up over 1 epoch" in card
@@ -104,7 +114,10 @@ def test_more_reasons_than_a_card_holds_are_counted():
         ("time", "1.03 times the time to the target, 0.63 times the samples/s"),
         (
             "money",
-            "1.03 times the time to the target, 0.51 times the workers x time, 0.63 times the samples/s",
+            (
+                "1.03 times the time to the target, 0.51 times the workers x time, 0.63 times the"
+                " samples/s"
+            ),
         ),
         ("throughput", "0.63 times the samples/s"),
     ],
@@ -117,12 +130,19 @@ def test_another_candidate_is_compared_by_what_was_asked_for(objective, said):
 def test_a_plan_that_needed_no_advice_is_named_and_never_compared_with_itself():
     known = advice()
     known["reference"] = {**known["choice"], "lr": 0.001, "time_to_target_s": None}
-    known["choice"]["samples_per_s"] = {"value": 9e4, "low": 17_703.0, "high": 9e4, "extrapolated": False}
+    known["choice"]["samples_per_s"] = {
+        "value": 9e4,
+        "low": 17_703.0,
+        "high": 9e4,
+        "extrapolated": False,
+    }
     known["reference"]["samples_per_s"] = known["choice"]["samples_per_s"]
     card = card_of(known)
     assert card.gain is None
     assert card.why[0] == "no plan is better than that of the experiment without advice"
-    assert [other.compared for other in card.others if other.name == "without advice"] == ["the same plan"]
+    assert [other.compared for other in card.others if other.name == "without advice"] == [
+        "the same plan"
+    ]
     assert f"{'why':<16}- {card.why[0]}" in lines_of(known)
     known["reference"]["time_to_target_s"] = {"value": 900.0, "low": 800.0, "high": 990.0}
     gain = card_of(known).gain
@@ -134,10 +154,22 @@ def test_a_plan_that_needed_no_advice_is_named_and_never_compared_with_itself():
 
 def test_a_measured_value_beyond_what_the_model_expects_is_stated_as_such():
     known = advice()
-    known["choice"]["samples_per_s"] = {"value": 9e4, "low": 17_703.0, "high": 9e4, "extrapolated": False}
-    known["choice"]["step_time_s"] = {"value": 0.001, "low": 0.001, "high": 0.005, "extrapolated": False}
+    known["choice"]["samples_per_s"] = {
+        "value": 9e4,
+        "low": 17_703.0,
+        "high": 9e4,
+        "extrapolated": False,
+    }
+    known["choice"]["step_time_s"] = {
+        "value": 0.001,
+        "low": 0.001,
+        "high": 0.005,
+        "extrapolated": False,
+    }
     card = lines_of(known)
-    assert "samples/s       90,000  (measured; the model of step times expects down to 17,703)" in card
+    assert (
+        "samples/s       90,000  (measured; the model of step times expects down to 17,703)" in card
+    )
     assert "step time       1 ms  (measured; the model of step times expects up to 5 ms)" in card
 
 
@@ -149,7 +181,9 @@ def test_a_rate_that_no_rule_changes_is_the_same_at_every_batch():
 
 @given(
     st.dictionaries(
-        st.sampled_from(["choice", "runner_up", "reference", "noise", "measured", "settings", "objective"]),
+        st.sampled_from(
+            ["choice", "runner_up", "reference", "noise", "measured", "settings", "objective"]
+        ),
         anything,
     )
 )

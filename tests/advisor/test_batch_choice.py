@@ -43,11 +43,17 @@ def test_steps_that_cost_nothing_to_start_are_best_small() -> None:
 
 
 def test_times_are_relative_to_the_best_and_steps_to_the_reference_batch() -> None:
-    ranking = rank_batches(BATCHES, seen(1e12), affine(1.0, 1e-9), num_workers=1, max_micro_batch=4096)
+    ranking = rank_batches(
+        BATCHES, seen(1e12), affine(1.0, 1e-9), num_workers=1, max_micro_batch=4096
+    )
     assert [ranked.global_batch for ranked in ranking] == BATCHES[::-1]
     # Steps of one length, each worth as many as it has samples.
-    assert [ranked.time_to_accuracy_relative for ranked in ranking] == pytest.approx([1, 2, 4, 8, 16])
-    assert [ranked.steps_relative for ranked in ranking] == pytest.approx([1 / 16, 1 / 8, 1 / 4, 1 / 2, 1])
+    assert [ranked.time_to_accuracy_relative for ranked in ranking] == pytest.approx(
+        [1, 2, 4, 8, 16]
+    )
+    assert [ranked.steps_relative for ranked in ranking] == pytest.approx(
+        [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1]
+    )
 
 
 @given(
@@ -79,7 +85,9 @@ def test_the_later_the_end_the_larger_the_batch_that_growing_noise_bears() -> No
     step_times = affine(0.1, 0.001)
 
     def steps_of_the_largest(end: float) -> float:
-        ranking = rank_batches(BATCHES, seen(100.0), step_times, num_workers=1, max_micro_batch=4096, end=end)
+        ranking = rank_batches(
+            BATCHES, seen(100.0), step_times, num_workers=1, max_micro_batch=4096, end=end
+        )
         return next(ranked.steps_relative for ranked in ranking if ranked.global_batch == 1024)
 
     assert steps_of_the_largest(100_000.0) < steps_of_the_largest(1000.0)
@@ -107,9 +115,15 @@ def write(folder: Path, rows: str) -> Path:
     return path
 
 
-def test_noise_is_read_in_samples_of_the_smallest_batch_without_what_is_not_estimable(tmp_path: Path) -> None:
-    path = write(tmp_path, "256,10,2,4\n256,20,-1,4\n256,30,0,4\n256,40,1,0\n256,50,1,8\n512,9,1,1\n")
-    with pytest.warns(UserWarning, match="3 rows are left out, with a grad_sqr or grad_var of 0 or less"):
+def test_noise_is_read_in_samples_of_the_smallest_batch_without_what_is_not_estimable(
+    tmp_path: Path,
+) -> None:
+    path = write(
+        tmp_path, "256,10,2,4\n256,20,-1,4\n256,30,0,4\n256,40,1,0\n256,50,1,8\n512,9,1,1\n"
+    )
+    with pytest.warns(
+        UserWarning, match="3 rows are left out, with a grad_sqr or grad_var of 0 or less"
+    ):
         noise = read_noise(path, [128, 256])
     assert noise.reference_batch == 128
     assert noise.scales == {256: ([10.0, 50.0], [256.0, 1024.0]), 512: ([9.0], [128.0])}

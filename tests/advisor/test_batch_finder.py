@@ -15,7 +15,9 @@ Law = Callable[[int], float]
 
 
 class Machine:
-    """Takes `law(b)` seconds for a step of b samples, and holds steps of at most `memory` samples."""
+    """Takes `law(b)` seconds for a step of b samples, and holds steps of at most `memory`
+    samples.
+    """
 
     def __init__(self, law: Law, memory: int) -> None:
         self.law, self.memory = law, memory
@@ -35,7 +37,9 @@ class Machine:
 
     def best(self, largest: int) -> float:
         """Try everything."""
-        return max((size / self.law(size) for size in range(1, min(self.memory, largest) + 1)), default=0.0)
+        return max(
+            (size / self.law(size) for size in range(1, min(self.memory, largest) + 1)), default=0.0
+        )
 
 
 def check(machine: Machine, found: FastestBatch, largest: int, allowed_loss: float) -> None:
@@ -51,7 +55,9 @@ def check(machine: Machine, found: FastestBatch, largest: int, allowed_loss: flo
     assert [each.plan["micro_batch"] for each in found.measured] == machine.sizes
     for index, size in enumerate(machine.sizes):
         if size > machine.memory:
-            assert all(later < size for later in machine.sizes[index + 1 :]), "nothing larger is tried"
+            assert all(later < size for later in machine.sizes[index + 1 :]), (
+                "nothing larger is tried"
+            )
 
 
 @given(st.floats(0, 1), st.floats(1e-6, 1), st.integers(0, 5000), st.integers(1, 5000))
@@ -60,11 +66,18 @@ def test_hardly_anything_is_faster_where_the_law_holds(
 ) -> None:
     machine = Machine(lambda size: constant + per_sample * size, memory)
     found = find_fastest(machine.measure, largest=largest)
-    # What a stop by the law gives away at most, and what is left between the last two sizes of a refinement.
+    # What a stop by the law gives away at most, and what is left between the last two sizes of a
+    # refinement.
     check(machine, found, largest, 2 * MIN_GAIN / (1 - MIN_GAIN))
 
 
-@given(st.floats(1e-4, 1), st.floats(1e-5, 1), st.integers(8, 2000), st.floats(1.1, 4), st.integers(16, 4000))
+@given(
+    st.floats(1e-4, 1),
+    st.floats(1e-5, 1),
+    st.integers(8, 2000),
+    st.floats(1.1, 4),
+    st.integers(16, 4000),
+)
 def test_a_size_from_which_on_samples_cost_more_is_not_passed_by_far(
     constant: float, per_sample: float, spill: int, factor: float, memory: int
 ) -> None:

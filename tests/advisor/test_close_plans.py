@@ -1,4 +1,7 @@
-"""Plans that are close are timed again until one is clearly the fastest; noise misleads less often then."""
+"""Plans that are close are timed again until one is clearly the fastest.
+
+Noise misleads less often then.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ seconds = st.floats(1e-4, 1e4)
 
 
 class Timed:
-    """Ways whose steps take what they truly take, but for noise that is drawn anew for each timing."""
+    """Ways whose steps take what they truly take, but for noise that is drawn anew for each
+    timing.
+    """
 
     def __init__(self, seed: int, turns: int) -> None:
         self._random, self._turns = np.random.default_rng(seed), turns
@@ -46,11 +51,17 @@ def test_close_ways_that_are_timed_again_are_confused_less_often() -> None:
     once, again = ([Timed(seed, turns) for seed in range(300)] for turns in (0, 6))
     assert statistics.mean(each.lost for each in once) > 0.03
     assert statistics.mean(each.lost for each in again) < 0.02
-    assert all(len(each.timings_s["allreduce"]) == 1 for each in again), "three times as slow, which is clear"
+    assert all(len(each.timings_s["allreduce"]) == 1 for each in again), (
+        "three times as slow, which is clear"
+    )
 
 
-@given(st.dictionaries(st.text(), st.lists(seconds, min_size=1, max_size=5), min_size=1, max_size=6))
-def test_the_fastest_so_far_is_always_among_the_few_that_may_be(timed_s: dict[str, list[float]]) -> None:
+@given(
+    st.dictionaries(st.text(), st.lists(seconds, min_size=1, max_size=5), min_size=1, max_size=6)
+)
+def test_the_fastest_so_far_is_always_among_the_few_that_may_be(
+    timed_s: dict[str, list[float]],
+) -> None:
     found = may_be_fastest(timed_s)
     assert 1 <= len(found) <= 3
     middles = {way: statistics.median(map(np.log, each)) for way, each in timed_s.items()}
@@ -64,7 +75,10 @@ def test_the_more_timings_agree_the_smaller_a_difference_decides() -> None:
 
     assert ways(1) == ["one", "other"]
     assert ways(4) == ["one"]
-    assert may_be_fastest({"one": [1.0, 0.8, 1.3, 1.1], "other": [1.1, 1.3, 0.9, 1.2]}) == ["one", "other"]
+    assert may_be_fastest({"one": [1.0, 0.8, 1.3, 1.1], "other": [1.1, 1.3, 0.9, 1.2]}) == [
+        "one",
+        "other",
+    ]
 
 
 def test_nothing_is_timed_again_where_there_is_no_choice() -> None:

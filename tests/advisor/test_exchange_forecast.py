@@ -1,4 +1,7 @@
-"""Steps of every exchange follow from one sweep of the links; compared with steps that were measured."""
+"""Steps of every exchange follow from one sweep of the links.
+
+Compared with steps that were measured.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ SHAPES = [(1024, 256), (1024,), (1024, 1024), (1024,), (1024, 1024), (1024,), (7
 """Those of the model of that benchmark."""
 PERIOD = 8
 COMPUTES_S = MEASURED_S["no limit"]["local"]
-"""Replicas that agree every eighth step on a link without a limit hardly do anything but compute."""
+"""Replicas that agree every eighth step on a link without a limit hardly do anything but
+compute.
+"""
 NAMES = [name for name in EXCHANGES.names() if name != "hierarchical"]
 """Those that were measured, where each node held one worker."""
 
@@ -42,8 +47,8 @@ NAMES = [name for name in EXCHANGES.names() if name != "hierarchical"]
 def exchanges() -> dict[str, dict[str, Any]]:
     """What each sends, and what it computes: what a step took longer on a link without a limit.
 
-    There the usual exchange only adds and copies, which another one that hides behind the backward pass does,
-    too, with as many bytes as it sends.
+    There the usual exchange only adds and copies, which another one that hides behind the backward
+    pass does, too, with as many bytes as it sends.
     """
     found: dict[str, dict[str, Any]] = {}
     unlimited_s = MEASURED_S["no limit"]
@@ -86,7 +91,9 @@ def measured(link: str, *, is_swept: bool = True, **plan: Any) -> PlanMeasured:
         step_time_s=step_s,
         num_train_samples=1000,
         parts_s={"communication": step_s - COMPUTES_S},
-        all_reduce_s={str(size): true.seconds("reduce", size, 2) for size in SIZES_BYTES} if is_swept else {},
+        all_reduce_s=(
+            {str(size): true.seconds("reduce", size, 2) for size in SIZES_BYTES} if is_swept else {}
+        ),
         exchanges=exchanges() if is_swept else {},
     )
 
@@ -112,7 +119,9 @@ def test_steps_are_predicted_as_they_were_measured_on_limited_links(link: str) -
 def test_what_was_timed_replaces_its_prediction_and_the_fastest_comes_first() -> None:
     events = [measured("200 Mbit/s"), measured("200 Mbit/s", is_swept=False, exchange="bf16")]
     found = forecast_exchanges(events)
-    assert [each.step_time_s.value for each in found] == sorted(each.step_time_s.value for each in found)
+    assert [each.step_time_s.value for each in found] == sorted(
+        each.step_time_s.value for each in found
+    )
     by_name: dict[str, ExchangeForecast] = {each.exchange: each for each in found}
     assert {name for name, each in by_name.items() if each.is_measured} == {"allreduce", "bf16"}
     assert by_name["bf16"].step_time_s.value == MEASURED_S["200 Mbit/s"]["bf16"]
@@ -145,7 +154,9 @@ def test_waiting_for_a_slow_worker_speaks_for_no_exchange() -> None:
             "parts_s": {"communication": quiet.parts_s["communication"] + late_s},
         }
     )
-    found = {each.exchange: each.step_time_s.value - late_s for each in forecast_exchanges([disturbed])}
+    found = {
+        each.exchange: each.step_time_s.value - late_s for each in forecast_exchanges([disturbed])
+    }
     # What travels while the next step is computed hides behind a longer one.
     assert found.pop("asynchronous") < expected.pop("asynchronous")
     assert found == pytest.approx(expected)
@@ -153,7 +164,9 @@ def test_waiting_for_a_slow_worker_speaks_for_no_exchange() -> None:
 
 def test_values_that_travel_beside_the_next_step_take_time_only_where_it_is_shorter() -> None:
     (found,) = (
-        each for each in forecast_exchanges([measured("200 Mbit/s")]) if each.exchange == "asynchronous"
+        each
+        for each in forecast_exchanges([measured("200 Mbit/s")])
+        if each.exchange == "asynchronous"
     )
     beside = exchanges()["asynchronous"]
     travels_s = Link(2e-4, 8 / 200e6).seconds("serve", beside["num_bytes"], 2)
@@ -169,7 +182,11 @@ def test_only_exchanges_that_may_be_the_fastest_are_worth_timing() -> None:
     assert worth_timing([slow], ["allreduce", "powersgd", "server"]) == {"allreduce", "powersgd"}
     no_link = {str(size): 1e-5 for size in SIZES_BYTES}
     quick = fast.model_copy(
-        update={"all_reduce_s": no_link, "step_time_s": COMPUTES_S, "parts_s": {"communication": 0.0}}
+        update={
+            "all_reduce_s": no_link,
+            "step_time_s": COMPUTES_S,
+            "parts_s": {"communication": 0.0},
+        }
     )
     compressed = ["bf16", "powersgd", "onebit", "topk", "server"]
     assert worth_timing([quick], ["allreduce", *compressed]) == {"allreduce"}
@@ -203,8 +220,12 @@ def test_agreeing_by_way_of_nodes_is_predicted_where_their_links_were_swept_apar
             "step_time_s": computes_s + flat_s,
             "parts_s": {"communication": flat_s},
             "all_reduce_s": {str(size): between.seconds("reduce", size, 4) for size in SIZES_BYTES},
-            "inside_nodes_s": {str(size): inside.seconds("reduce", size, 2) for size in SIZES_BYTES},
-            "between_nodes_s": {str(size): between.seconds("reduce", size, 2) for size in SIZES_BYTES},
+            "inside_nodes_s": {
+                str(size): inside.seconds("reduce", size, 2) for size in SIZES_BYTES
+            },
+            "between_nodes_s": {
+                str(size): between.seconds("reduce", size, 2) for size in SIZES_BYTES
+            },
             "exchanges": {
                 "allreduce": {**traffic, "way": "reduce", "is_overlapped": True},
                 "hierarchical": {**traffic, "way": "nodes", "is_overlapped": False},
@@ -229,7 +250,9 @@ def test_without_a_sweep_it_is_stated_what_to_run() -> None:
         forecast_exchanges([measured("1 Gbit/s", strategy="fsdp")])
 
 
-def test_a_run_shows_the_exchanges(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_shows_the_exchanges(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "store.sqlite"))
     shell = Shell(tmp_path, capsys)
     with Store.open(None) as store:
@@ -240,4 +263,6 @@ def test_a_run_shows_the_exchanges(tmp_path: Path, capsys: Any, monkeypatch: pyt
     assert answer[0]["step_time_s"] < 0.1 < 0.5 < answer[-1]["step_time_s"]
     code, out, err = shell("what-if", "exchange", run_id)
     assert code == 0, err
-    assert [word for word in ("powersgd", "approximate", "predicted", "measured") if word not in out] == []
+    assert [
+        word for word in ("powersgd", "approximate", "predicted", "measured") if word not in out
+    ] == []

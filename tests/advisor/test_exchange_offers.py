@@ -1,4 +1,7 @@
-"""What advice says of other exchanges: seconds a step, steps more, and nothing approximate without a race."""
+"""What advice says of other exchanges.
+
+Seconds a step, steps more, and nothing approximate without a race.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,26 @@ from workbench.training.exchanges.capabilities import with_options
 
 
 def plan_with_exchange(name: str, micro_batch: int = 64) -> Plan:
-    sizes = PartialPlan.of(workers=2, micro_batch=micro_batch, accumulation=1, strategy="ddp", exchange=name)
+    sizes = PartialPlan.of(
+        workers=2, micro_batch=micro_batch, accumulation=1, strategy="ddp", exchange=name
+    )
     plan = with_options(sizes).complete()
     assert plan is not None
     return plan
 
 
 def trained(
-    exchange: str, *, lr: float = 0.1, repeat: int = 0, step_s: float, slower: float = 1.0, every: int = 7
+    exchange: str,
+    *,
+    lr: float = 0.1,
+    repeat: int = 0,
+    step_s: float,
+    slower: float = 1.0,
+    every: int = 7,
 ) -> tuple[Course[RatedPlan], list[tuple[float, int]]]:
-    """A training whose value rises as 1 - exp(-steps / 100), so many times slower, evaluated now and then."""
+    """A training whose value rises as 1 - exp(-steps / 100), so many times slower, evaluated now
+    and then.
+    """
     course = Course(RatedPlan(plan_with_exchange(exchange), lr), repeat)
     steps = list(range(every, 300, every))
     for step in steps:
@@ -51,7 +64,8 @@ def test_the_steps_that_an_exchange_needs_more_are_found_whatever_its_speed(
     slower: float, gain: float
 ) -> None:
     found = costs_of(
-        trained("allreduce", step_s=0.1), trained("powersgd", step_s=0.1 / gain, slower=slower, every=11)
+        trained("allreduce", step_s=0.1),
+        trained("powersgd", step_s=0.1 / gain, slower=slower, every=11),
     )
     assert set(found) == {"powersgd"}
     assert found["powersgd"].factor.value == pytest.approx(slower, rel=0.06)
@@ -85,7 +99,10 @@ def test_a_faster_step_never_replaces_an_exact_one_without_a_race() -> None:
 
     assert best(fast, exact) == [exact, fast], "it is the second, to be raced beside the first"
     assert best(fast) == [fast], "where nothing else is allowed there is nothing to choose"
-    assert best_plans([fast, exact], knowledge, "throughput", base_batch=128, noise_scale=None)[0] == exact
+    assert (
+        best_plans([fast, exact], knowledge, "throughput", base_batch=128, noise_scale=None)[0]
+        == exact
+    )
     quick = [measured("200 Mbit/s", exchange="bf16"), measured("1 Gbit/s")]
     on_fast_link = Knowledge(quick, [1, 1], limit_bytes=None)
     plans = [plan_of(each.plan) for each in quick]
@@ -147,12 +164,25 @@ def test_what_a_race_found_is_stated_with_how_sure_it_is() -> None:
         "times the steps: 1.20 of them (1.10 to 1.30 in 3 pairs of trainings), so it pays"
     )
     assert bf16.endswith("1.20 of them (0.90 to 2.60 in 1 pair of trainings), which may be chance")
-    slow = {**stored[0], "cost": {"factor": {"value": 99.0, "low": 98.0, "high": 99.0}, "num_pairs": 2}}
+    slow = {
+        **stored[0],
+        "cost": {"factor": {"value": 99.0, "low": 98.0, "high": 99.0}, "num_pairs": 2},
+    }
     assert describe_exchanges({"exchanges": [stored[-1], slow]})[1].endswith("so it does not pay")
 
 
 def test_without_links_nothing_is_claimed() -> None:
-    assert exchange_offers([measured("1 Gbit/s", is_swept=False)], plan_with_exchange("allreduce")) == ()
+    assert (
+        exchange_offers([measured("1 Gbit/s", is_swept=False)], plan_with_exchange("allreduce"))
+        == ()
+    )
     assert describe_exchanges({}) == []
-    fast = [{"exchange": "allreduce", "is_exact": True, "step_time_s": {"value": 0.01}, "batch_text": "8"}]
+    fast = [
+        {
+            "exchange": "allreduce",
+            "is_exact": True,
+            "step_time_s": {"value": 0.01},
+            "batch_text": "8",
+        }
+    ]
     assert describe_exchanges({"exchanges": fast})[1].startswith("no approximate exchange")

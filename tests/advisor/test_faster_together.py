@@ -18,7 +18,9 @@ def changed(**change: Any) -> Variant:
     return BASE | PartialPlan.of(**change)
 
 
-def measured(variant: Variant, factor: float, *, sizes: tuple[int, ...] = (8, 64)) -> list[PlanMeasured]:
+def measured(
+    variant: Variant, factor: float, *, sizes: tuple[int, ...] = (8, 64)
+) -> list[PlanMeasured]:
     return [
         PlanMeasured(
             setting="s",

@@ -39,7 +39,9 @@ def test_more_are_tried_in_doublings_while_all_together_are_faster() -> None:
 def test_between_what_pays_and_what_does_not_the_distance_is_halved() -> None:
     per_gpu, words, tried = find(100.0, 190.0, 240.0, 270.0, 330.0, 340.0, 341.0, 320.0)
     assert (per_gpu, tried) == (6, [1, 2, 4, 8, 6, 7])
-    assert words.startswith("6 trials share each GPU: 7 make 1.00 times the samples per second of 6")
+    assert words.startswith(
+        "6 trials share each GPU: 7 make 1.00 times the samples per second of 6"
+    )
     assert find(100.0, 190.0, 280.0, 195.0)[::2] == (3, [1, 2, 4, 3])
 
 
@@ -78,7 +80,9 @@ def test_the_largest_training_of_the_search_must_fit_as_often() -> None:
 
 
 @given(RATES, st.integers(1, 12))
-def test_what_is_chosen_pays_beside_what_was_measured_below_it(rates: list[float], most: int) -> None:
+def test_what_is_chosen_pays_beside_what_was_measured_below_it(
+    rates: list[float], most: int
+) -> None:
     per_gpu, _, tried = find(*rates, most=most)
     assert 1 <= per_gpu <= min(most, MAX_PER_GPU)
     assert len(tried) == len(set(tried)) <= 6

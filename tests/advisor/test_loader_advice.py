@@ -40,7 +40,11 @@ class LoadingBench:
         pass
 
     def probe(
-        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe, params: Mapping[str, Any]
+        self,
+        num_workers: int,
+        plans: Sequence[PartialPlan],
+        order: PlanProbe,
+        params: Mapping[str, Any],
     ) -> list[PlanMeasured]:
         found = []
         for each in plans:
@@ -49,7 +53,12 @@ class LoadingBench:
             self.loaders.add(plan.loaders)
             data_s, compute_s = self._data_s * plan.micro_batch, COMPUTE_S * plan.micro_batch
             waits_s = data_s if not plan.loaders else max(0.0, data_s / plan.loaders - compute_s)
-            parts = {"data": waits_s, "forward": compute_s / 2, "backward": compute_s / 2, "update": 0.0}
+            parts = {
+                "data": waits_s,
+                "forward": compute_s / 2,
+                "backward": compute_s / 2,
+                "update": 0.0,
+            }
             found.append(
                 PlanMeasured(
                     setting="s",
@@ -67,7 +76,11 @@ def survey(data_s: float, free_cores: int, **plan: Any) -> tuple[PlanMeasurer, L
     experiment = make_experiment(plan=plan)
     bench = LoadingBench(experiment, data_s)
     around = MeasurementContext(
-        Capacity(Shape(1, 0.0), (1,)), on_gpu=False, limit_bytes=None, setting="s", free_cores=free_cores
+        Capacity(Shape(1, 0.0), (1,)),
+        on_gpu=False,
+        limit_bytes=None,
+        setting="s",
+        free_cores=free_cores,
     )
     measurer = PlanMeasurer(experiment, bench, around, 60.0)  # type: ignore[arg-type]
     measurer.measure_plans()
@@ -106,24 +119,34 @@ def test_loaders_have_no_more_cores_than_are_free_and_the_advice_says_what_is_mi
 
 
 @pytest.mark.parametrize(
-    ("data_s", "rest_s", "loaders"), [(0.75, 0.25, 3), (0.5, 0.5, 1), (0.05, 0.95, 0), (1.0, 0.0, 16)]
+    ("data_s", "rest_s", "loaders"),
+    [(0.75, 0.25, 3), (0.5, 0.5, 1), (0.05, 0.95, 0), (1.0, 0.0, 16)],
 )
-def test_loaders_load_as_fast_as_the_rest_of_a_step_goes(data_s: float, rest_s: float, loaders: int) -> None:
+def test_loaders_load_as_fast_as_the_rest_of_a_step_goes(
+    data_s: float, rest_s: float, loaders: int
+) -> None:
     assert loaders_to_hide({"data": data_s, "forward": rest_s}) == loaders
 
 
 def test_cores_are_free_that_trials_at_once_leave() -> None:
-    cluster = ClusterInventory(nodes=(NodeInventory("n", "h", num_cpus=8, num_gpus=2, memory_bytes=2**34),))
+    cluster = ClusterInventory(
+        nodes=(NodeInventory("n", "h", num_cpus=8, num_gpus=2, memory_bytes=2**34),)
+    )
     searched = make_experiment(search={"lr": {"low": 0.1, "high": 1.0}})
     on_cpu = searched.replace(resources={"gpus_per_worker": 0})
     assert free_cores_of(searched, cluster) == 3
     assert free_cores_of(searched.replace(resources={"concurrency": 1}), cluster) == 7
     assert free_cores_of(on_cpu, cluster) == 0
     assert free_cores_of(on_cpu.replace(budget={"trials": 2}), cluster) == 3
-    assert free_cores_of(make_experiment(), cluster) == 7, "nothing is searched, so there is one trial"
+    assert free_cores_of(make_experiment(), cluster) == 7, (
+        "nothing is searched, so there is one trial"
+    )
 
 
 def test_waiting_that_comes_in_bursts_is_not_left_out_of_a_step_time() -> None:
-    steps = [{"data": data_s, "forward": 1.0, "backward": 0.0, "update": 0.0} for data_s in (0.0, 0.0, 9.0)]
+    steps = [
+        {"data": data_s, "forward": 1.0, "backward": 0.0, "update": 0.0}
+        for data_s in (0.0, 0.0, 9.0)
+    ]
     assert summarise(steps).step_time_s == 1.0
     assert summarise(steps, comes_in_bursts=True).step_time_s == pytest.approx(4.0)

@@ -29,7 +29,9 @@ def write(folder: Path, text: str) -> Path:
 
 def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"measured\.csv has columns that are not read: note"):
-        rows = read_table(write(tmp_path, "\ufeffstep_time_s, gpus,note\n0.5,1,first\n.25,2.0,\n"), *COLUMNS)
+        rows = read_table(
+            write(tmp_path, "\ufeffstep_time_s, gpus,note\n0.5,1,first\n.25,2.0,\n"), *COLUMNS
+        )
     assert rows == [
         {"gpus": 1, "step_time_s": 0.5, "sync_time_s": None},
         {"gpus": 2, "step_time_s": 0.25, "sync_time_s": None},
@@ -50,27 +52,39 @@ def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
             "line 3, column step_time_s: 'fast' is not valid; allowed: a number",
         ),
         ("gpus,step_time_s\n1,-1\n", "line 2, column step_time_s: '-1' is not valid"),
-        ("gpus,step_time_s\n1.5,1\n", "line 2, column gpus: '1.5' is not valid; allowed: a whole number"),
+        (
+            "gpus,step_time_s\n1.5,1\n",
+            "line 2, column gpus: '1.5' is not valid; allowed: a whole number",
+        ),
         ("gpus,step_time_s\n1,nan\n", "line 2, column step_time_s: 'nan'"),
         ("gpus,step_time_s\n1,inf\n", "line 2, column step_time_s: 'inf'"),
         ("gpus,step_time_s\n1\n", "line 2, column step_time_s: the line ends before it"),
         ("gpus,step_time_s\n1,2,3\n", "line 2: more cells than the 2 columns"),
         ("gpus,step_time_s,sync_time_s\n1,2,-3\n", "column sync_time_s: '-3'"),
         ("gpus,step_time_s,gpus\n1,2,3\n", "gpus: .*has the column gpus more than once"),
-        ("gpus,step_time_s,sync_times\n1,2,1\n", "a column sync_times that is not read. Name it sync_time_s"),
+        (
+            "gpus,step_time_s,sync_times\n1,2,1\n",
+            "a column sync_times that is not read. Name it sync_time_s",
+        ),
     ],
 )
-def test_a_malformed_table_is_refused_by_column_and_line(text: str, said: str, tmp_path: Path) -> None:
+def test_a_malformed_table_is_refused_by_column_and_line(
+    text: str, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(DataError, match=said):
         read_table(write(tmp_path, text), *COLUMNS)
 
 
 def test_a_table_of_other_things_is_refused_though_every_column_is_optional(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none of the columns that are read; allowed: .*sync_time_s"):
+    with pytest.raises(
+        DataError, match=r"none of the columns that are read; allowed: .*sync_time_s"
+    ):
         read_table(write(tmp_path, "replicas,stages\n2,2\n"), COLUMNS[-1])
 
 
-@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")])
+@pytest.mark.parametrize(
+    ("separator", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")]
+)
 def test_another_separator_than_a_comma_is_named(separator: str, name: str, tmp_path: Path) -> None:
     table = "gpus,step_time_s\n1,2\n".replace(",", separator)
     with pytest.raises(DataError, match=f"are separated by {name}; allowed: commas"):

@@ -1,4 +1,7 @@
-"""Our choices on trainings that others measured; a part of what the benchmarks of the advisor look at."""
+"""Our choices on trainings that others measured.
+
+A part of what the benchmarks of the advisor look at.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def measured(part: str) -> Path:
 
 @pytest.mark.parametrize("application", ["bert", "cifar10", "ncf"])
 def test_batches_chosen_from_noise_reach_the_accuracy_nearly_first(application: str) -> None:
-    cases = advisor_batch.read_cases(measured("step_time") / application, placements=("1", "4", "44", "444"))
+    cases = advisor_batch.read_cases(
+        measured("step_time") / application, placements=("1", "4", "44", "444")
+    )
     by_method = {
         name: advisor_batch.mean_regret(cases, advisor_batch.METHODS[name])
         for name in ("most throughput", "ours, first fifth", "ours, middle")
@@ -35,7 +40,8 @@ def test_three_full_runs_find_a_batch_near_the_best_and_one_that_converges() -> 
     tasks = read_epochs_tasks(measured("batch_to_accuracy"))
     published = [task for task in tasks if task.is_published]
     found = {
-        task.name: advisor_budget.regrets(task, advisor_budget.follow_ours, num_draws=4) for task in published
+        task.name: advisor_budget.regrets(task, advisor_budget.follow_ours, num_draws=4)
+        for task in published
     }
     assert len(found) == 3
     assert fmean(regret for regrets in found.values() for regret in regrets) <= 0.05

@@ -12,7 +12,10 @@ OBJECTIVES = [{"metric": "val_loss", "goal": "minimize"}]
 
 def test_the_memory_in_a_preview_is_that_of_the_forecast_divided() -> None:
     experiment = Experiment(
-        model="mlp", data="digits", objectives=OBJECTIVES, search={"hidden_width": {"choices": [16, 24]}}
+        model="mlp",
+        data="digits",
+        objectives=OBJECTIVES,
+        search={"hidden_width": {"choices": [16, 24]}},
     )
     seen, forecast = preview_model(experiment), forecast_memory(experiment)
     width = seen["params"]["hidden_width"]
@@ -27,7 +30,10 @@ def test_the_memory_in_a_preview_is_that_of_the_forecast_divided() -> None:
 
 def test_the_configuration_to_look_at_may_be_chosen() -> None:
     experiment = Experiment(
-        model="mlp", data="digits", objectives=OBJECTIVES, search={"hidden_width": {"low": 1, "high": 64}}
+        model="mlp",
+        data="digits",
+        objectives=OBJECTIVES,
+        search={"hidden_width": {"low": 1, "high": 64}},
     )
     seen = preview_model(experiment, {"hidden_width": 2})
     assert seen["num_parameters"] == 65 * 2 + 3 * 2 + 3 * 10
@@ -36,4 +42,6 @@ def test_the_configuration_to_look_at_may_be_chosen() -> None:
 
 def test_nothing_is_said_of_a_train_function() -> None:
     with pytest.raises(ExperimentError, match="train"):
-        preview_model(Experiment(train="json:dumps", objectives=[{"metric": "y", "goal": "minimize"}]))
+        preview_model(
+            Experiment(train="json:dumps", objectives=[{"metric": "y", "goal": "minimize"}])
+        )

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.advisor.next_run import FullRun, NextRun, advise_next_run, read_epoch_times, read_runs
+from workbench.advisor.next_run import (
+    FullRun,
+    NextRun,
+    advise_next_run,
+    read_epoch_times,
+    read_runs,
+)
 from workbench.foundation.errors import DataError
 
 BATCHES = [16, 32, 64, 128, 256, 512, 1024]
@@ -27,7 +33,9 @@ def search(truth: Truth, max_runs: int = 3) -> tuple[NextRun, list[FullRun]]:
 
 
 def regret(truth: Truth, choice: int | None) -> float:
-    times = {batch: TIMES_S[batch] * epochs for batch, epochs in truth.items() if epochs is not None}
+    times = {
+        batch: TIMES_S[batch] * epochs for batch, epochs in truth.items() if epochs is not None
+    }
     assert choice in times
     return times[choice] / min(times.values()) - 1
 
@@ -50,7 +58,9 @@ def test_no_run_is_made_twice_and_none_beyond_the_budget() -> None:
 
 @settings(max_examples=40)
 @given(
-    epochs=st.lists(st.one_of(st.none(), st.floats(1, 300)), min_size=len(BATCHES), max_size=len(BATCHES)),
+    epochs=st.lists(
+        st.one_of(st.none(), st.floats(1, 300)), min_size=len(BATCHES), max_size=len(BATCHES)
+    ),
     max_runs=st.integers(1, 4),
 )
 def test_what_is_chosen_reached_the_target_or_lies_between_two_that_did(
@@ -114,7 +124,9 @@ def test_times_are_unknown_before_a_run_and_bracketed_after() -> None:
         assert ranked.low_s is not None
         assert ranked.high_s is not None
         assert 0 < ranked.low_s < ranked.time_to_target_s < ranked.high_s
-    by_batch = {ranked.global_batch: ranked for ranked in advise_next_run(TIMES_S, runs, max_runs=3).ranking}
+    by_batch = {
+        ranked.global_batch: ranked for ranked in advise_next_run(TIMES_S, runs, max_runs=3).ranking
+    }
     assert by_batch[64].time_to_target_s == pytest.approx(20 * TIMES_S[64], rel=0.1)
 
 
@@ -144,9 +156,15 @@ def test_an_empty_cell_is_a_run_that_never_reached_the_target(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("64,never", "line 2, column epochs_to_target: 'never' is not valid; allowed: .* or nothing where"),
+        (
+            "64,never",
+            "line 2, column epochs_to_target: 'never' is not valid; allowed: .* or nothing where",
+        ),
         ("64,0", "line 2, column epochs_to_target: '0'"),
-        ("96,10", "line 2, column global_batch: '96' is not valid; allowed: one of --batches: 64, 128"),
+        (
+            "96,10",
+            "line 2, column global_batch: '96' is not valid; allowed: one of --batches: 64, 128",
+        ),
         ("x,10", "line 2, column global_batch: 'x'"),
     ],
 )

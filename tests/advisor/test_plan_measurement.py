@@ -1,4 +1,6 @@
-"""How many plans a measurer measures when time is short, and where it puts the workers of a trial."""
+"""How many plans a measurer measures when time is short, and where it puts the workers of a
+trial.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_two_plans_are_measured_even_when_all_time_is_spent() -> None:
 
 
 @given(most=st.integers(2, 20), left_s=seconds, more_s=st.floats(0.0, 1e4), plan_s=plan_seconds)
-def test_more_time_never_means_fewer_plans(most: int, left_s: float, more_s: float, plan_s: float) -> None:
+def test_more_time_never_means_fewer_plans(
+    most: int, left_s: float, more_s: float, plan_s: float
+) -> None:
     few, many = num_affordable(most, left_s, plan_s), num_affordable(most, left_s + more_s, plan_s)
     assert 2 <= few <= many <= most
 
@@ -51,7 +55,10 @@ ROOM = (2, 2)
 
 
 def resolved(
-    experiment: Experiment, num_workers: int, plans: Sequence[PartialPlan], params: Mapping[str, Any]
+    experiment: Experiment,
+    num_workers: int,
+    plans: Sequence[PartialPlan],
+    params: Mapping[str, Any],
 ) -> Iterator[Plan]:
     """Yield the plans that a bench would measure."""
     for each in plans:
@@ -60,7 +67,10 @@ def resolved(
 
 
 class TwoNodes:
-    """Two nodes of two workers; steps of workers on one node take `packed` as long, else `apart`."""
+    """Two nodes of two workers.
+
+    Steps of workers on one node take `packed` as long, else `apart`.
+    """
 
     def __init__(self, experiment: Experiment, packed: float, apart: float) -> None:
         self.placement: Placement = "pack"
@@ -78,8 +88,12 @@ class TwoNodes:
         params: Mapping[str, Any],
     ) -> list[PlanMeasured]:
         self.placements.add(self.placement)
-        topology = Knowledge([], ROOM, placement=self.placement, limit_bytes=None).topology(num_workers)
-        factor = 1.0 if num_workers == 1 else self._packed if topology.num_nodes == 1 else self._apart
+        topology = Knowledge([], ROOM, placement=self.placement, limit_bytes=None).topology(
+            num_workers
+        )
+        factor = (
+            1.0 if num_workers == 1 else self._packed if topology.num_nodes == 1 else self._apart
+        )
         return [
             PlanMeasured(
                 setting=order.setting,
@@ -92,7 +106,9 @@ class TwoNodes:
         ]
 
 
-def survey_two_nodes(packed: float, apart: float, **resources: Any) -> tuple[PlanMeasurer, TwoNodes]:
+def survey_two_nodes(
+    packed: float, apart: float, **resources: Any
+) -> tuple[PlanMeasurer, TwoNodes]:
     experiment = Experiment(
         model="mlp",
         data="digits",
@@ -101,7 +117,9 @@ def survey_two_nodes(packed: float, apart: float, **resources: Any) -> tuple[Pla
         resources=resources,
     )
     bench = TwoNodes(experiment, packed, apart)
-    around = MeasurementContext(Capacity(Shape(1, 0.0), ROOM), on_gpu=False, limit_bytes=None, setting="s")
+    around = MeasurementContext(
+        Capacity(Shape(1, 0.0), ROOM), on_gpu=False, limit_bytes=None, setting="s"
+    )
     measurer = PlanMeasurer(experiment, bench, around, 60.0)  # type: ignore[arg-type]
     measurer.measure_plans()
     measurer.compare_placements(measurer.fastest_plans("time", None))
@@ -113,7 +131,9 @@ def test_workers_go_where_their_steps_were_faster(packed: float, apart: float, c
     measurer, bench = survey_two_nodes(packed, apart)
     assert bench.placements == {"pack", "spread"}
     assert measurer.placement == bench.placement == chosen
-    assert measurer.placements_s["spread"] / measurer.placements_s["pack"] == pytest.approx(apart / packed)
+    assert measurer.placements_s["spread"] / measurer.placements_s["pack"] == pytest.approx(
+        apart / packed
+    )
 
 
 def test_where_a_person_says_where_workers_go_nothing_else_is_tried() -> None:
@@ -123,9 +143,14 @@ def test_where_a_person_says_where_workers_go_nothing_else_is_tried() -> None:
 
 
 class OnALink:
-    """Two workers whose gradients take `exchange_s` to exchange; stages exchange next to nothing."""
+    """Two workers whose gradients take `exchange_s` to exchange.
 
-    def __init__(self, experiment: Experiment, exchange_s: float, *, can_divide: bool = True) -> None:
+    Stages exchange next to nothing.
+    """
+
+    def __init__(
+        self, experiment: Experiment, exchange_s: float, *, can_divide: bool = True
+    ) -> None:
         self._experiment, self._exchange_s, self._can_divide = experiment, exchange_s, can_divide
         self.tried: set[tuple[str, str]] = set()
         self.surveyed: list[int] = []
@@ -144,7 +169,11 @@ class OnALink:
             if plan.workers_per_replica > 1 and not self._can_divide:
                 found.append(
                     PlanMeasured(
-                        setting="s", plan=plan.to_json(), fits=False, is_possible=False, message="no"
+                        setting="s",
+                        plan=plan.to_json(),
+                        fits=False,
+                        is_possible=False,
+                        message="no",
                     )
                 )
                 continue
@@ -175,7 +204,9 @@ def survey_link(
     }
     experiment = Experiment(**fields)
     bench = OnALink(experiment, exchange_s, can_divide=can_divide)
-    around = MeasurementContext(Capacity(Shape(1, 0.0), (1, 1)), on_gpu=False, limit_bytes=None, setting="s")
+    around = MeasurementContext(
+        Capacity(Shape(1, 0.0), (1, 1)), on_gpu=False, limit_bytes=None, setting="s"
+    )
     measurer = PlanMeasurer(experiment, bench, around, budget_s)  # type: ignore[arg-type]
     measurer.measure_plans()
     return measurer, bench
@@ -231,16 +262,23 @@ def test_micro_batches_in_stages_are_compared_in_both_orders_where_stages_are_se
         {"training": {"lr_rule": "adascale"}},
     ],
 )
-def test_nothing_is_divided_that_the_experiment_does_not_leave_open(changes: dict[str, Any]) -> None:
+def test_nothing_is_divided_that_the_experiment_does_not_leave_open(
+    changes: dict[str, Any],
+) -> None:
     changes = {"plan": {"workers": 2}} | changes
     assert survey_link(exchange_s=2.0, **changes)[1].tried == {("ddp", "1f1b")}
 
 
 def test_a_micro_batch_is_measured_by_itself_where_the_experiment_accumulates_several() -> None:
-    plan, training = {"workers": "auto", "micro_batch": 64, "accumulation": "auto"}, {"reference_batch": 128}
+    plan, training = (
+        {"workers": "auto", "micro_batch": 64, "accumulation": "auto"},
+        {"reference_batch": 128},
+    )
     measurer, _ = survey_link(exchange_s=1e-3, plan=plan, training=training)
     plans = [read_plan(each.plan) for each in measurer.knowledge.measured]
-    found = {(plan.workers, plan.accumulation) for plan in plans if plan is not None and plan.stages == 1}
+    found = {
+        (plan.workers, plan.accumulation) for plan in plans if plan is not None and plan.stages == 1
+    }
     assert found == {(1, 2), (1, 1), (2, 1)}
 
 
@@ -289,14 +327,19 @@ def begin_with_little_memory(most: int, **plan: Any) -> tuple[PlanMeasurer, With
         plan={"workers": 1, **plan},
     )
     bench = WithLittleMemory(experiment, most)
-    around = MeasurementContext(Capacity(Shape(1, 0.0), (1,)), on_gpu=False, limit_bytes=None, setting="s")
+    around = MeasurementContext(
+        Capacity(Shape(1, 0.0), (1,)), on_gpu=False, limit_bytes=None, setting="s"
+    )
     return PlanMeasurer(experiment, bench, around, 60.0), bench  # type: ignore[arg-type]
 
 
 def test_a_batch_that_does_not_fit_is_divided_as_a_trial_would_divide_it() -> None:
     measurer, bench = begin_with_little_memory(128)
     assert bench.tried == [512, 256, 128]
-    assert (measurer.reference.plan["micro_batch"], measurer.reference.plan["accumulation"]) == (128, 4)
+    assert (measurer.reference.plan["micro_batch"], measurer.reference.plan["accumulation"]) == (
+        128,
+        4,
+    )
 
 
 def test_a_micro_batch_that_the_experiment_states_is_not_divided() -> None:
@@ -343,7 +386,9 @@ def test_changes_that_help_one_by_one_are_measured_together() -> None:
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         resources={"gpus_per_worker": 1},
     )
-    around = MeasurementContext(Capacity(Shape(1, 1.0), (1,)), on_gpu=True, limit_bytes=None, setting="s")
+    around = MeasurementContext(
+        Capacity(Shape(1, 1.0), (1,)), on_gpu=True, limit_bytes=None, setting="s"
+    )
     measurer = PlanMeasurer(experiment, OneGpu(experiment), around, 60.0)  # type: ignore[arg-type]
     measurer.measure_plans()
     fastest = measurer.fastest_plans("throughput", None)[0]

@@ -18,7 +18,9 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import PlanMeasured
 from workbench.hardware.performance.memory import MemoryLaw
 
-PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none", compile="none", loaders=0)
+PLAIN = PartialPlan.of(
+    precision="fp32", strategy="ddp", recompute="none", compile="none", loaders=0
+)
 GIB = 2**30
 
 
@@ -31,7 +33,9 @@ def make_experiment(**changes: Any) -> Experiment:
     return Experiment(**(settings | changes))
 
 
-def choose(experiment: Experiment, samples: int = 4096, workers: int = 4, **device: bool) -> Choices:
+def choose(
+    experiment: Experiment, samples: int = 4096, workers: int = 4, **device: bool
+) -> Choices:
     on = Hardware(**device)
     return choices_of(experiment, num_train_samples=samples, max_workers=workers, hardware=on)
 
@@ -73,12 +77,15 @@ def law_s(workers: int, micro_batch: int) -> float:
 def test_a_step_takes_at_least_as_long_as_that_of_fewer_workers_with_the_same_work(
     strategy: str, nodes: list[int], is_bound: bool
 ) -> None:
-    one = [measure(1, size, step_s) for size, step_s in ((4, 0.00031), (64, 0.00047), (256, 0.00085))]
+    one = [
+        measure(1, size, step_s) for size, step_s in ((4, 0.00031), (64, 0.00047), (256, 0.00085))
+    ]
     two = [measure(2, size, step_s) for size, step_s in ((2, 0.00246), (16, 0.00253))]
     slow = measure(2, 128, 0.00488, nodes=nodes)
     variant = PLAIN | PartialPlan.of(strategy=strategy)
     measured = [
-        each.model_copy(update={"plan": each.plan | {"strategy": strategy}}) for each in (*one, *two, slow)
+        each.model_copy(update={"plan": each.plan | {"strategy": strategy}})
+        for each in (*one, *two, slow)
     ]
     found = Knowledge(measured, [8], limit_bytes=None).step_times([plan_with(variant, 4, 128)])[0]
     assert (found.value >= 0.00488) == is_bound
@@ -86,7 +93,8 @@ def test_a_step_takes_at_least_as_long_as_that_of_fewer_workers_with_the_same_wo
 
 
 def test_several_micro_batches_take_at_most_as_long_as_that_many_steps_of_one() -> None:
-    # As measured of a model whose larger batches leave the cache: 35 ms for 4 samples, 2.07 s for 128.
+    # As measured of a model whose larger batches leave the cache: 35 ms for 4 samples, 2.07 s for
+    # 128.
     measured = [measure(1, 4, 0.0354), measure(1, 128, 2.07)]
     found = Knowledge(measured, [2], limit_bytes=None).step_times([plan_with(PLAIN, 1, 4, 4)])[0]
     assert 0.0354 < found.value <= 4 * 0.0354
@@ -94,7 +102,9 @@ def test_several_micro_batches_take_at_most_as_long_as_that_many_steps_of_one() 
 
 
 def test_what_is_open_is_free_and_what_is_written_stays() -> None:
-    choices = choose(make_experiment(plan={"workers": 2}, training={"lr": 0.01, "reference_batch": 64}))
+    choices = choose(
+        make_experiment(plan={"workers": 2}, training={"lr": 0.01, "reference_batch": 64})
+    )
     assert choices.workers == (2,)
     assert choices.rates == (0.01, 0.01)
     assert not choices.is_rate_open
@@ -154,7 +164,9 @@ def test_every_plan_is_exactly_its_global_batch(
 
 def test_what_divides_among_replicas_is_no_choice_for_a_single_one() -> None:
     ways = [PLAIN | PartialPlan.of(strategy=name) for name in ("ddp", "zero1", "fsdp")]
-    found = {(plan.workers, plan.strategy) for plan in enumerate_plans(choose(make_experiment()), ways)}
+    found = {
+        (plan.workers, plan.strategy) for plan in enumerate_plans(choose(make_experiment()), ways)
+    }
     assert {strategy for workers, strategy in found if workers == 1} == {"single"}
     assert {strategy for workers, strategy in found if workers == 2} == {"ddp", "zero1", "fsdp"}
     written = make_experiment(plan={"workers": 1, "strategy": "zero1"})
@@ -174,7 +186,11 @@ def test_what_is_not_possible_is_so_at_every_size_and_not_for_want_of_memory() -
 def test_plans_that_do_not_fit_are_left_out_and_accumulate_instead() -> None:
     experiment = make_experiment(training={"global_batch": 1024}, plan={"workers": 1})
     known = Knowledge(
-        [measure(1, 32, 0.01, GIB), measure(1, 64, 0.02, 2 * GIB), measure(1, 256, None, fits=False)],
+        [
+            measure(1, 32, 0.01, GIB),
+            measure(1, 64, 0.02, 2 * GIB),
+            measure(1, 256, None, fits=False),
+        ],
         [4],
         limit_bytes=8 * GIB,
     )
@@ -212,7 +228,9 @@ def test_memory_that_does_not_grow_with_the_batch_is_flat() -> None:
 
 def test_step_times_of_other_plans_follow_from_measured_ones() -> None:
     measured = [
-        measure(workers, batch, law_s(workers, batch)) for workers in (1, 2) for batch in (8, 32, 128, 512)
+        measure(workers, batch, law_s(workers, batch))
+        for workers in (1, 2)
+        for batch in (8, 32, 128, 512)
     ]
     known = Knowledge(measured, [2, 2], limit_bytes=None)
     for workers, batch in ((1, 64), (2, 256)):
@@ -276,7 +294,9 @@ def test_plans_of_stages_have_as_many_workers_as_copies_of_the_model_need() -> N
     for name in strategies:
         for stages in (1, 2):
             variant = searched.usual_variant | PartialPlan.of(strategy=name, stages=stages)
-            assert bool(list(enumerate_plans(searched, [variant]))) == ((name == "pipeline") == (stages == 2))
+            assert bool(list(enumerate_plans(searched, [variant]))) == (
+                (name == "pipeline") == (stages == 2)
+            )
     named = choose(make_experiment(plan={"strategy": "pipeline"}))
     assert named.options["stages"] == (2, 4)
 
@@ -296,7 +316,9 @@ def test_tensor_parts_are_searched_beside_whole_models() -> None:
 def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> None:
     measured = [measure(1, batch, law_s(1, batch)) for batch in (8, 16, 32, 64)]
     slow = measure(1, 128, 3.0 * law_s(1, 128))
-    found = Knowledge([*measured, slow], [1], limit_bytes=None).step_times([plan_with(PLAIN, 1, 128)])[0]
+    found = Knowledge([*measured, slow], [1], limit_bytes=None).step_times(
+        [plan_with(PLAIN, 1, 128)]
+    )[0]
     assert found.value == slow.step_time_s
     assert found.low < found.value <= found.high
 
@@ -347,7 +369,10 @@ def trial(workers: int, micro_batch: int, step_time_s: float) -> PlanMeasured:
 def test_trials_that_all_take_longer_say_nothing_about_which_plan_is_faster() -> None:
     alone = [measure(1, batch, law_s(1, batch)) for batch in (8, 32, 128)]
     trials = [trial(1, batch, 1.7 * law_s(1, batch)) for batch in (16, 64)]
-    before, after = Knowledge(alone, [4], limit_bytes=None), Knowledge(alone + trials, [4], limit_bytes=None)
+    before, after = (
+        Knowledge(alone, [4], limit_bytes=None),
+        Knowledge(alone + trials, [4], limit_bytes=None),
+    )
     plans = [plan_with(PLAIN, 1, batch) for batch in (8, 16, 64, 128)]
     for old, new in zip(before.step_times(plans), after.step_times(plans), strict=True):
         assert new.value == pytest.approx(old.value, rel=0.02)
@@ -357,7 +382,11 @@ def test_trials_that_all_take_longer_say_nothing_about_which_plan_is_faster() ->
 
 def test_a_plan_that_trials_show_to_be_slow_is_predicted_slower_than_before() -> None:
     alone = [measure(1, batch, law_s(1, batch)) for batch in (8, 32, 64)]
-    trials = [trial(1, 16, law_s(1, 16)), trial(1, 32, law_s(1, 32)), trial(1, 256, 3.0 * law_s(1, 256))]
+    trials = [
+        trial(1, 16, law_s(1, 16)),
+        trial(1, 32, law_s(1, 32)),
+        trial(1, 256, 3.0 * law_s(1, 256)),
+    ]
     plan = plan_with(PLAIN, 1, 256)
     [before] = Knowledge(alone, [4], limit_bytes=None).step_times([plan])
     [after] = Knowledge(alone + trials, [4], limit_bytes=None).step_times([plan])
@@ -365,7 +394,9 @@ def test_a_plan_that_trials_show_to_be_slow_is_predicted_slower_than_before() ->
 
 
 def test_what_trials_alone_have_shown_is_enough_to_predict() -> None:
-    known = Knowledge([trial(1, batch, law_s(1, batch)) for batch in (8, 32, 128)], [4], limit_bytes=None)
+    known = Knowledge(
+        [trial(1, batch, law_s(1, batch)) for batch in (8, 32, 128)], [4], limit_bytes=None
+    )
     [found] = known.step_times([plan_with(PLAIN, 1, 64)])
     assert found.value == pytest.approx(law_s(1, 64), rel=0.1)
 
@@ -390,7 +421,9 @@ def test_energy_counts_the_watts_of_the_nearest_metered_plan() -> None:
     ("placement", "workers", "where"),
     [("pack", 3, (3,)), ("pack", 6, (2, 4)), ("spread", 3, (1, 1, 1)), ("spread", 6, (1, 2, 3))],
 )
-def test_workers_are_on_few_nodes_or_on_many(placement: Any, workers: int, where: tuple[int, ...]) -> None:
+def test_workers_are_on_few_nodes_or_on_many(
+    placement: Any, workers: int, where: tuple[int, ...]
+) -> None:
     known = Knowledge([], [4, 2, 1], placement=placement, limit_bytes=None)
     assert known.topology(workers).gpus_per_node == where
 

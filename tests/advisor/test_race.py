@@ -28,7 +28,9 @@ class Track:
     def clock(self) -> float:
         return self.now_s
 
-    def train(self, speed: float, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+    def train(
+        self, speed: float, repeat: int, goes_on: Callable[[float, float | None], bool]
+    ) -> bool:
         real = speed * math.exp(random.Random(f"{speed} {repeat}").gauss(0.0, self._noise))
         elapsed_s = 0.0
         while elapsed_s < WHOLE_S:
@@ -50,7 +52,9 @@ def run(track: Track, speeds: list[float], *, target: float | None, budget_s: fl
     return race
 
 
-def winner(names: list[str], outcome: Callable[[str, int], tuple[float, float]], *, budget_s: float) -> str:
+def winner(
+    names: list[str], outcome: Callable[[str, int], tuple[float, float]], *, budget_s: float
+) -> str:
     """Race `names`, whose trainings take the seconds and come to the value that `outcome` says."""
     clock = [0.0]
 
@@ -92,7 +96,9 @@ def test_who_is_a_little_behind_at_first_may_still_catch_up() -> None:
         return True
 
     ticks = iter(range(10_000))
-    race: Race[str] = Race(train, target=0.9, budget_s=9000.0, clock=lambda: float(next(ticks)) * 1e-3)
+    race: Race[str] = Race(
+        train, target=0.9, budget_s=9000.0, clock=lambda: float(next(ticks)) * 1e-3
+    )
     race.run("steady")
     assert race.run("late").reached_s == pytest.approx(6.45, abs=0.2)
     assert race.standings()[0].entrant == "late"
@@ -119,7 +125,10 @@ def test_who_misses_the_target_in_most_trainings_stands_behind_who_reaches_it() 
 def test_values_that_are_not_finite_never_win() -> None:
     race = run(Track(broken=frozenset({5.0})), [5.0, 1.0], target=0.9, budget_s=200.0)
     assert race.standings()[0].entrant == 1.0
-    assert race.score(race.courses[0]) is None or race.score(race.courses[0]) > race.courses[1].reached_s
+    assert (
+        race.score(race.courses[0]) is None
+        or race.score(race.courses[0]) > race.courses[1].reached_s
+    )
 
 
 def test_without_a_target_the_best_value_at_the_same_time_wins() -> None:

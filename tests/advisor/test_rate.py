@@ -65,7 +65,8 @@ def test_a_rate_beyond_the_batches_for_which_rules_were_tried_is_extrapolated(
 
 @pytest.mark.parametrize("doubling", range(7))
 def test_lamb_gives_the_published_rates_and_warm_ups_of_bert(doubling: int) -> None:
-    # You et al. 2020, table 4: from 5 / 2^3 / 1000 and 1/320 at batch 512 to 5 / 1000 and 1/5 at 32768.
+    # You et al. 2020, table 4: from 5 / 2^3 / 1000 and 1/320 at batch 512 to 5 / 1000 and 1/5 at
+    # 32768.
     advice = advise("lamb", 5e-3 / 2**3, 512, 512 * 2**doubling, warmup=1 / 320)
     assert advice.lr == pytest.approx(5e-3 / 2 ** (3 - doubling / 2))
     assert advice.warmup == pytest.approx(2**doubling / 320)
@@ -73,7 +74,8 @@ def test_lamb_gives_the_published_rates_and_warm_ups_of_bert(doubling: int) -> N
 
 @pytest.mark.parametrize("doubling", range(6))
 def test_legw_gives_the_published_rates_and_warm_ups_of_resnet(doubling: int) -> None:
-    # You et al. 2019, ImageNet: 2^2.5 and 0.3125 epochs of 90 at batch 1024, 2^5 and 10 epochs at 32768.
+    # You et al. 2019, ImageNet: 2^2.5 and 0.3125 epochs of 90 at batch 1024, 2^5 and 10 epochs at
+    # 32768.
     advice = advise("lars", 2**2.5, 1024, 1024 * 2**doubling, "legw", warmup=0.3125 / 90)
     assert advice.lr == pytest.approx(2 ** (2.5 + doubling / 2))
     assert advice.warmup == pytest.approx(0.3125 * 2**doubling / 90)
@@ -113,7 +115,12 @@ def test_adascale_for_a_smaller_batch_states_that_another_rule_is_used() -> None
 
 @pytest.mark.parametrize(
     ("optimizer", "ratio", "beta1", "highest"),
-    [("adamw", 16, 0.9, 10), ("adamw", 10, 0.9, 10), ("adam", 64, 0.95, 20), ("rmsprop", 200, 0.9, 100)],
+    [
+        ("adamw", 16, 0.9, 10),
+        ("adamw", 10, 0.9, 10),
+        ("adam", 64, 0.95, 20),
+        ("rmsprop", 200, 0.9, 100),
+    ],
 )
 def test_the_square_root_rule_is_clamped_where_it_stops_to_hold(
     optimizer: str, ratio: int, beta1: float, highest: float
@@ -139,7 +146,9 @@ def test_a_linear_rule_for_adam_is_given_only_when_asked_for_and_warned_of() -> 
 
 
 def test_a_batch_far_beyond_the_noise_scale_is_warned_of() -> None:
-    assert "more than 4 times the noise scale" in advise("sgd", 0.1, 128, 1024, noise_scale=255).reason
+    assert (
+        "more than 4 times the noise scale" in advise("sgd", 0.1, 128, 1024, noise_scale=255).reason
+    )
     assert "noise scale" not in advise("sgd", 0.1, 128, 1024, noise_scale=256).reason
 
 

@@ -13,7 +13,9 @@ from workbench.hardware.performance.scaling import num_parameter_servers
 PARTS_S = {"data": 0.0, "forward": 0.04, "backward": 0.06, "update": 0.0}
 
 
-def timed(workers: int, wait_s: float, micro_batch: int = 64, computing_s: float = 0.1) -> PlanMeasured:
+def timed(
+    workers: int, wait_s: float, micro_batch: int = 64, computing_s: float = 0.1
+) -> PlanMeasured:
     """A step that computes, and waits longer the more workers there are."""
     found = measure(workers, micro_batch, computing_s + wait_s)
     return found.model_copy(update={"parts_s": {**PARTS_S, "communication": wait_s}})
@@ -83,7 +85,9 @@ def test_trials_show_it_where_no_probe_does() -> None:
     trials = [each.model_copy(update={"by_trial": number}) for number, each in enumerate(CHEAP)]
     found = scale_of(trials, 0.8)
     assert found.by_trials
-    assert [point.speedup for point in found.curve] == [point.speedup for point in scale_of(CHEAP, 0.8).curve]
+    assert [point.speedup for point in found.curve] == [
+        point.speedup for point in scale_of(CHEAP, 0.8).curve
+    ]
     disturbed = [each.model_copy(update={"step_time_s": 9.0}) for each in trials]
     assert scale_of([*CHEAP, *disturbed], 0.8) == scale_of(CHEAP, 0.8)
 
@@ -113,7 +117,12 @@ def test_one_worker_is_predicted_between_the_micro_batches_that_it_was_timed_wit
     measured = [timed(1, 0.0, 32, 0.052), timed(1, 0.0, 128, 0.148), timed(2, 0.0211, 64, 0.084)]
     found = scale_of(measured, 0.5)
     alone, two = found.curve[:2]
-    assert (found.micro_batch, alone.workers, alone.is_measured, two.is_measured) == (64, 1, False, True)
+    assert (found.micro_batch, alone.workers, alone.is_measured, two.is_measured) == (
+        64,
+        1,
+        False,
+        True,
+    )
     assert alone.step_time_s == pytest.approx(0.084, rel=0.05)
     assert two.efficiency == pytest.approx(0.084 / 0.1051, rel=0.05)
     assert "communication" not in found.parts_s
@@ -126,17 +135,22 @@ def test_the_setting_with_the_most_workers_counts_alone() -> None:
     assert scale_of([*other, *CHEAP], 0.8) == scale_of(CHEAP, 0.8)
 
 
-def test_one_global_batch_is_divided_so_that_no_worker_takes_more_at_once_than_was_measured() -> None:
+def test_one_global_batch_is_divided_so_that_no_worker_takes_more_at_once_than_was_measured() -> (
+    None
+):
     curve = scale_of(CHEAP, 0.8, global_batch=256).curve
     divided = {point.workers: point.divided for point in curve if point.divided is not None}
-    assert {workers: (each.micro_batch, each.accumulation) for workers, each in divided.items()} == {
+    assert {
+        workers: (each.micro_batch, each.accumulation) for workers, each in divided.items()
+    } == {
         1: (64, 4),
         2: (64, 2),
         4: (64, 1),
         8: (32, 1),
         16: (16, 1),
     }
-    # Four steps of 64 samples take one worker 0.4 s; four workers were measured with 64 samples each.
+    # Four steps of 64 samples take one worker 0.4 s; four workers were measured with 64 samples
+    # each.
     assert divided[1].step_time_s == pytest.approx(0.4, rel=0.05)
     assert divided[4].step_time_s == curve[3].step_time_s
     assert divided[4].speedup == pytest.approx(0.4 / 0.11, rel=0.05)
@@ -161,7 +175,10 @@ def test_the_parts_of_a_batch_are_equal_and_as_few_as_can_be(share: int, most: i
 def test_no_step_is_predicted_faster_than_one_of_fewer_workers(
     steps_s: list[float], other_batch: int
 ) -> None:
-    """However far measured steps are from any law: every worker has as much to do, and waits for more."""
+    """However far measured steps are from any law.
+
+    Every worker has as much to do, and waits for more.
+    """
     measured = [measure(2**power, 64, step_s) for power, step_s in enumerate(steps_s)]
     measured.append(measure(2, other_batch, 0.01))
     longest_s = 0.0
@@ -189,7 +206,8 @@ def test_more_workers_than_were_measured_are_on_more_such_nodes() -> None:
 
 
 def test_a_slow_step_on_two_workers_is_not_forgotten_on_four() -> None:
-    # Seen on two cores: a law through all micro batches would have taken four workers for faster than two.
+    # Seen on two cores: a law through all micro batches would have taken four workers for faster
+    # than two.
     measured = [
         measure(1, 4, 0.00031),
         measure(1, 64, 0.00047),

@@ -1,4 +1,7 @@
-"""One history of speeds: which measurements belong together, and what the newest runs of a store say."""
+"""One history of speeds.
+
+Which measurements belong together, and what the newest runs of a store say.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def experiment(**fields: Any) -> Experiment:
 
 def measured(setting: str = "here", speed: float = 1000.0, **fields: Any) -> PlanMeasured:
     plan = fields.pop("plan", PAIR)
-    return PlanMeasured(setting=setting, plan=plan, step_time_s=64 / speed, samples_per_s=speed, **fields)
+    return PlanMeasured(
+        setting=setting, plan=plan, step_time_s=64 / speed, samples_per_s=speed, **fields
+    )
 
 
 def record(store: Store, *events: Event, **fields: Any) -> str:
@@ -93,13 +98,21 @@ def test_every_question_scans_the_same_number_of_runs(store: Store, monkeypatch:
 def test_only_the_wanted_types_of_wanted_experiments_are_read(store: Store) -> None:
     record(store, measured(), data="breast_cancer")
     wanted = record(store, Noted(level="info", message="unrelated"), measured())
-    found = list(earlier_runs(store, ["plan_measured"], of=lambda other: other.data == experiment().data))
+    found = list(
+        earlier_runs(store, ["plan_measured"], of=lambda other: other.data == experiment().data)
+    )
     assert [(run_id, len(events)) for run_id, events in found] == [(wanted, 1)]
 
 
 def test_restarts_are_those_of_the_same_model_and_data(store: Store) -> None:
     resized = ResizeMeasured(
-        trial=0, attempt=1, samples_per_s=1.0, restart_s=4.0, from_workers=1, to_workers=2, saving_s=1.0
+        trial=0,
+        attempt=1,
+        samples_per_s=1.0,
+        restart_s=4.0,
+        from_workers=1,
+        to_workers=2,
+        saving_s=1.0,
     )
     record(store, resized, resized.model_copy(update={"restart_s": None}))
     record(store, resized.model_copy(update={"restart_s": 9.0}), data="breast_cancer")
@@ -108,10 +121,14 @@ def test_restarts_are_those_of_the_same_model_and_data(store: Store) -> None:
 
 def test_a_setting_is_the_work_of_a_sample_on_one_kind_of_hardware() -> None:
     def setting(num_cpus: float = 2, shape: Shape = ONE_CPU, **params: Any) -> str:
-        node = NodeInventory(node_id="a", host="a", num_cpus=num_cpus, num_gpus=0, memory_bytes=2**30)
+        node = NodeInventory(
+            node_id="a", host="a", num_cpus=num_cpus, num_gpus=0, memory_bytes=2**30
+        )
         return setting_of(experiment(), params, shape, ClusterInventory((node,)))
 
-    assert setting(hidden_width=64) == setting(hidden_width=64, lr=0.1, dropout=0.5, epochs=3, workers=2)
+    assert setting(hidden_width=64) == setting(
+        hidden_width=64, lr=0.1, dropout=0.5, epochs=3, workers=2
+    )
     assert setting(hidden_width=64) != setting(hidden_width=128)
     assert setting(optimizer="sgd") != setting(optimizer="adamw")
     assert setting() != setting(num_cpus=4)
@@ -119,5 +136,12 @@ def test_a_setting_is_the_work_of_a_sample_on_one_kind_of_hardware() -> None:
 
 
 def test_values_of_the_plan_fractions_and_lengths_do_not_change_the_work_of_a_sample() -> None:
-    params = {"width": 8, "dropout": 0.1, "epochs": 3, "micro_batch": 32, "optimizer": "sgd", "seed": "x"}
+    params = {
+        "width": 8,
+        "dropout": 0.1,
+        "epochs": 3,
+        "micro_batch": 32,
+        "optimizer": "sgd",
+        "seed": "x",
+    }
     assert work_params(params) == {"width": 8, "optimizer": "sgd", "seed": "x"}

@@ -40,9 +40,13 @@ def test_a_file_without_plans_is_refused(tmp_path: Path) -> None:
 
 
 def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
-    points = read_points(write(tmp_path, "gpus,nodes,micro_batch,accumulation\n4,1,64,2\n1,1,32,1\n"))
+    points = read_points(
+        write(tmp_path, "gpus,nodes,micro_batch,accumulation\n4,1,64,2\n1,1,32,1\n")
+    )
     assert points == [Point(Topology((4,)), 64.0, 2), Point(Topology((1,)), 32.0, 1)]
-    measured = read_measured(write(tmp_path, "nodes,gpus,micro_batch,step_time_s\n1,1,32,0.1\n1,4,32,.15\n"))
+    measured = read_measured(
+        write(tmp_path, "nodes,gpus,micro_batch,step_time_s\n1,1,32,0.1\n1,4,32,.15\n")
+    )
     larger, smaller = predict_step_times(measured, points)
     assert larger.step_time_s > smaller.step_time_s == pytest.approx(0.1, rel=0.02)
 
@@ -53,10 +57,16 @@ def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
         ("nodes,gpus,micro_batch,step_time_s\n", "holds no measurement; allowed: one row or more"),
         ("nodes,gpus,step_time_s\n1,1,2\n", "has no column micro_batch"),
         ("nodes,gpus,micro_batch,step_time_s\n1,1,8,0\n", "line 2, column step_time_s: '0'"),
-        ("nodes,gpus,micro_batch,step_time_s\n1,1,8,1\n\n3,2,8,1\n", "line 4, column gpus: 2 GPUs cannot be"),
+        (
+            "nodes,gpus,micro_batch,step_time_s\n1,1,8,1\n\n3,2,8,1\n",
+            "line 4, column gpus: 2 GPUs cannot be",
+        ),
         (
             "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,4+3\n",
-            r"line 2, column gpus_per_node: 4\+3 is not 8 GPUs; allowed: whole numbers from 1 whose sum is 8",
+            (
+                r"line 2, column gpus_per_node: 4\+3 is not 8 GPUs; allowed: whole numbers from 1"
+                r" whose sum is 8"
+            ),
         ),
         (
             "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,8\n",
@@ -68,7 +78,10 @@ def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
         ),
         (
             "nodes,gpus,micro_batch,step_time_s,sync_time_s\n1,2,8,1,1.5\n",
-            "line 2, column sync_time_s: 1.5 s are more than the step takes; allowed: at most step_time_s, 1",
+            (
+                "line 2, column sync_time_s: 1.5 s are more than the step takes; allowed: at most"
+                " step_time_s, 1"
+            ),
         ),
     ],
 )

@@ -36,7 +36,10 @@ def attempt(workers: int, *speeds: float, trial: int = 0, **params: Any) -> list
         TrialProposed(trial=trial, params=params, configuration=trial, seed=0),
         TrialStarted(trial=trial, attempt=0, worker_pids=[1] * workers),
         planned(workers, trial=trial),
-        *(TrialReported(trial=trial, step=n, samples_per_s=speed) for n, speed in enumerate(speeds)),
+        *(
+            TrialReported(trial=trial, step=n, samples_per_s=speed)
+            for n, speed in enumerate(speeds)
+        ),
     ]
 
 
@@ -55,7 +58,9 @@ def test_the_usual_speed_is_the_median_without_the_first_report_of_an_attempt() 
     assert speeds.usual(1, PartialPlan.of(workers=2, micro_batch=16)) is None
 
 
-def test_speeds_of_another_model_size_or_global_batch_say_nothing_but_those_of_another_rate_do() -> None:
+def test_speeds_of_another_model_size_or_global_batch_say_nothing_but_those_of_another_rate_do() -> (
+    None
+):
     pair = attempt(2, 5.0, 1000.0, hidden_width=64, lr=0.1)
     same = speeds_of(*pair, *attempt(1, 5.0, 600.0, trial=1, hidden_width=64, lr=0.2))
     wider = speeds_of(*pair, *attempt(1, 5.0, 600.0, trial=1, hidden_width=128, lr=0.1))
@@ -72,7 +77,9 @@ def test_the_speed_of_a_trial_is_unknown_until_its_second_report_and_between_att
     assert speeds.current(0) is None
 
 
-@pytest.mark.parametrize(("reason", "known"), [("lost", [4.0]), ("resized", [4.0]), ("stopped", [])])
+@pytest.mark.parametrize(
+    ("reason", "known"), [("lost", [4.0]), ("resized", [4.0]), ("stopped", [])]
+)
 def test_a_restart_costs_the_time_until_training_goes_on_unless_nobody_wanted_it_to(
     reason: Any, known: list[float]
 ) -> None:

@@ -1,4 +1,7 @@
-"""What is said where trainings could not tell: the models answer, or it is said that nothing can."""
+"""What is said where trainings could not tell.
+
+The models answer, or it is said that nothing can.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ from workbench.foundation.events import PlanMeasured, RatesTested
 
 SAMPLES = 1024
 EXPERIMENT = Experiment(
-    model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize", "target": 0.1}]
+    model="mlp",
+    data="digits",
+    objectives=[{"metric": "val_loss", "goal": "minimize", "target": 0.1}],
 )
 PLANS = [
     plan_with(PartialPlan.of(precision="fp32", strategy="ddp", recompute="none"), 1, batch)
@@ -40,7 +45,9 @@ def conclude_after(
     """Race one candidate whose training is `train`, and conclude after `plans` were measured."""
     clock = [0.0]
 
-    def run(_rival: RatedPlan, _repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+    def run(
+        _rival: RatedPlan, _repeat: int, goes_on: Callable[[float, float | None], bool]
+    ) -> bool:
         clock[0] += 20.0
         return train(goes_on)
 
@@ -61,7 +68,9 @@ def conclude_after(
         Findings(
             experiment=experiment,
             goal="time",
-            choices=choices_of(experiment, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware()),
+            choices=choices_of(
+                experiment, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware()
+            ),
             knowledge=Knowledge(measured, [1], limit_bytes=None),
             reference=measured[0],
             plans=PLANS,
@@ -128,7 +137,10 @@ def test_a_runner_up_that_may_be_faster_than_its_one_measured_step_is_named(
             power_w=None,
             time_to_target_s=None,
         )
-        for plan, step in ((PLANS[0], Estimate(0.05, 0.04, 0.06)), (PLANS[1], Estimate(*runner_up_s)))
+        for plan, step in (
+            (PLANS[0], Estimate(0.05, 0.04, 0.06)),
+            (PLANS[1], Estimate(*runner_up_s)),
+        )
     )
     doubt = doubt_of_runner_up(runner_up, choice)
     assert doubt is None if said is None else said in (doubt or "")
@@ -176,7 +188,9 @@ def test_the_settings_are_those_that_a_trial_would_not_choose_by_itself() -> Non
 
 
 def test_what_is_searched_and_was_not_measured_stays_searched() -> None:
-    searched = EXPERIMENT.replace(search={"memory_format": {"choices": ["contiguous", "channels_last"]}})
+    searched = EXPERIMENT.replace(
+        search={"memory_format": {"choices": ["contiguous", "channels_last"]}}
+    )
     advice = conclude_after(reach_target, searched)
     assert "plan.memory_format" not in advice.settings
     assert any(
@@ -191,7 +205,9 @@ def test_what_no_plan_may_be_is_not_missed(workers: int, missing: dict[str, list
         search={"compile": {"choices": ["none", "cuda_graphs"]}},
         plan={"workers": workers, "precision": "fp32"},
     )
-    allowed = choices_of(searched, num_train_samples=SAMPLES, max_workers=2, hardware=Hardware(has_gpu=True))
+    allowed = choices_of(
+        searched, num_train_samples=SAMPLES, max_workers=2, hardware=Hardware(has_gpu=True)
+    )
     measured = PlanMeasured(setting="s", plan=PLANS[0].to_json(), fits=False)
     assert not_compared(allowed, [measured]) == missing
 
@@ -227,7 +243,9 @@ def test_a_rate_that_stays_searched_is_explained(search: dict[str, Any], why: st
 def conclude_ranked(
     plans: list[Plan], noise_scale: float | None, race: Race[RatedPlan] | None = None, **fields: Any
 ) -> Advice:
-    """Conclude from plans in the order in which the models rank them, of 455 samples and 20 epochs."""
+    """Conclude from plans in the order in which the models rank them, of 455 samples and 20
+    epochs.
+    """
     experiment = EXPERIMENT.replace(
         training={"epochs": 20, "reference_batch": 16},
         search={"global_batch": {"low": 16, "high": 256}},
@@ -247,7 +265,9 @@ def conclude_ranked(
         Findings(
             experiment=experiment,
             goal="time",
-            choices=choices_of(experiment, num_train_samples=455, max_workers=1, hardware=Hardware()),
+            choices=choices_of(
+                experiment, num_train_samples=455, max_workers=1, hardware=Hardware()
+            ),
             knowledge=Knowledge(measured, [1], limit_bytes=None),
             reference=measured[0],
             plans=plans,
@@ -272,9 +292,10 @@ SMALLEST, *_, LARGEST = ALL_BATCHES
 def test_a_batch_with_few_updates_is_not_recommended_for_the_speed_of_its_steps() -> None:
     advice = conclude_ranked(ALL_BATCHES[::-1], None)
     assert advice.choice.plan.global_batch == 32
-    assert advice.choice.reasons[0] == (
-        "a batch of 256 has faster steps, but leaves 40 updates in 20 epochs instead of 580 at 16, and no "
-        "training showed that it converges"
+    assert (
+        advice.choice.reasons[0]
+        == "a batch of 256 has faster steps, but leaves 40 updates in 20 epochs instead of 580 at"
+        " 16, and no training showed that it converges"
     )
     assert advice.settings["training.global_batch"] == 32
     # A measured noise scale shows that larger batches waste little.
@@ -288,7 +309,9 @@ def test_a_batch_with_few_updates_is_not_recommended_for_the_speed_of_its_steps(
 def test_a_batch_that_reached_the_target_may_have_few_updates(value: float, batch: int) -> None:
     clock = [0.0]
 
-    def train(rated: RatedPlan, _repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+    def train(
+        rated: RatedPlan, _repeat: int, goes_on: Callable[[float, float | None], bool]
+    ) -> bool:
         clock[0] += 1.0
         goes_on(1.0, value if rated.plan == LARGEST else 2 * value - 0.1)
         return False

@@ -37,7 +37,9 @@ def advice(noise_scale: float | None = 400.0, time_s: float | None = 100.0) -> d
         "objective": "time",
         "choice": {
             "plan": plan_with(PLAIN, 1, 128).to_json(),
-            "time_to_target_s": None if time_s is None else {"value": time_s, "low": 80.0, "high": 120.0},
+            "time_to_target_s": (
+                None if time_s is None else {"value": time_s, "low": 80.0, "high": 120.0}
+            ),
         },
         "noise": {"scale_samples": noise_scale, "status": "measured"},
         "settings": {"training.lr": 0.002},
@@ -88,7 +90,9 @@ def test_what_is_left_open_is_chosen_for_the_goal() -> None:
     assert cheapest["plan"]["workers"] == 1
 
 
-def test_a_batch_that_does_not_fit_at_once_is_accumulated_and_a_micro_batch_that_does_not_is_told() -> None:
+def test_a_batch_that_does_not_fit_at_once_is_accumulated_and_a_micro_batch_that_does_not_is_told() -> (
+    None
+):
     asked = models()
     accumulated = asked.answer(PlanQuery(workers=1, global_batch=1024))
     assert accumulated["plan"]["accumulation"] == 4
@@ -96,7 +100,9 @@ def test_a_batch_that_does_not_fit_at_once_is_accumulated_and_a_micro_batch_that
     whole = asked.answer(PlanQuery(workers=1, global_batch=1024, micro_batch=1024))
     assert whole["fits"] is False
     assert "it does not fit into the memory of a worker" in whole["limits"]
-    assert any("beyond what was measured: micro batches of 16 to 256" in said for said in whole["limits"])
+    assert any(
+        "beyond what was measured: micro batches of 16 to 256" in said for said in whole["limits"]
+    )
 
 
 def test_the_time_to_the_target_follows_steps_and_the_worth_of_a_sample() -> None:
@@ -115,7 +121,9 @@ def test_the_time_to_the_target_follows_steps_and_the_worth_of_a_sample() -> Non
     needed = (400 + 256) / (400 + 128)  # samples, over those at the batch of the choice
     per_sample = law_s(1, 256) / 256 / (law_s(1, 128) / 128)
     assert larger["value"] == pytest.approx(100.0 * needed * per_sample, rel=0.02)
-    assert larger["low"] < 0.5 * 80.0 * needed * per_sample * 1.05, "what noise predicts is told with doubt"
+    assert larger["low"] < 0.5 * 80.0 * needed * per_sample * 1.05, (
+        "what noise predicts is told with doubt"
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,11 +144,15 @@ def test_more_workers_than_were_measured_are_told_to_be_beyond() -> None:
     told = models().answer(PlanQuery(workers=4, global_batch=256))
     assert told["plan"]["workers"] == 4
     assert told["step_time_s"]["extrapolated"] is True
-    assert any("beyond what was measured" in limit and "1, 2 workers" in limit for limit in told["limits"])
+    assert any(
+        "beyond what was measured" in limit and "1, 2 workers" in limit for limit in told["limits"]
+    )
 
 
 def test_a_wish_goes_before_what_the_experiment_says() -> None:
-    asked = models(make_experiment(plan={"workers": 1}, search={"global_batch": {"choices": [64, 128]}}))
+    asked = models(
+        make_experiment(plan={"workers": 1}, search={"global_batch": {"choices": [64, 128]}})
+    )
     assert asked.answer(PlanQuery())["plan"]["workers"] == 1
     told = asked.answer(PlanQuery(workers=2, global_batch=256))
     assert (told["plan"]["workers"], told["plan"]["global_batch"]) == (2, 256)
@@ -150,12 +162,18 @@ def test_a_wish_goes_before_what_the_experiment_says() -> None:
     ("query", "field", "said"),
     [
         (PlanQuery(precision="bf16"), "plan.precision", "nothing was measured in bf16"),
-        (PlanQuery(workers=3, global_batch=64), "training.global_batch", "64 samples are not micro_batch 21"),
+        (
+            PlanQuery(workers=3, global_batch=64),
+            "training.global_batch",
+            "64 samples are not micro_batch 21",
+        ),
         (PlanQuery(workers=0), "plan.workers", "0 workers are not possible"),
         (PlanQuery(global_batch=2 * SAMPLES), "global_batch", "larger than the train set"),
     ],
 )
-def test_a_query_that_cannot_be_answered_names_its_field(query: PlanQuery, field: str, said: str) -> None:
+def test_a_query_that_cannot_be_answered_names_its_field(
+    query: PlanQuery, field: str, said: str
+) -> None:
     with pytest.raises(ExperimentError) as caught:
         models().answer(query)
     assert str(caught.value.field).endswith(field)

@@ -18,8 +18,12 @@ GB = 10**9
     ("settings", "expected_gb"),
     [
         pytest.param({}, 2, id="as many workers as there are cores"),
-        pytest.param({"plan": {"workers": 1}, "resources": {"concurrency": 1}}, 8, id="one at a time"),
-        pytest.param({"plan": {"workers": 2}, "resources": {"concurrency": 1}}, 4, id="two of one trial"),
+        pytest.param(
+            {"plan": {"workers": 1}, "resources": {"concurrency": 1}}, 8, id="one at a time"
+        ),
+        pytest.param(
+            {"plan": {"workers": 2}, "resources": {"concurrency": 1}}, 4, id="two of one trial"
+        ),
         pytest.param({"plan": {"workers": 1}, "budget": {"trials": 2}}, 4, id="two trials"),
         pytest.param({"resources": {"concurrency": 1}}, 2, id="a trial may take all workers"),
         pytest.param({"plan": {"workers": 1}}, 2, id="as many trials as there are cores"),
@@ -38,4 +42,7 @@ def test_workers_share_the_memory_of_their_node_with_those_that_run_at_the_same_
     }
     experiment = Experiment(**fields)
     cluster = ClusterInventory((NodeInventory("a", "a", 4.0, 0.0, 8 * GB),))
-    assert memory_limit_bytes(experiment, capacity_of(experiment, cluster), cluster) == expected_gb * GB
+    assert (
+        memory_limit_bytes(experiment, capacity_of(experiment, cluster), cluster)
+        == expected_gb * GB
+    )

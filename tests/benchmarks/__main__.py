@@ -1,4 +1,7 @@
-"""All benchmarks, one after another: each measures us and the rivals in one run and writes its result."""
+"""All benchmarks, one after another.
+
+Each measures us and the rivals in one run and writes its result.
+"""
 
 from __future__ import annotations
 

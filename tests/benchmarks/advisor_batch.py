@@ -1,10 +1,13 @@
-"""Which batch reaches an accuracy first: our choice beside the largest, most throughput, most goodput.
+"""Which batch reaches an accuracy first.
 
-Run `python -m tests.benchmarks advisor_batch`. For every application in the folder of measurements, on
-several placements of GPUs: step times are predicted from a fifth of the measured rows, and noise is that of
-the first fifth, or of the middle, of a training at one batch, each batch in turn. The regret is the true time
-of the chosen batch over that of the best, less one, where the true time is measured steps to the same metric
-times measured seconds per step. It is averaged over batches, placements and applications.
+Our choice beside the largest, most throughput, most goodput.
+
+Run `python -m tests.benchmarks advisor_batch`. For every application in the folder of measurements,
+on several placements of GPUs: step times are predicted from a fifth of the measured rows, and noise
+is that of the first fifth, or of the middle, of a training at one batch, each batch in turn. The
+regret is the true time of the chosen batch over that of the best, less one, where the true time is
+measured steps to the same metric times measured seconds per step. It is averaged over batches,
+placements and applications.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ import numpy as np
 
 from tests.benchmarks.store_throughput import describe_machine
 from tests.builders.measured import PlacedStep, find_measured, read_placements
-from tests.builders.measured_trainings import TrainingCurve, measured_step_s, read_curves, steps_to_accuracy
+from tests.builders.measured_trainings import (
+    TrainingCurve,
+    measured_step_s,
+    read_curves,
+    steps_to_accuracy,
+)
 from workbench.advisor.batch_choice import BatchPlan, SeenNoise, rank_batches
 from workbench.hardware.performance.goodput import efficiency
 from workbench.hardware.performance.step_time import Measurement, Point, StepTimeModel, fit
@@ -62,7 +70,9 @@ class Case:
         new = [plan for plan in plans if plan not in self._known_s]
         points = [Point(self._topology, plan.micro_batch, plan.accumulation) for plan in new]
         predicted = self._model.predict(points)
-        self._known_s |= {plan: found.step_time_s for plan, found in zip(new, predicted, strict=True)}
+        self._known_s |= {
+            plan: found.step_time_s for plan, found in zip(new, predicted, strict=True)
+        }
         return [self._known_s[plan] for plan in plans]
 
     def throughputs(self) -> dict[int, float]:
@@ -70,7 +80,9 @@ class Case:
         plans: dict[int, BatchPlan] = {}
         for batch in self.true_times_s:
             accumulation = -(-batch // (self.num_gpus * self.max_micro_batch))
-            plans[batch] = BatchPlan(self.num_gpus, -(-batch // (self.num_gpus * accumulation)), accumulation)
+            plans[batch] = BatchPlan(
+                self.num_gpus, -(-batch // (self.num_gpus * accumulation)), accumulation
+            )
         times_s = self.step_times(list(plans.values()))
         return {batch: batch / time_s for batch, time_s in zip(plans, times_s, strict=True)}
 
@@ -130,7 +142,10 @@ def read_cases(folder: Path, placements: Sequence[str] = PLACEMENTS) -> list[Cas
     model = fit(
         [
             Measurement(
-                Topology(tuple(sorted(row.gpus_per_node))), row.micro_batch, row.step_time_s, row.sync_time_s
+                Topology(tuple(sorted(row.gpus_per_node))),
+                row.micro_batch,
+                row.step_time_s,
+                row.sync_time_s,
             )
             for row in (rows[index] for index in seen)
         ]
@@ -154,13 +169,19 @@ def main() -> None:
     if folder is None:
         print("skipped: no measurements; WORKBENCH_MEASURED names the folder that holds step_time/")
         return
-    applications = {place.name: read_cases(place) for place in sorted(folder.iterdir()) if place.is_dir()}
+    applications = {
+        place.name: read_cases(place) for place in sorted(folder.iterdir()) if place.is_dir()
+    }
     results = {
         method: {name: mean_regret(cases, choose) for name, cases in applications.items()}
         for method, choose in METHODS.items()
     }
     means = {method: fmean(found.values()) for method, found in results.items()}
-    print(f"{'regret':24s}{'mean':>8s}" + "".join(f"{name:>12s}" for name in applications) + "   limit")
+    print(
+        f"{'regret':24s}{'mean':>8s}"
+        + "".join(f"{name:>12s}" for name in applications)
+        + "   limit"
+    )
     for method, found in results.items():
         cells = "".join(f"{regret:12.3f}" for regret in found.values())
         limit = f"{LIMITS[method]:8.2f}" if method in LIMITS else ""

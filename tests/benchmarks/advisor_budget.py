@@ -1,9 +1,12 @@
-"""Which batch reaches a target first when full runs are few: following our advice beside the rivals.
+"""Which batch reaches a target first when full runs are few.
 
-Run `python -m tests.benchmarks advisor_budget`. For every target in the folder of measurements that most
-seeds of some batch reach: an epoch of every batch is known, and up to three full runs may be made, each with
-a seed drawn at random. The regret is the mean time to the target at the chosen batch over that of the best,
-less one; a choice with which most seeds never get there counts as a failure and not in the mean.
+Following our advice beside the rivals.
+
+Run `python -m tests.benchmarks advisor_budget`. For every target in the folder of measurements that
+most seeds of some batch reach: an epoch of every batch is known, and up to three full runs may be
+made, each with a seed drawn at random. The regret is the mean time to the target at the chosen
+batch over that of the best, less one; a choice with which most seeds never get there counts as a
+failure and not in the mean.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ def run(task: EpochsTask, batch: int, random: np.random.Generator) -> FullRun:
 def follow_ours(task: EpochsTask, random: np.random.Generator) -> int | None:
     """Make the runs that are advised, and return what is chosen then."""
     runs: list[FullRun] = []
-    while (advice := advise_next_run(task.epoch_time_s, runs, max_runs=MAX_RUNS)).next_run is not None:
+    while (
+        advice := advise_next_run(task.epoch_time_s, runs, max_runs=MAX_RUNS)
+    ).next_run is not None:
         runs.append(run(task, advice.next_run, random))
     return advice.choice
 
@@ -48,9 +53,13 @@ def choose_most_throughput(task: EpochsTask, _random: np.random.Generator) -> in
 
 
 def probe_and_fit_line(task: EpochsTask, random: np.random.Generator) -> int | None:
-    """Run the batches a third and two thirds up the list, and choose by the line of epochs through them."""
+    """Run the batches a third and two thirds up the list, and choose by the line of epochs through
+    them.
+    """
     batches = list(task.epochs)
-    probes = [run(task, batches[round((len(batches) - 1) * part)], random) for part in (1 / 3, 2 / 3)]
+    probes = [
+        run(task, batches[round((len(batches) - 1) * part)], random) for part in (1 / 3, 2 / 3)
+    ]
     reached = [(probe.global_batch, probe.epochs) for probe in probes if probe.epochs is not None]
     if len(reached) < 2:
         return reached[0][0] if reached else None
@@ -76,7 +85,9 @@ def regrets(
     times_s = task.times_to_target_s()
     best = min(times_s.values())
     chosen = [method(task, np.random.default_rng(draw)) for draw in range(num_draws)]
-    return [math.inf if batch is None else times_s.get(batch, math.inf) / best - 1 for batch in chosen]
+    return [
+        math.inf if batch is None else times_s.get(batch, math.inf) / best - 1 for batch in chosen
+    ]
 
 
 def summarise(found: list[float]) -> dict[str, float]:
@@ -95,7 +106,10 @@ def main() -> None:
     num_draws = parser.parse_args().draws
     folder = find_measured("batch_to_accuracy")
     if folder is None:
-        print("skipped: no measurements; WORKBENCH_MEASURED names the folder that holds batch_to_accuracy/")
+        print(
+            "skipped: no measurements; WORKBENCH_MEASURED names the folder that holds"
+            " batch_to_accuracy/"
+        )
         return
     results: dict[str, dict[str, dict[str, float]]] = {}
     for name, method in METHODS.items():
@@ -107,7 +121,11 @@ def main() -> None:
             if task.is_published:
                 by_task["published targets"] += found
         results[name] = {task: summarise(found) for task, found in by_task.items()}
-    tasks = ["published targets", "all targets", *sorted({task.name for task in read_epochs_tasks(folder)})]
+    tasks = [
+        "published targets",
+        "all targets",
+        *sorted({task.name for task in read_epochs_tasks(folder)}),
+    ]
     print(f"{'regret (failed)':24s}" + "".join(f"{task:>36s}" for task in tasks))
     for name, found in results.items():
         cells = [f"{found[task]['regret']:.3f} ({found[task]['failed']:.0%})" for task in tasks]

@@ -1,29 +1,32 @@
-"""How good a choice of batch, rate and workers is: our advice, Ray Tune and Lightning beside brute force.
+"""How good a choice of batch, rate and workers is.
 
-Run `python -m tests.benchmarks.advisor_choice [--task NAME] [--seeds N] [--quick] [--keep-grid] [--to FILE]`;
-it takes about forty minutes on two cores, half of them for the grids, which `--keep-grid` takes from the
-results of an earlier run. It wants a machine that does nothing else.
+Our advice, Ray Tune and Lightning beside brute force.
 
-Brute force trains every cell of five global batches x five rates x one or two workers as a trial of ours,
-alone on warm workers, up to the target, once for each of three seeds, as times to a target vary by a third
-from seed to seed. A training ends at a cap of three times the fastest so far. The cost of the grid is the
-time that passes until it is done. Three contestants get 5 % of that as wall-clock time, in a process and on a
-Ray head of their own; Ray, torch and the data are warm before their clock starts, and the imports of
-libraries are outside of it. Each chooses three times, with seeds of its own.
+Run `python -m tests.benchmarks.advisor_choice [--task NAME] [--seeds N] [--quick] [--keep-grid]
+[--to FILE]`; it takes about forty minutes on two cores, half of them for the grids, which
+`--keep-grid` takes from the results of an earlier run. It wants a machine that does nothing else.
 
-- ours: `workbench.runs.advise`, on an empty store. Its range of rates is that of the grid, meant at the
-  middle batch; its rule scales them with the batch. What is under way at the end of the time is finished, so
-  that it may take longer; the table shows what each took.
+Brute force trains every cell of five global batches x five rates x one or two workers as a trial of
+ours, alone on warm workers, up to the target, once for each of three seeds, as times to a target
+vary by a third from seed to seed. A training ends at a cap of three times the fastest so far. The
+cost of the grid is the time that passes until it is done. Three contestants get 5 % of that as
+wall-clock time, in a process and on a Ray head of their own; Ray, torch and the data are warm
+before their clock starts, and the imports of libraries are outside of it. Each chooses three times,
+with seeds of its own.
+
+- ours: `workbench.runs.advise`, on an empty store. Its range of rates is that of the grid, meant at
+  the middle batch; its rule scales them with the batch. What is under way at the end of the time is
+  finished, so that it may take longer; the table shows what each took.
 - Ray Tune: OptunaSearch and ASHA over the cells of the grid, two threads for two workers.
-- Lightning: `scale_batch_size` and `lr_find`, one worker; it stops by itself. Skipped where it is not
-  installed (`pip install '.[rivals]'`).
+- Lightning: `scale_batch_size` and `lr_find`, one worker; it stops by itself. Skipped where it is
+  not installed (`pip install '.[rivals]'`).
 
-Then the cells that were fastest are trained again with other seeds, and the fastest of all these trainings
-is the best cell. It and all that was chosen are trained once more, as trials of ours, in turns, with seeds
-that nobody has seen, so that luck that made a cell the best does not count for it. Times are means over these
-seeds, misses counted as twice the cap; the ratio of a choice is its time over that of the best cell. With
---quick every second batch and rate is trained once, and everybody chooses once, in the time that the whole
-grid would have given.
+Then the cells that were fastest are trained again with other seeds, and the fastest of all these
+trainings is the best cell. It and all that was chosen are trained once more, as trials of ours, in
+turns, with seeds that nobody has seen, so that luck that made a cell the best does not count for
+it. Times are means over these seeds, misses counted as twice the cap; the ratio of a choice is its
+time over that of the best cell. With --quick every second batch and rate is trained once, and
+everybody chooses once, in the time that the whole grid would have given.
 """
 
 from __future__ import annotations
@@ -42,7 +45,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tests.benchmarks.choice_rivals import NUM_CPUS, choose_with_lightning, choose_with_tune, read_data
+from tests.benchmarks.choice_rivals import (
+    NUM_CPUS,
+    choose_with_lightning,
+    choose_with_tune,
+    read_data,
+)
 from tests.benchmarks.choice_tasks import LONGEST_S, TASKS, Cell, Timed, Trainer, grid_of, mean_s
 from tests.benchmarks.clocked import describe_machine
 
@@ -69,7 +77,9 @@ def train_grid(name: str, asked: dict[str, Any]) -> dict[str, Any]:
     cells = grid_of(task)
     if asked["quick"]:
         cells = [
-            cell for cell in cells if cell.global_batch in task.batches[::2] and cell.lr in task.rates[::2]
+            cell
+            for cell in cells
+            if cell.global_batch in task.batches[::2] and cell.lr in task.rates[::2]
         ]
     trainings: dict[Cell, list[Timed]] = {cell: [] for cell in cells}
     cap_s = LONGEST_S
@@ -84,12 +94,16 @@ def train_grid(name: str, asked: dict[str, Any]) -> dict[str, Any]:
                 trainings[cell].append(timed)
                 if timed.reached:
                     cap_s = min(cap_s, CAP * timed.time_s)
-            _say(f"round {seed + 1}: cap {cap_s:.2f} s, {time.monotonic() - started_s:.0f} s so far")
+            _say(
+                f"round {seed + 1}: cap {cap_s:.2f} s, {time.monotonic() - started_s:.0f} s so far"
+            )
     ranked = sorted(trainings, key=lambda cell: mean_s(trainings[cell], cap_s))
     return {
         "cap_s": cap_s,
         "cost_s": time.monotonic() - started_s,
-        "num_reached": sum(any(timed.reached for timed in several) for several in trainings.values()),
+        "num_reached": sum(
+            any(timed.reached for timed in several) for several in trainings.values()
+        ),
         "cells": [
             {
                 **cell.to_json(),
@@ -137,8 +151,8 @@ def train_finalists(name: str, asked: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         name: Name of the task.
-        asked: `cells`; `first_seed`; `seeds`, how many at most; `longest_s`, after which no further begins;
-            `limit_s`, what a training may take.
+        asked: `cells`; `first_seed`; `seeds`, how many at most; `longest_s`, after which no further
+            begins; `limit_s`, what a training may take.
     """
     cells = [Cell(**each) for each in asked["cells"]]
     found: list[list[Timed]] = [[] for _ in cells]
@@ -208,12 +222,24 @@ def run_here(side: str, name: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_side(side: str, name: str, **asked: Any) -> dict[str, Any]:
-    """Run one side in a process of its own; a contestant that fails is left out, with the reason."""
+    """Run one side in a process of its own.
+
+    A contestant that fails is left out, with the reason.
+    """
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         to = Path(home) / "found.json"
-        command = [sys.executable, "-m", "tests.benchmarks.advisor_choice", "--task", name, "--to", str(to)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.advisor_choice",
+            "--task",
+            name,
+            "--to",
+            str(to),
+        ]
         command += ["--side", side, "--asked", json.dumps(asked)]
-        # Everybody may use what is on the path of this process, such as Lightning in a folder of its own.
+        # Everybody may use what is on the path of this process, such as Lightning in a folder of
+        # its own.
         path = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {
             "WORKBENCH_HOME": home,
@@ -221,13 +247,19 @@ def run_side(side: str, name: str, **asked: Any) -> dict[str, Any]:
             "RAY_USAGE_STATS_ENABLED": "0",
             "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         }
-        # What contestants print is only of interest where they fail; our own sides tell how far they are.
+        # What contestants print is only of interest where they fail; our own sides tell how far
+        # they are.
         log = Path(home) / "log.txt"
         with log.open("w") as told:
             stderr = told if side in CONTESTANTS else None
             try:
                 subprocess.run(
-                    command, env=environment, stdout=told, stderr=stderr, timeout=SIDE_TIMEOUT_S, check=True
+                    command,
+                    env=environment,
+                    stdout=told,
+                    stderr=stderr,
+                    timeout=SIDE_TIMEOUT_S,
+                    check=True,
                 )
             except subprocess.SubprocessError:
                 if side not in CONTESTANTS:
@@ -264,9 +296,12 @@ def compare(name: str, num_seeds: int, quick: bool, grid: dict[str, Any] | None)
             print(f"  {side}: {_written(chosen[side][-1])}", flush=True)
     best = _best_cell(name, grid)
     cells = {
-        side: [Cell(**each["cell"]) for each in several if "cell" in each] for side, several in chosen.items()
+        side: [Cell(**each["cell"]) for each in several if "cell" in each]
+        for side, several in chosen.items()
     }
-    finalists = list(dict.fromkeys([best, *(cell for several in cells.values() for cell in several)]))
+    finalists = list(
+        dict.fromkeys([best, *(cell for several in cells.values() for cell in several)])
+    )
     finals = run_side(
         "finals",
         name,
@@ -276,8 +311,12 @@ def compare(name: str, num_seeds: int, quick: bool, grid: dict[str, Any] | None)
         longest_s=FINALS_LIMIT_S,
         limit_s=2.0 * cap_s,
     )
-    times_s = {cell: found["mean_s"] for cell, found in zip(finalists, finals["cells"], strict=True)}
-    ratios = {side: [times_s[cell] / times_s[best] for cell in several] for side, several in cells.items()}
+    times_s = {
+        cell: found["mean_s"] for cell, found in zip(finalists, finals["cells"], strict=True)
+    }
+    ratios = {
+        side: [times_s[cell] / times_s[best] for cell in several] for side, several in cells.items()
+    }
     print(f"  true times; the best cell is {best.written}, {times_s[best]:.2f} s")
     for side, several in ratios.items():
         for cell, ratio, found in zip(cells[side], several, chosen[side], strict=False):
@@ -332,16 +371,24 @@ def _written(found: dict[str, Any]) -> str:
 def main() -> None:
     """Compare on every task, print the table, write the result after each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", choices=list(TASKS), help="this one only; the results of others stay")
+    parser.add_argument(
+        "--task", choices=list(TASKS), help="this one only; the results of others stay"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each cell of the grid")
-    parser.add_argument("--quick", action="store_true", help="a coarser grid, one seed: whether it works")
-    parser.add_argument("--keep-grid", action="store_true", help="take the grid from the results file")
+    parser.add_argument(
+        "--quick", action="store_true", help="a coarser grid, one seed: whether it works"
+    )
+    parser.add_argument(
+        "--keep-grid", action="store_true", help="take the grid from the results file"
+    )
     parser.add_argument("--to", type=Path, default=RESULTS)
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--asked", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
-        arguments.to.write_text(json.dumps(run_here(arguments.side, arguments.task, arguments.asked)))
+        arguments.to.write_text(
+            json.dumps(run_here(arguments.side, arguments.task, arguments.asked))
+        )
         return
     report: dict[str, Any] = {"machine": describe_machine(), "limit": LIMIT, "tasks": {}}
     if (arguments.task or arguments.keep_grid) and arguments.to.exists():

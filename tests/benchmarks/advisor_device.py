@@ -1,10 +1,13 @@
-"""How well the advisor knows a device: memory, step time, and the plan that it chooses for throughput.
+"""How well the advisor knows a device.
 
-Run `python -m tests.benchmarks.advisor_device [--device cpu]`. Every micro batch that fits, in doublings, is
-measured through warm workers: that is the truth. Against it stand the memory that was estimated before
-anything ran, the step times that a model predicts of sizes that it was not fitted to, and the measured
-throughput of what `advise` chooses beside the most that was found. It needs a GPU; with `--device cpu` it
-runs on smaller models, to show that it runs: what a process on a CPU holds is mostly not the step's.
+Memory, step time, and the plan that it chooses for throughput.
+
+Run `python -m tests.benchmarks.advisor_device [--device cpu]`. Every micro batch that fits, in
+doublings, is measured through warm workers: that is the truth. Against it stand the memory that was
+estimated before anything ran, the step times that a model predicts of sizes that it was not fitted
+to, and the measured throughput of what `advise` chooses beside the most that was found. It needs a
+GPU; with `--device cpu` it runs on smaller models, to show that it runs: what a process on a CPU
+holds is mostly not the step's.
 """
 
 from __future__ import annotations
@@ -31,7 +34,11 @@ NUM_CLASSES = 10
 NUM_TOKENS = 8192
 FITTED = 4
 GPU_MODELS: dict[str, dict[str, Any]] = {
-    "resnet": {"model": {"name": "resnet", "depth": 56, "width": 64}, "image": 64, "num_samples": 8192},
+    "resnet": {
+        "model": {"name": "resnet", "depth": 56, "width": 64},
+        "image": 64,
+        "num_samples": 8192,
+    },
     "transformer": {
         "model": {"name": "transformer", "width": 768, "num_layers": 12, "num_heads": 12},
         "context": 512,
@@ -39,7 +46,11 @@ GPU_MODELS: dict[str, dict[str, Any]] = {
     },
 }
 CPU_MODELS: dict[str, dict[str, Any]] = {
-    "resnet": {"model": {"name": "resnet", "depth": 8, "width": 8}, "image": 16, "num_samples": 256},
+    "resnet": {
+        "model": {"name": "resnet", "depth": 8, "width": 8},
+        "image": 16,
+        "num_samples": 256,
+    },
     "transformer": {
         "model": {"name": "transformer", "width": 64, "num_layers": 2, "num_heads": 2},
         "context": 32,
@@ -81,7 +92,9 @@ def load_tokens(options: Mapping[str, Any]) -> Datasets:
     random, context = np.random.default_rng(0), options["context"]
 
     def split(num_samples: int) -> TokenSplit:
-        return TokenSplit(random.integers(NUM_TOKENS, size=num_samples * context + 1), context, context)
+        return TokenSplit(
+            random.integers(NUM_TOKENS, size=num_samples * context + 1), context, context
+        )
 
     return Datasets(
         name="tokens",
@@ -155,7 +168,9 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     memory = [abs(law.peak_bytes(size) / peak - 1.0) for size, peak in peaks.items() if peak]
     fitted = spread(sizes, FITTED)
     known = Knowledge(
-        [each for size, each in zip(sizes, measured, strict=True) if size in fitted], [1], limit_bytes=None
+        [each for size, each in zip(sizes, measured, strict=True) if size in fitted],
+        [1],
+        limit_bytes=None,
     )
     held_out = [each for size, each in zip(sizes, measured, strict=True) if size not in fitted]
     plans = [plan_with(variant_of(plan_of(each.plan)), 1, size_of(each)) for each in held_out]
@@ -163,7 +178,9 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
         abs(predicted.value / (each.step_time_s or 1.0) - 1.0)
         for predicted, each in zip(known.step_times(plans), held_out, strict=True)
     ]
-    advice = wb.advise(experiment, objective="throughput", time=60, store=str(home / "store.sqlite"))
+    advice = wb.advise(
+        experiment, objective="throughput", time=60, store=str(home / "store.sqlite")
+    )
     chosen = advice.choice.plan.micro_batch
     assert isinstance(chosen, int)
     speeds = {size: each.samples_per_s or 0.0 for size, each in zip(sizes, measured, strict=True)}
@@ -180,9 +197,10 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
         "samples_per_s": speeds,
     }
     print(
-        f"{name}: memory {100 * (result['memory_error'] or 0):.1f} % off, step time "
-        f"{100 * (result['step_time_error'] or 0):.1f} % off on {len(errors)} sizes, chose {chosen} of "
-        f"{result['fastest_micro_batch']}, {result['chosen_against_exhaustive']:.3f} of the most samples/s",
+        f"{name}: memory {100 * (result['memory_error'] or 0):.1f} % off, step time"
+        f" {100 * (result['step_time_error'] or 0):.1f} % off on {len(errors)} sizes, chose"
+        f" {chosen} of {result['fastest_micro_batch']}, {result['chosen_against_exhaustive']:.3f}"
+        " of the most samples/s",
         flush=True,
     )
     return result

@@ -1,20 +1,23 @@
 """What advice is worth to a sweep: the time to a target with it and without, everything else equal.
 
-Run `python -m tests.benchmarks.advisor_on_off [--seeds N] [--quick] [--to FILE]` (about twenty-five minutes).
+Run `python -m tests.benchmarks.advisor_on_off [--seeds N] [--quick] [--to FILE]` (about twenty-five
+minutes).
 
-The experiment: a small transformer on text with a validation loss to reach; learning rate, global batch,
-workers, dropout and weight decay are searched by TPE under ASHA, two CPUs for trials.
+The experiment: a small transformer on text with a validation loss to reach; learning rate, global
+batch, workers, dropout and weight decay are searched by TPE under ASHA, two CPUs for trials.
 
-- off: a sweep of the experiment as it stands, from the first event of its run to the first report of a trial
-  that reaches the target.
-- on: `workbench.runs.advise` on the experiment for a short time, then a sweep of `advice.apply(experiment)`,
-  in which rate, batch and workers are what was advised, and dropout and weight decay are searched as before.
-  The time counts from the first event of the advice to the first report in the sweep that reaches the target,
-  so all that the advice costs is in it. That a training of the advice has reached the target does not count.
+- off: a sweep of the experiment as it stands, from the first event of its run to the first report
+  of a trial that reaches the target.
+- on: `workbench.runs.advise` on the experiment for a short time, then a sweep of
+  `advice.apply(experiment)`, in which rate, batch and workers are what was advised, and dropout and
+  weight decay are searched as before. The time counts from the first event of the advice to the
+  first report in the sweep that reaches the target, so all that the advice costs is in it. That a
+  training of the advice has reached the target does not count.
 
-Both have the same seed, the same limits, an empty store each, and warm workers; they take turns in who
-begins. A sweep that misses the target counts as the time at which it ended, and is marked. The ratio of a
-seed is the time with the advisor over the time without; printed is the median over the seeds.
+Both have the same seed, the same limits, an empty store each, and warm workers; they take turns in
+who begins. A sweep that misses the target counts as the time at which it ended, and is marked. The
+ratio of a seed is the time with the advisor over the time without; printed is the median over the
+seeds.
 """
 
 from __future__ import annotations
@@ -60,8 +63,14 @@ def make_experiment(seed: int) -> Experiment:
             "dropout": {"low": 0.0, "high": 0.2},
             "weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
         },
-        training={"epochs": 20, "reference_batch": 32, "optimizer": "adamw", "schedule": "constant"},
-        # No limit of trials: a sweep that misses the target must not end early and count as a fast one.
+        training={
+            "epochs": 20,
+            "reference_batch": 32,
+            "optimizer": "adamw",
+            "schedule": "constant",
+        },
+        # No limit of trials: a sweep that misses the target must not end early and count as a fast
+        # one.
         budget={"time": SWEEP_LIMIT_S},
         # Sweeps do not measure plans by themselves here, on neither side.
         resources={"advice": "never"},
@@ -78,7 +87,9 @@ def sweep(experiment: Experiment, store: Store) -> dict[str, Any]:
     launch(store, run_id, launcher="inline")
     events = [stored.event for stored in store.events(run_id)]
     reports = (event for event in events if event.type == "trial_reported")
-    reached = next((event for event in reports if event.values.get(METRIC, float("inf")) <= TARGET), None)
+    reached = next(
+        (event for event in reports if event.values.get(METRIC, float("inf")) <= TARGET), None
+    )
     return {
         "began_unix_s": events[0].time_unix_s,
         "ended_unix_s": (reached or events[-1]).time_unix_s,
@@ -143,9 +154,10 @@ def compare(num_seeds: int) -> list[dict[str, Any]]:
         rows.append(row)
         missed = [f"{side} missed the target" for side in SIDES if not row[side]["reached"]]
         print(
-            f"seed {turn}: on {row['on']['time_s']:6.1f} s (advice {row['on']['advice_s']:.1f} s: "
-            f"{row['on']['advised']}; {row['on']['num_trials']} trials), off {row['off']['time_s']:6.1f} s "
-            f"({row['off']['num_trials']} trials), ratio {row['ratio']:.2f} {', '.join(missed)}",
+            f"seed {turn}: on {row['on']['time_s']:6.1f} s (advice {row['on']['advice_s']:.1f} s:"
+            f" {row['on']['advised']}; {row['on']['num_trials']} trials), off"
+            f" {row['off']['time_s']:6.1f} s ({row['off']['num_trials']} trials), ratio"
+            f" {row['ratio']:.2f} {', '.join(missed)}",
             flush=True,
         )
     return rows

@@ -1,11 +1,13 @@
-"""How well time and memory of plans are predicted that divide a model in ways, or a model, nobody measured.
+"""How well time and memory of plans are predicted that divide a model in ways, or a model, nobody
+measured.
 
-Run `python -m tests.benchmarks advisor_plans`. From the folder `parallel/` of public measurements: steps of
-GPT models on one node and on many, and peak memory of Llama-like models. All goes through the tables that
-`what-if step-time` and `what-if memory` read. A model's plans in two and three dimensions are predicted from
-its plans in one, from few of them, and from those on fewer devices; a model is left out and predicted from
-the others, and large clusters from small ones. The chosen plan is predicted to be the
-fastest of those with the same devices, model and global batch. The rival is the nearest row.
+Run `python -m tests.benchmarks advisor_plans`. From the folder `parallel/` of public measurements:
+steps of GPT models on one node and on many, and peak memory of Llama-like models. All goes through
+the tables that `what-if step-time` and `what-if memory` read. A model's plans in two and three
+dimensions are predicted from its plans in one, from few of them, and from those on fewer devices; a
+model is left out and predicted from the others, and large clusters from small ones. The chosen plan
+is predicted to be the fastest of those with the same devices, model and global batch. The rival is
+the nearest row.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Score:
         error: Mean absolute error relative to the truth.
         nearest_error: The same of the nearest measured row.
         coverage: The part of the rows within the interval.
-        choice: How much slower the chosen plan is than the best, on average; None where there was no choice.
+        choice: How much slower the chosen plan is than the best, on average; None where there was
+            no choice.
     """
 
     num_points: int
@@ -63,7 +66,9 @@ def main() -> None:
         print("skipped: no measurements; WORKBENCH_MEASURED names the folder that holds parallel/")
         return
     scores = {name: score(split, predict) for name, (split, predict) in splits_of(folder).items()}
-    print(f"{'':<44}{'points':>8}{'error':>8}{'goal':>7}{'nearest':>9}{'coverage':>10}{'choice':>8}")
+    print(
+        f"{'':<44}{'points':>8}{'error':>8}{'goal':>7}{'nearest':>9}{'coverage':>10}{'choice':>8}"
+    )
     for name, found in scores.items():
         goal = f"{GOALS[name]:.0%}" if name in GOALS else ""
         choice = "" if found.choice is None else f"{found.choice:.1%}"
@@ -72,7 +77,8 @@ def main() -> None:
             f"{found.coverage:>10.1%}{choice:>8}"
         )
     print(
-        f"goals: coverage {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%}, choice at most {GOAL_OF_CHOICE:.0%} slower"
+        f"goals: coverage {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%}, choice at most"
+        f" {GOAL_OF_CHOICE:.0%} slower"
     )
     report = {
         "machine": describe_machine(),
@@ -87,14 +93,19 @@ def main() -> None:
 def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]]:
     """Return seen and unseen rows by name, several times where models or parts take turns."""
     one = [(each.plan, each.step_time_s) for each in read_measured_steps(folder / "one_node.csv")]
-    many = [(each.plan, each.step_time_s) for each in read_measured_steps(folder / "many_nodes.csv")]
+    many = [
+        (each.plan, each.step_time_s) for each in read_measured_steps(folder / "many_nodes.csv")
+    ]
     peaks = [(each.plan, each.memory_gb) for each in read_measured_peaks(folder / "memory.csv")]
     one_way = [row for row in one if ways_of(row[0]) == 1]
     several = [row for row in one if ways_of(row[0]) > 1]
     splits: dict[str, tuple[list[tuple[Rows, Rows]], Predict]] = {
         f"{ways} dimensions, same model": (
             [
-                (model, [row for row in several if row[0].shape == name and ways_of(row[0]) == ways])
+                (
+                    model,
+                    [row for row in several if row[0].shape == name and ways_of(row[0]) == ways],
+                )
                 for name, model in models_in(one_way).items()
             ],
             predict_times,
@@ -102,7 +113,10 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
         for ways in (2, 3)
     }
     splits["all plans, same model"] = (
-        [(model, [row for row in one if row[0].shape == name]) for name, model in models_in(one_way).items()],
+        [
+            (model, [row for row in one if row[0].shape == name])
+            for name, model in models_in(one_way).items()
+        ],
         predict_times,
     )
     for ways in (2, 3):
@@ -140,7 +154,10 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
         predict_times,
     )
     splits["many nodes, a fifth left out"] = (
-        [([row for at, row in enumerate(many) if at % 5 != turn], many[turn::5]) for turn in range(5)],
+        [
+            ([row for at, row in enumerate(many) if at % 5 != turn], many[turn::5])
+            for turn in range(5)
+        ],
         predict_times,
     )
     splits["memory, model left out"] = (leave_models_out(peaks, peaks), predict_peaks)
@@ -161,11 +178,19 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
         predict_peaks,
     )
     splits["memory, from 16 nodes to more"] = (
-        [([row for row in peaks if row[0].nodes <= 16], [row for row in peaks if row[0].nodes > 16])],
+        [
+            (
+                [row for row in peaks if row[0].nodes <= 16],
+                [row for row in peaks if row[0].nodes > 16],
+            )
+        ],
         predict_peaks,
     )
     splits["memory, a twelfth of the rows"] = (
-        [(peaks[turn::12], [row for at, row in enumerate(peaks) if at % 12 != turn]) for turn in range(3)],
+        [
+            (peaks[turn::12], [row for at, row in enumerate(peaks) if at % 12 != turn])
+            for turn in range(3)
+        ],
         predict_peaks,
     )
     return splits
@@ -182,7 +207,8 @@ def models_in(rows: Rows) -> dict[object, list[tuple[ParallelPlan, float]]]:
 def leave_models_out(seen: Rows, unseen: Rows) -> list[tuple[Rows, Rows]]:
     """See the rows of all models but one, and predict that one, each in turn."""
     return [
-        ([row for row in seen if row[0].shape != name], model) for name, model in models_in(unseen).items()
+        ([row for row in seen if row[0].shape != name], model)
+        for name, model in models_in(unseen).items()
     ]
 
 
@@ -258,7 +284,9 @@ def _doublings(plans: Sequence[ParallelPlan]) -> np.ndarray:
     return np.log2(np.array(rows, float))
 
 
-def choices_of(plans: Sequence[ParallelPlan], predicted: np.ndarray, truth: np.ndarray) -> list[float]:
+def choices_of(
+    plans: Sequence[ParallelPlan], predicted: np.ndarray, truth: np.ndarray
+) -> list[float]:
     """Return how much slower the plan is that looked fastest, wherever several do the same work."""
     alike: dict[object, list[int]] = {}
     for index, plan in enumerate(plans):

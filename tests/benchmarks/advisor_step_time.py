@@ -1,10 +1,14 @@
-"""How well steps of plans nobody ran are predicted: our model beside the published one and the nearest row.
+"""How well steps of plans nobody ran are predicted.
 
-Run `python -m tests.benchmarks advisor_step_time` (or with `--draws N`). Every application in the folder of
-measurements is split in three ways, several times at random; all methods see the same rows. An error is
-|predicted - measured| / measured, averaged over the rows that were not seen, the draws, and the applications.
-The coverage is how many of these rows lie within our interval for nine of ten. "Times only" is ours without
-`gpus_per_node` and `sync_time_s`. Of 12 rows, which are quickly fitted, four times as many are drawn.
+Our model beside the published one and the nearest row.
+
+Run `python -m tests.benchmarks advisor_step_time` (or with `--draws N`). Every application in the
+folder of measurements is split in three ways, several times at random; all methods see the same
+rows. An error is
+|predicted - measured| / measured, averaged over the rows that were not seen, the draws, and the
+applications. The coverage is how many of these rows lie within our interval for nine of ten. "Times
+only" is ours without `gpus_per_node` and `sync_time_s`. Of 12 rows, which are quickly fitted, four
+times as many are drawn.
 """
 
 from __future__ import annotations
@@ -67,7 +71,9 @@ def main() -> None:
 
 
 def measure(rows: Rows, split: str, num_draws: int) -> dict[str, float]:
-    """Return the mean errors of all methods on one application, our coverage and the seconds of our fit."""
+    """Return the mean errors of all methods on one application, our coverage and the seconds of our
+    fit.
+    """
     found = []
     for draw in range(num_draws * (4 if split == FEW else 1)):
         seen, unseen = SPLITS[split](rows, np.random.default_rng(draw))
@@ -78,7 +84,9 @@ def measure(rows: Rows, split: str, num_draws: int) -> dict[str, float]:
         found.append(
             {
                 "ours": error_of(ours[:, 0], truth),
-                "ours, times only": error_of(predict_with_ours(seen, unseen, times_only=True)[:, 0], truth),
+                "ours, times only": error_of(
+                    predict_with_ours(seen, unseen, times_only=True)[:, 0], truth
+                ),
                 "published": error_of(predict_as_published(seen, unseen), truth),
                 "nearest row": error_of(predict_by_nearest(seen, unseen), truth),
                 "coverage": float(np.mean((ours[:, 1] <= truth) & (truth <= ours[:, 2]))),
@@ -119,7 +127,9 @@ def draw_few(rows: Rows, random: np.random.Generator) -> tuple[Rows, Rows]:
         *({row.micro_batch for row in rows if row.gpus_per_node == gpus} for gpus in chosen)
     )
     few = set(random.permutation(sorted(batches))[:NUM_FEW_BATCHES].tolist())
-    seen = {i for i, row in enumerate(rows) if row.gpus_per_node in chosen and row.micro_batch in few}
+    seen = {
+        i for i, row in enumerate(rows) if row.gpus_per_node in chosen and row.micro_batch in few
+    }
     return _divide(rows, seen)
 
 
@@ -151,7 +161,10 @@ def predict_with_ours(seen: Rows, unseen: Rows, *, times_only: bool = False) -> 
     model = fit(
         [
             Measurement(
-                topology(row), row.micro_batch, row.step_time_s, None if times_only else row.sync_time_s
+                topology(row),
+                row.micro_batch,
+                row.step_time_s,
+                None if times_only else row.sync_time_s,
             )
             for row in seen
         ]
@@ -160,20 +173,27 @@ def predict_with_ours(seen: Rows, unseen: Rows, *, times_only: bool = False) -> 
 
 
 def predict_as_published(seen: Rows, unseen: Rows) -> np.ndarray:
-    """Fit the seven parameters to logarithms of times, from several starts, with the published penalties."""
+    """Fit the seven parameters to logarithms of times, from several starts, with the published
+    penalties.
+    """
     nodes, gpus, batch = _columns(seen)
     log_times = np.log([row.step_time_s for row in seen])
 
     def loss(logs: np.ndarray) -> float:
         law = PolluxLaw(*np.exp(logs))
         left = np.log(law.step_s(nodes, gpus, batch)) - log_times
-        slopes = (law.network_s_per_gpu / law.network_s) ** 2 + (law.node_s_per_gpu / law.node_s) ** 2
+        slopes = (law.network_s_per_gpu / law.network_s) ** 2 + (
+            law.node_s_per_gpu / law.node_s
+        ) ** 2
         return float(np.sqrt(np.mean(left**2)) + 1e-3 * (law.overlap - 1.0) ** 2 + 1e-2 * slopes)
 
     middle_s, random = float(np.exp(np.median(log_times))), np.random.default_rng(0)
     usual = np.array([0.3, 0.3 / float(np.median(batch)), 0.1, 0.01, 0.5, 0.05]) * middle_s
     limits = [(-18.0, 6.0)] * 6 + [(0.0, float(np.log(10.0)))]
-    starts = [np.append(np.log(usual) + random.normal(0.0, 0.8, 6) * (start > 0), 0.4) for start in range(6)]
+    starts = [
+        np.append(np.log(usual) + random.normal(0.0, 0.8, 6) * (start > 0), 0.4)
+        for start in range(6)
+    ]
     fits = [minimize(loss, start, method="L-BFGS-B", bounds=limits) for start in starts]
     best = PolluxLaw(*np.exp(min(fits, key=lambda result: result.fun).x))
     return best.step_s(*_columns(unseen))
@@ -197,7 +217,9 @@ def _columns(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def print_table(split: str, found: dict[str, dict[str, float]], mean: dict[str, float]) -> None:
     """Print the errors of one split, an application a line."""
     methods = ("ours", "ours, times only", "published", "nearest row")
-    print(f"\n{split}: at most {LIMITS[split]:.0%}, coverage {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%}")
+    print(
+        f"\n{split}: at most {LIMITS[split]:.0%}, coverage {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%}"
+    )
     print(f"{'':<14}" + "".join(f"{name:>18}" for name in (*methods, "coverage", "fit")))
     for name, numbers in (*found.items(), ("mean", mean)):
         errors = "".join(f"{numbers[method]:>18.1%}" for method in methods)

@@ -1,14 +1,18 @@
-"""What three lines bring: `wb.automl` beside FLAML and plain scikit-learn, on the same rows in the same time.
+"""What three lines bring.
 
-Run `python -m tests.benchmarks.automl [--quick] [--time S] [--seeds N] [--task NAME]`; about an hour on two
-cores, which should do nothing else. Data ships with scikit-learn (digits as images, breast_cancer, wine,
-diabetes) or with Python (docstrings of its standard library, by the package that they come from).
+`wb.automl` beside FLAML and plain scikit-learn, on the same rows in the same time.
 
-For each seed `automl` sets a fifth of the samples aside; everybody is tested on exactly these and may use all
-others as they like. All get the same wall-clock time and two cores. Scikit-learn takes boosted trees or a
-linear model with their defaults, whichever is better on the validation samples, and fits it again on all. Ray
-is up before our clock starts, imports are outside of the others' clocks. FLAML is skipped where it is not
-installed (`pip install "flaml[automl]"`); WORKBENCH_RIVALS_PYTHON names the interpreter that has it.
+Run `python -m tests.benchmarks.automl [--quick] [--time S] [--seeds N] [--task NAME]`; about an
+hour on two cores, which should do nothing else. Data ships with scikit-learn (digits as images,
+breast_cancer, wine, diabetes) or with Python (docstrings of its standard library, by the package
+that they come from).
+
+For each seed `automl` sets a fifth of the samples aside; everybody is tested on exactly these and
+may use all others as they like. All get the same wall-clock time and two cores. Scikit-learn takes
+boosted trees or a linear model with their defaults, whichever is better on the validation samples,
+and fits it again on all. Ray is up before our clock starts, imports are outside of the others'
+clocks. FLAML is skipped where it is not installed (`pip install "flaml[automl]"`);
+WORKBENCH_RIVALS_PYTHON names the interpreter that has it.
 """
 
 from __future__ import annotations
@@ -34,7 +38,16 @@ RESULTS = Path(__file__).parent / "results" / "automl.json"
 RIVALS = Path(__file__).with_name("automl_rivals.py")
 TASKS = ("digits", "breast_cancer", "wine", "diabetes", "docstrings")
 SIDES = ("ours", "FLAML", "scikit-learn")
-PACKAGES = ("asyncio", "email", "http", "importlib", "logging", "multiprocessing", "unittest", "xml")
+PACKAGES = (
+    "asyncio",
+    "email",
+    "http",
+    "importlib",
+    "logging",
+    "multiprocessing",
+    "unittest",
+    "xml",
+)
 NUM_CPUS = 2
 TIME_S, NUM_SEEDS = 60.0, 5
 QUICK_TIME_S = 15.0
@@ -137,17 +150,25 @@ def measure_ours(tasks: list[str], seeds: range, time_s: float) -> dict[str, lis
         local_head.shutdown()
 
 
-def measure_in_a_process_of_its_own(tasks: list[str], num_seeds: int, time_s: float) -> dict[str, Any]:
+def measure_in_a_process_of_its_own(
+    tasks: list[str], num_seeds: int, time_s: float
+) -> dict[str, Any]:
     """Run ours with a home and a store that nobody else uses."""
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         command = [sys.executable, "-m", "tests.benchmarks.automl", "--ours", "--time", str(time_s)]
-        command += ["--seeds", str(num_seeds), *(word for task in tasks for word in ("--task", task))]
+        command += [
+            "--seeds",
+            str(num_seeds),
+            *(word for task in tasks for word in ("--task", task)),
+        ]
         environment = os.environ | {
             "WORKBENCH_HOME": home,
             "WORKBENCH_STORE": str(Path(home, "store.sqlite")),
             "RAY_USAGE_STATS_ENABLED": "0",
         }
-        found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        found = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
     return json.loads(found.stdout.strip().splitlines()[-1])
 
 
@@ -171,7 +192,10 @@ def summarise(table: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, fl
         for side in SIDES
         if all(sides.get(side) for sides in table.values())
     }
-    print(f"{'mean':<14}{'':>8}" + "".join(f"{means.get(side, float('nan')):>28.4f}" for side in SIDES))
+    print(
+        f"{'mean':<14}{'':>8}"
+        + "".join(f"{means.get(side, float('nan')):>28.4f}" for side in SIDES)
+    )
     return means
 
 

@@ -1,6 +1,7 @@
 """The rivals of `automl`, in a process of their own without anything of ours: FLAML, scikit-learn.
 
-Called as `python automl_rivals.py SIDE DATA.npz TIME_S SEED`; prints predictions of the test samples as JSON.
+Called as `python automl_rivals.py SIDE DATA.npz TIME_S SEED`; prints predictions of the test
+samples as JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import numpy as np
 
 
 def features(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what classical models take: pixels in a row, and TF-IDF with its defaults for texts."""
+    """Return what classical models take.
+
+    Pixels in a row, and TF-IDF with its defaults for texts.
+    """
     if train.dtype.kind == "U":
         from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -24,7 +28,9 @@ def features(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def plain_scikit_learn(given: dict[str, Any], *, seed: int, time_s: float) -> np.ndarray:
-    """Fit boosted trees and a linear model with their defaults, and refit the better on all there is."""
+    """Fit boosted trees and a linear model with their defaults, and refit the better on all there
+    is.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.linear_model import LogisticRegression, RidgeCV
     from sklearn.pipeline import make_pipeline
@@ -43,7 +49,9 @@ def plain_scikit_learn(given: dict[str, Any], *, seed: int, time_s: float) -> np
         ]
     validation = given["validation"]
     scores = [
-        model.fit(inputs[~validation], targets[~validation]).score(inputs[validation], targets[validation])
+        model.fit(inputs[~validation], targets[~validation]).score(
+            inputs[validation], targets[validation]
+        )
         for model in models
     ]
     return models[int(np.argmax(scores))].fit(inputs, targets).predict(test_inputs)
@@ -79,7 +87,11 @@ def main() -> None:
     began_s = time.monotonic()
     given["inputs"], given["test_inputs"] = features(given["inputs"], given["test_inputs"])
     predicted = SIDES[side](given, seed=int(seed), time_s=float(time_s))
-    print(json.dumps({"predicted": np.asarray(predicted).tolist(), "time_s": time.monotonic() - began_s}))
+    print(
+        json.dumps(
+            {"predicted": np.asarray(predicted).tolist(), "time_s": time.monotonic() - began_s}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """How others choose batch, rate and workers in a given time: Ray Tune, and the Tuner of Lightning.
 
-Both train the same model on the same data with the same optimizer, in plain PyTorch, and evaluate after every
-epoch. They are used as their documentation shows them, with what makes them faster: Tune's actors are used
-again and its loggers are off. What they find is trained by others afterwards.
+Both train the same model on the same data with the same optimizer, in plain PyTorch, and evaluate
+after every epoch. They are used as their documentation shows them, with what makes them faster:
+Tune's actors are used again and its loggers are off. What they find is trained by others
+afterwards.
 """
 
 from __future__ import annotations
@@ -99,10 +100,14 @@ class PlainTraining:
         self._model.eval()
         total, (inputs, targets) = 0.0, data["validation"]
         with torch.inference_mode():
-            for some_inputs, some_targets in zip(inputs.split(256), targets.split(256), strict=True):
+            for some_inputs, some_targets in zip(
+                inputs.split(256), targets.split(256), strict=True
+            ):
                 outputs = self._model(some_inputs)
                 if self._task.metric == "val_accuracy":
-                    total += (outputs.argmax(-1) == some_targets).float().mean().item() * len(some_inputs)
+                    total += (outputs.argmax(-1) == some_targets).float().mean().item() * len(
+                        some_inputs
+                    )
                 else:
                     total += loss_of(outputs, some_targets).item() * len(some_inputs)
         return total / len(inputs)
@@ -111,9 +116,10 @@ class PlainTraining:
 def choose_with_tune(name: str, budget_s: float, seed: int) -> dict[str, Any]:
     """Search with Ray Tune, OptunaSearch and ASHA over the grid of a task; return what was chosen.
 
-    A trial on two workers holds two CPUs and computes with two threads, which starts at once; Ray Train
-    inside of Tune would take longer to start than there is time. The choice is the configuration that
-    reported the target after the least time of training, or else the one with the best value.
+    A trial on two workers holds two CPUs and computes with two threads, which starts at once; Ray
+    Train inside of Tune would take longer to start than there is time. The choice is the
+    configuration that reported the target after the least time of training, or else the one with
+    the best value.
 
     Args:
         name: Name of the task.
@@ -170,7 +176,9 @@ def choose_with_tune(name: str, budget_s: float, seed: int) -> dict[str, Any]:
             run_config=tune.RunConfig(
                 storage_path=os.environ["WORKBENCH_HOME"],
                 verbose=0,
-                checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+                checkpoint_config=tune.CheckpointConfig(
+                    checkpoint_frequency=0, checkpoint_at_end=False
+                ),
             ),
         ).fit()
 
@@ -209,8 +217,8 @@ def _warm_up(name: str) -> None:
 def choose_with_lightning(name: str, seed: int) -> dict[str, Any]:
     """Choose batch and rate with the Tuner of Lightning, which knows one worker and no target.
 
-    `scale_batch_size` doubles from the least batch of the domain to the largest, as long as memory suffices,
-    and `lr_find` tests the rates of the domain in a hundred steps.
+    `scale_batch_size` doubles from the least batch of the domain to the largest, as long as memory
+    suffices, and `lr_find` tests the rates of the domain in a hundred steps.
 
     Args:
         name: Name of the task.
@@ -260,7 +268,9 @@ def choose_with_lightning(name: str, seed: int) -> dict[str, Any]:
             default_root_dir=os.environ["WORKBENCH_HOME"],
         )
     )
-    tuner.scale_batch_size(module, mode="power", init_val=task.batches[0], max_trials=len(task.batches))
+    tuner.scale_batch_size(
+        module, mode="power", init_val=task.batches[0], max_trials=len(task.batches)
+    )
     batch = min(task.batches, key=lambda each: abs(each - module.batch_size))
     module.batch_size = batch
     finder = tuner.lr_find(module, min_lr=task.rates[0], max_lr=task.rates[-1], num_training=100)

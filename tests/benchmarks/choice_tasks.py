@@ -1,8 +1,11 @@
-"""What the benchmarks of advice choose for: three small tasks, their domains, their true times to a target.
+"""What the benchmarks of advice choose for.
 
-A task is a model on data with a metric to reach, and a domain: global batches, learning rates, numbers of
-workers. Its true times come from trials of ours, trained alone on warm workers; they count from the moment
-that data and model are there (`TrialPlanned`) to the report that reaches the target.
+Three small tasks, their domains, their true times to a target.
+
+A task is a model on data with a metric to reach, and a domain: global batches, learning rates,
+numbers of workers. Its true times come from trials of ours, trained alone on warm workers; they
+count from the moment that data and model are there (`TrialPlanned`) to the report that reaches the
+target.
 """
 
 from __future__ import annotations
@@ -72,7 +75,8 @@ class Task:
                 "reference_batch": self.usual_batch,
                 "schedule": "constant",
                 "warmup_epochs": 0,
-                # Nobody else writes checkpoints, and those of wide layers would be most of the time.
+                # Nobody else writes checkpoints, and those of wide layers would be most of the
+                # time.
                 "checkpoint_every": self.epochs,
             },
         }
@@ -202,7 +206,9 @@ class Trainer:
     def warm_up(self) -> None:
         """Start the processes, and have them load what trainings need."""
         for workers in self._task.workers:
-            self.time(Cell(workers, self._task.batches[-1], self._task.rates[0]), seed=0, limit_s=0.5)
+            self.time(
+                Cell(workers, self._task.batches[-1], self._task.rates[0]), seed=0, limit_s=0.5
+            )
 
     def time(self, cell: Cell, *, seed: int, limit_s: float) -> Timed:
         """Train a cell to the target, but no longer than `limit_s`."""
@@ -224,4 +230,6 @@ class Trainer:
 
 def mean_s(trainings: Sequence[Timed], cap_s: float) -> float:
     """Return the mean time of trainings, where one that misses the target counts as the cap."""
-    return sum(min(each.time_s, cap_s) if each.reached else cap_s for each in trainings) / len(trainings)
+    return sum(min(each.time_s, cap_s) if each.reached else cap_s for each in trainings) / len(
+        trainings
+    )

@@ -1,7 +1,10 @@
-"""What the benchmarks of data-parallel training share: a model that notes its steps, data, one of our trials.
+"""What the benchmarks of data-parallel training share.
 
-The clock is a hook of torch's that every optimizer calls after its step, so that the code under test, ours
-or a rival's, is as its author wrote it. Each rank notes on its own, in a file of its own.
+A model that notes its steps, data, one of our trials.
+
+The clock is a hook of torch's that every optimizer calls after its step, so that the code under
+test, ours or a rival's, is as its author wrote it. Each rank notes on its own, in a file of its
+own.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ def build_clocked(config: Mapping[str, Any]) -> nn.Module:
     """Build a multi-layer perceptron whose optimizer notes when its steps end.
 
     Args:
-        config: `width`; `folder` for the notes; `steps` to note; what names the note besides: `lr` and
-            `workers`, where they are there.
+        config: `width`; `folder` for the notes; `steps` to note; what names the note besides: `lr`
+            and `workers`, where they are there.
     """
     import torch
     from torch import nn
@@ -57,7 +60,10 @@ def note_name(config: Mapping[str, Any]) -> str:
 
 
 def note_steps(path: Path, num_steps: int) -> None:
-    """Write when the next optimizer steps end: [seconds since 1970, seconds of the process on a CPU] each."""
+    """Write when the next optimizer steps end.
+
+    [seconds since 1970, seconds of the process on a CPU] each.
+    """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     ended: list[tuple[float, float]] = []
@@ -79,7 +85,9 @@ def read_notes(folder: Path, name: str, num_workers: int) -> list[Notes]:
 
 
 def step_s(notes: Notes) -> tuple[float, float]:
-    """Return the mean seconds of a step without the first, and how many of them the process was on a CPU."""
+    """Return the mean seconds of a step without the first, and how many of them the process was on
+    a CPU.
+    """
     (first_s, first_cpu_s), (last_s, last_cpu_s) = notes[0], notes[-1]
     return (last_s - first_s) / (len(notes) - 1), (last_cpu_s - first_cpu_s) / (len(notes) - 1)
 
@@ -141,7 +149,9 @@ def run_in_pool(experiment: Experiment, run_id: str, folder: Path, num_workers: 
     from workbench.cluster.workers.gang import Gang
     from workbench.training.task import TrialTask
 
-    gang: Gang = Gang.lease(Request(run_id, num_workers=num_workers, preload=("workbench.training.loop",)))
+    gang: Gang = Gang.lease(
+        Request(run_id, num_workers=num_workers, preload=("workbench.training.loop",))
+    )
     try:
         task = TrialTask(run_id, 0, 0, experiment.model_dump_json(), folder=str(folder / "trial"))
         gang.start(task, origin=Origin.here())

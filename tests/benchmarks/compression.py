@@ -1,12 +1,14 @@
-"""The latency and the size of compressed models beside the default quantisation of ONNX Runtime and of Olive.
+"""The latency and the size of compressed models beside the default quantisation of ONNX Runtime and
+of Olive.
 
-Run `python -m tests.benchmarks.compression [--trials N] [--time DURATION] [--olive FOLDER]`. A convnet and an
-mlp are trained on digits, and a convnet on 10,000 images that are made here: ten patterns, shifted and under
-noise. Each is compressed by `run.compress` with at most ten trials. Beside it stand ONNX Runtime's dynamic
-and static quantisation with their defaults, by itself and by Olive, timed in the same way: in turn with the
-unchanged model in ONNX Runtime, one sample on one thread. The time of a compression counts from its call to
-its end, with all processes started; accuracies are those on the validation samples. Olive is left out where
-its folder of programs, in which `make bench-compress` installs it, has no `olive`.
+Run `python -m tests.benchmarks.compression [--trials N] [--time DURATION] [--olive FOLDER]`. A
+convnet and an mlp are trained on digits, and a convnet on 10,000 images that are made here: ten
+patterns, shifted and under noise. Each is compressed by `run.compress` with at most ten trials.
+Beside it stand ONNX Runtime's dynamic and static quantisation with their defaults, by itself and by
+Olive, timed in the same way: in turn with the unchanged model in ONNX Runtime, one sample on one
+thread. The time of a compression counts from its call to its end, with all processes started;
+accuracies are those on the validation samples. Olive is left out where its folder of programs, in
+which `make bench-compress` installs it, has no `olive`.
 """
 
 from __future__ import annotations
@@ -62,7 +64,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def make_images(_options: dict[str, Any]) -> Datasets:
-    """Return ten random patterns, each shifted, scaled and under noise; the test part is used once."""
+    """Return ten random patterns, each shifted, scaled and under noise.
+
+    The test part is used once.
+    """
     random = np.random.default_rng(7)
     patterns = random.standard_normal((NUM_CLASSES, SIZE, SIZE)).astype(np.float32)
     for _ in range(2):
@@ -71,14 +76,19 @@ def make_images(_options: dict[str, Any]) -> Datasets:
     targets = random.integers(NUM_CLASSES, size=NUM_IMAGES)
     shifts = random.integers(-3, 4, size=(NUM_IMAGES, 2))
     images = np.stack(
-        [np.roll(patterns[target], shift, (0, 1)) for target, shift in zip(targets, shifts, strict=True)]
+        [
+            np.roll(patterns[target], shift, (0, 1))
+            for target, shift in zip(targets, shifts, strict=True)
+        ]
     )
     images *= random.uniform(0.5, 1.5, size=(NUM_IMAGES, 1, 1)).astype(np.float32)
     images += 0.8 * random.standard_normal(images.shape).astype(np.float32)
     images = images[:, None].astype(np.float32)
     parts = [slice(0, 8000), slice(8000, 9000), slice(9000, NUM_IMAGES)]
     train, validation, test = (ArraySplit(images[part], targets[part]) for part in parts)
-    return Datasets("patterns", "classification", train, validation, (1, SIZE, SIZE), NUM_CLASSES, test=test)
+    return Datasets(
+        "patterns", "classification", train, validation, (1, SIZE, SIZE), NUM_CLASSES, test=test
+    )
 
 
 def train(case: dict[str, Any], store: wb.Store) -> wb.Run:
@@ -103,7 +113,10 @@ class _Reader(CalibrationDataReader):
 
 
 def quantise_by_olive(olive: Path, way: str, original: Path, samples: np.ndarray, to: Path) -> None:
-    """Let Olive quantise a model with the defaults of a pass; a static one reads the same samples."""
+    """Let Olive quantise a model with the defaults of a pass.
+
+    A static one reads the same samples.
+    """
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder, "samples")
         kept.mkdir()
@@ -141,7 +154,9 @@ def quantise_by_olive(olive: Path, way: str, original: Path, samples: np.ndarray
 
 
 def rivals(base: Base, folder: Path, olive: Path | None) -> dict[str, dict[str, float]]:
-    """Return what the defaults of ONNX Runtime and of Olive, where it is there, reach on the same model."""
+    """Return what the defaults of ONNX Runtime and of Olive, where it is there, reach on the same
+    model.
+    """
     _, datasets = base.build()
     original = folder / "base.onnx"
     original.write_bytes(base.onnx)
@@ -153,7 +168,9 @@ def rivals(base: Base, folder: Path, olive: Path | None) -> dict[str, dict[str, 
     }
     if olive is not None:
         for way in OLIVE_PASSES:
-            ways[f"Olive, {way}"] = functools.partial(quantise_by_olive, olive, way, original, samples)
+            ways[f"Olive, {way}"] = functools.partial(
+                quantise_by_olive, olive, way, original, samples
+            )
     found: dict[str, dict[str, float]] = {}
     for way, write in ways.items():
         path = folder / "rival.onnx"
@@ -217,9 +234,9 @@ def describe(name: str, found: dict[str, Any]) -> str:
     if "latency_ratio" not in found:
         return f"  {name:<24} nothing is recommended"
     return (
-        f"  {name:<24} {found['latency_ratio']:.2f} ({found['low']:.2f} to {found['high']:.2f}) of the "
-        "latency, "
-        f"{100 * found['drop']:+.2f} points lost, {found['size_ratio']:.2f} of the size"
+        f"  {name:<24} {found['latency_ratio']:.2f} ({found['low']:.2f} to {found['high']:.2f}) of"
+        f" the latency, {100 * found['drop']:+.2f} points lost, {found['size_ratio']:.2f} of the"
+        " size"
     )
 
 
@@ -242,7 +259,10 @@ def main() -> None:
         "torch": torch.__version__,
         "cases": {},
     }
-    with tempfile.TemporaryDirectory() as folder, wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store,
+    ):
         for name, case in CASES.items():
             print(name, flush=True)
             run = train(case, store)
@@ -251,7 +271,10 @@ def main() -> None:
             beside = rivals(smaller.experiment.train.load().base, Path(folder), olive)
             results["cases"][name] = {"workbench": ours, **beside}
             print(describe("workbench", ours), flush=True)
-            print(f"    {ours.get('way')}; {ours['num_trials']} trials in {ours['took_s']:.0f} s", flush=True)
+            print(
+                f"    {ours.get('way')}; {ours['num_trials']} trials in {ours['took_s']:.0f} s",
+                flush=True,
+            )
             for way, found in beside.items():
                 print(describe(way, found), flush=True)
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")

@@ -1,7 +1,7 @@
 """The tables of the guide on slow links, from the stored results of the benchmark of exchanges.
 
-`python -m tests.benchmarks.exchange_tables` writes them, as the benchmark does when it has ended; a test
-compares both.
+`python -m tests.benchmarks.exchange_tables` writes them, as the benchmark does when it has ended; a
+test compares both.
 """
 
 from __future__ import annotations

@@ -1,20 +1,23 @@
-"""Seconds per step of every exchange on links of several speeds, beside torch's own; and what it costs.
+"""Seconds per step of every exchange on links of several speeds, beside torch's own.
 
-Run `python -m tests.benchmarks.exchanges [--rounds N] [--seeds N]` as root on Linux with iproute2; with
-`--links "1 Gbit/s"` only that link is measured, and nothing is stored. Two workers lie in network namespaces
-of their own. Each round makes some steps of every way in turns, with the optimizer and the C library's
-settings of a trial: ours, and torch's DistributedDataParallel as it is and with its PowerSGD hook. That has
-one bucket, as several wait for each other for ever on gloo, where torch's bf16 hook fails. Printed is the
-median over the rounds. Strategies that divide the model or its state make steps of the same global batch.
-Then follows what the advisor chooses on each link, among the exchanges and among exact ways, by probes on the
-same workers, and the seconds of its probes beside those of trying all. Two workers on each of two machines
-show the hierarchical exchange: the link between them is slow. Then all of ours train the digits from the same
-seeds on the slowest link: the validation loss after equal steps and after equal seconds. Last, both workers
-are slowed to a third at times, on the same link: the seconds to a validation loss, of synchronous steps and
-of steps that may be stale.
+And what it costs.
 
-DeepSpeed's ZeRO is left out, as it hangs here on CPUs; and so is accelerate's FSDP, because accelerate (1.15)
-ignores the plugin where workers have no accelerators.
+Run `python -m tests.benchmarks.exchanges [--rounds N] [--seeds N]` as root on Linux with iproute2;
+with `--links "1 Gbit/s"` only that link is measured, and nothing is stored. Two workers lie in
+network namespaces of their own. Each round makes some steps of every way in turns, with the
+optimizer and the C library's settings of a trial: ours, and torch's DistributedDataParallel as it
+is and with its PowerSGD hook. That has one bucket, as several wait for each other for ever on gloo,
+where torch's bf16 hook fails. Printed is the median over the rounds. Strategies that divide the
+model or its state make steps of the same global batch. Then follows what the advisor chooses on
+each link, among the exchanges and among exact ways, by probes on the same workers, and the seconds
+of its probes beside those of trying all. Two workers on each of two machines show the hierarchical
+exchange: the link between them is slow. Then all of ours train the digits from the same seeds on
+the slowest link: the validation loss after equal steps and after equal seconds. Last, both workers
+are slowed to a third at times, on the same link: the seconds to a validation loss, of synchronous
+steps and of steps that may be stale.
+
+DeepSpeed's ZeRO is left out, as it hangs here on CPUs; and so is accelerate's FSDP, because
+accelerate (1.15) ignores the plugin where workers have no accelerators.
 """
 
 from __future__ import annotations
@@ -63,7 +66,13 @@ from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
 from workbench.training.strategies.ddp import DataParallel
 from workbench.training.strategies.group import Group, open_meeting_point
-from workbench.training.strategies.strategy import HeldBatch, MicroBatch, StepSettings, Strategy, Worker
+from workbench.training.strategies.strategy import (
+    HeldBatch,
+    MicroBatch,
+    StepSettings,
+    Strategy,
+    Worker,
+)
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
@@ -95,7 +104,13 @@ SLOWED: dict[str, tuple[str, dict[str, int]]] = {
     "asynchronous": ("asynchronous", {}),
 }
 """What is compared where workers are slow at times."""
-SLOWED_LOSS, SLOWED_MAX_STEPS, SLOWED_STEP_S, SLOWED_SHARE, EVALUATED_EVERY = 0.12, 320, 0.1, 0.25, 16
+SLOWED_LOSS, SLOWED_MAX_STEPS, SLOWED_STEP_S, SLOWED_SHARE, EVALUATED_EVERY = (
+    0.12,
+    320,
+    0.1,
+    0.25,
+    16,
+)
 """Workers take three times as long as a step of this many seconds, in this share of the steps."""
 
 
@@ -109,7 +124,9 @@ def make_ours(
     )
     plan = with_options(named).complete()
     assert plan is not None
-    settings = StepSettings(loss=functional.cross_entropy, exchange=exchange_of(plan, worker.num_replicas))
+    settings = StepSettings(
+        loss=functional.cross_entropy, exchange=exchange_of(plan, worker.num_replicas)
+    )
     strategy = DataParallel(settings)
     strategy.setup(model, OPTIMIZER, worker)
     strategy.train(True)
@@ -147,9 +164,13 @@ def mlp(*widths: int) -> nn.Module:
 
 
 def make_dividing(name: str, worker: Worker) -> tuple[Strategy, Iterator[list[MicroBatch]]]:
-    """Return a strategy that divides the model or its state, of the zoo's perceptron, and its batches."""
+    """Return a strategy that divides the model or its state, of the zoo's perceptron, and its
+    batches.
+    """
     size = 1 if capabilities_of(name).axis is None else worker.num_workers
-    own = Worker(worker.rank, worker.num_workers, worker.device, worker.group, workers_per_replica=size)
+    own = Worker(
+        worker.rank, worker.num_workers, worker.device, worker.group, workers_per_replica=size
+    )
     strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy))
     options = {"hidden_width": WIDTHS[1], "num_layers": len(WIDTHS) - 2}
     model = build_model("mlp", options, input_shape=WIDTHS[:1], num_outputs=WIDTHS[-1])
@@ -158,8 +179,12 @@ def make_dividing(name: str, worker: Worker) -> tuple[Strategy, Iterator[list[Mi
     return strategy, draw_batches(own, size * BATCH, NUM_MICRO_BATCHES if name == "pipeline" else 1)
 
 
-def draw_batches(worker: Worker, num_samples: int, num_parts: int = 1) -> Iterator[list[MicroBatch]]:
-    """Yield new batches: numbers in steps with those that a model knows become too small to compute fast."""
+def draw_batches(
+    worker: Worker, num_samples: int, num_parts: int = 1
+) -> Iterator[list[MicroBatch]]:
+    """Yield new batches: numbers in steps with those that a model knows become too small to compute
+    fast.
+    """
     generator = torch.Generator().manual_seed(worker.replica)
     while True:
         inputs = torch.randn(num_samples, WIDTHS[0], generator=generator).chunk(num_parts)
@@ -192,7 +217,9 @@ def build_timed(_config: Mapping[str, Any]) -> nn.Module:
 
 
 def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) -> list[Any]:
-    """Measure `ddp` with exchanges and strategies that divide the model, as the advisor does; events.
+    """Measure `ddp` with exchanges and strategies that divide the model, as the advisor does.
+
+    events.
 
     The probe of the usual exchange alone is the first, which surveys the links.
     """
@@ -204,7 +231,9 @@ def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) 
     )
     whole_batch = 2 * BATCH
     dividing = {
-        "tensor": PartialPlan.of(strategy="tensor", tensor=2, micro_batch=whole_batch, accumulation=1),
+        "tensor": PartialPlan.of(
+            strategy="tensor", tensor=2, micro_batch=whole_batch, accumulation=1
+        ),
         "pipeline": PartialPlan.of(
             strategy="pipeline",
             stages=2,
@@ -213,7 +242,8 @@ def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) 
         ),
     }
     plans = [
-        dividing.get(name) or PartialPlan.of(strategy="ddp", exchange=name, micro_batch=BATCH, accumulation=1)
+        dividing.get(name)
+        or PartialPlan.of(strategy="ddp", exchange=name, micro_batch=BATCH, accumulation=1)
         for name in ways
     ]
     order = PlanProbe(
@@ -244,11 +274,12 @@ def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) 
 
 
 def choose(workers: Workers, times_s: dict[str, float], tried_s: float) -> dict[str, Any]:
-    """Return what the advisor chooses on a link, and how that compares with the fastest that was timed.
+    """Return what the advisor chooses on a link, and how that compares with the fastest that was
+    timed.
 
-    From one probe follows which exchanges are worth timing; where workers wait long, so are exact ways that
-    divide the model. The closest are timed again while there is time. The fastest of all that was timed is
-    chosen; of the exact ones, too.
+    From one probe follows which exchanges are worth timing; where workers wait long, so are exact
+    ways that divide the model. The closest are timed again while there is time. The fastest of all
+    that was timed is chosen; of the exact ones, too.
 
     Args:
         workers: On the link.
@@ -271,7 +302,9 @@ def choose(workers: Workers, times_s: dict[str, float], tried_s: float) -> dict[
         return {way: found for way, found in probed_s.items() if way in names}
 
     def has_time() -> bool:
-        return math.fsum(turns_s) + max(turns_s[2:], default=turns_s[-1]) < PART_FOR_ADVICE * tried_s
+        return (
+            math.fsum(turns_s) + max(turns_s[2:], default=turns_s[-1]) < PART_FOR_ADVICE * tried_s
+        )
 
     probe([USUAL])
     # Those with a period agree less often than each step, which is the user's decision.
@@ -290,8 +323,12 @@ def choose(workers: Workers, times_s: dict[str, float], tried_s: float) -> dict[
     }
     return {
         **fastest,
-        "slower_than_fastest": times_s[fastest["chosen"]] / min(times_s[name] for name in names) - 1.0,
-        "exact_slower_than_fastest": times_s[fastest["exact"]] / min(times_s[name] for name in exact) - 1.0,
+        "slower_than_fastest": (
+            times_s[fastest["chosen"]] / min(times_s[name] for name in names) - 1.0
+        ),
+        "exact_slower_than_fastest": (
+            times_s[fastest["exact"]] / min(times_s[name] for name in exact) - 1.0
+        ),
         "probed_s": probed_s,
         "probe_seconds": math.fsum(turns_s),
         "trial_seconds": tried_s,
@@ -339,7 +376,9 @@ def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
                 began_s = time.perf_counter()
                 strategy.forward_backward(_whole(train_x[own], train_y[own], worker))
                 strategy.update(1e-3)
-                spent_s += worker.group.total(torch.tensor(time.perf_counter() - began_s)).item() / 2
+                spent_s += (
+                    worker.group.total(torch.tensor(time.perf_counter() - began_s)).item() / 2
+                )
                 num_steps += 1
                 if num_steps == RACE_STEPS:
                     reached |= _measured(strategy, held_x, held_y, "steps")
@@ -352,7 +391,9 @@ def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
 
 
 def race_slowed(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
-    """Return the seconds and steps to a loss of ways whose workers are slow at times, each by itself."""
+    """Return the seconds and steps to a loss of ways whose workers are slow at times, each by
+    itself.
+    """
     splits = load("digits", {}, seed=0)
     train_x, train_y = _arrays(splits.train)
     held_x, held_y = _arrays(splits.validation)
@@ -469,7 +510,14 @@ class Workers:
         for rank, place in enumerate(place for place in places for _ in range(on_a_node)):
             words = [sys.executable, "-m", "tests.benchmarks.exchanges"]
             words += ["--rank", str(rank), "--workers", str(2 * on_a_node), "--meeting", meeting]
-            named = ["unshare", "--uts", "sh", "-c", f'hostname node{place.address}; exec "$@"', "sh"]
+            named = [
+                "unshare",
+                "--uts",
+                "sh",
+                "-c",
+                f'hostname node{place.address}; exec "$@"',
+                "sh",
+            ]
             self._started.append(
                 subprocess.Popen(
                     [*place.prefix, *named, *words],
@@ -508,18 +556,24 @@ def show(times_s: dict[str, dict[str, float]], title: str) -> None:
     """Print seconds per step, a row for each way."""
     print(f"\n{title:30}" + "".join(f"{link:>12}" for link in times_s))
     for name in next(iter(times_s.values())):
-        print(f"{name:30}" + "".join(f"{found[name]:12.3f}" for found in times_s.values()), flush=True)
+        print(
+            f"{name:30}" + "".join(f"{found[name]:12.3f}" for found in times_s.values()), flush=True
+        )
 
 
 def main() -> None:
-    """Measure all links, race on the slowest, print the tables, store them and put them into the guide."""
+    """Measure all links, race on the slowest, print the tables, store them and put them into the
+    guide.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rank", type=int)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--meeting", default="")
-    parser.add_argument("--links", nargs="+", choices=list(LINKS), help="Choose on these links only.")
+    parser.add_argument(
+        "--links", nargs="+", choices=list(LINKS), help="Choose on these links only."
+    )
     options = parser.parse_args()
     if options.rank is not None:
         work(options.rank, options.workers, options.meeting)
@@ -558,7 +612,9 @@ def main() -> None:
     with Workers(LINKS["200 Mbit/s"]) as workers:
         raced = workers.do("race", seeds=options.seeds)
         slowed = workers.do("race_slowed", seeds=options.seeds)
-    print(f"\n{'digits, 200 Mbit/s: loss':30}{'equal steps':>16}{'equal seconds':>16}{'steps made':>12}")
+    print(
+        f"\n{'digits, 200 Mbit/s: loss':30}{'equal steps':>16}{'equal seconds':>16}{'steps made':>12}"
+    )
     for name, runs in raced.items():
         at_steps, at_seconds, steps = (
             statistics.mean(run[key] for run in runs)
@@ -567,9 +623,15 @@ def main() -> None:
         print(f"{name:30}{at_steps:16.3f}{at_seconds:16.3f}{steps:12.0f}")
     print(f"\n{f'workers slow at times, to loss {SLOWED_LOSS}':40}{'seconds':>10}{'steps':>8}")
     for way, runs in slowed.items():
-        seconds, steps = (statistics.mean(run[key] for run in runs) for key in ("seconds", "num_steps"))
+        seconds, steps = (
+            statistics.mean(run[key] for run in runs) for key in ("seconds", "num_steps")
+        )
         print(f"{way:40}{seconds:10.2f}{steps:8.0f}")
-    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
+    machine = {
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
     stored = {
         "machine": machine,
         "load_average": os.getloadavg()[0],

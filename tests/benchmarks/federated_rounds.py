@@ -1,19 +1,22 @@
-"""Rounds to a target accuracy: published default settings beside what a sweep finds on the same clients.
+"""Rounds to a target accuracy.
 
-Run `python -m tests.benchmarks.federated_rounds [--data mnist] [--targets .9] [--trials N] [--seeds N]
-[--flower BIN]`.
-50 clients hold the digits, or 10,000 images of MNIST, by a Dirichlet distribution of 0.3. Ten take part
-in a round; for MNIST twenty, because with ten FedAvg stays below 95 % for 60 rounds. The model has two
-hidden layers; for MNIST, of 200 units each, as in McMahan et al. The sweep searches the local epochs, both
-rates, the server's rule and the proximal term for the fewest rounds to a target, and begins with the
-published settings. For 95 % of MNIST it searches, pruned, for the best accuracy within 15 rounds, which takes
-a fraction of the time. The best race over further seeds. Then, for each target, the winner, and the defaults,
-train from seeds that no sweep has used, which also divide the samples in other ways. Printed are the median
-rounds to both targets, and seconds a round.
+Published default settings beside what a sweep finds on the same clients.
 
-With the programs of an environment of Flower (`make flower` makes one in `.flower/bin`), one of the defaults
-is trained here and, as the application that `export --format flower` writes, by Flower's simulation, and
-nothing else is done.
+Run `python -m tests.benchmarks.federated_rounds [--data mnist] [--targets .9] [--trials N] [--seeds
+N] [--flower BIN]`.
+50 clients hold the digits, or 10,000 images of MNIST, by a Dirichlet distribution of 0.3. Ten take
+part in a round; for MNIST twenty, because with ten FedAvg stays below 95 % for 60 rounds. The model
+has two hidden layers; for MNIST, of 200 units each, as in McMahan et al. The sweep searches the
+local epochs, both rates, the server's rule and the proximal term for the fewest rounds to a target,
+and begins with the published settings. For 95 % of MNIST it searches, pruned, for the best accuracy
+within 15 rounds, which takes a fraction of the time. The best race over further seeds. Then, for
+each target, the winner, and the defaults, train from seeds that no sweep has used, which also
+divide the samples in other ways. Printed are the median rounds to both targets, and seconds a
+round.
+
+With the programs of an environment of Flower (`make flower` makes one in `.flower/bin`), one of the
+defaults is trained here and, as the application that `export --format flower` writes, by Flower's
+simulation, and nothing else is done.
 """
 
 from __future__ import annotations
@@ -51,11 +54,18 @@ MODELS: dict[str, dict[str, Any]] = {"digits": {}, "mnist": {"hidden_width": 200
 DEFAULTS: dict[str, dict[str, Any]] = {
     "FedAvg, 1 local epoch": {"lr": 0.1, "federated.local_epochs": 1},
     "FedAvg, 5 local epochs": {"lr": 0.1, "federated.local_epochs": 5},
-    "FedProx 0.01, 5 local epochs": {"lr": 0.1, "federated.local_epochs": 5, "federated.proximal": 0.01},
+    "FedProx 0.01, 5 local epochs": {
+        "lr": 0.1,
+        "federated.local_epochs": 5,
+        "federated.proximal": 0.01,
+    },
     "FedAvgM 0.9": {"lr": 0.1, "federated.local_epochs": 1, "federated.server": "fedavgm"},
     "FedAdam, rate 0.01": {"lr": 0.1, "federated.local_epochs": 1, "federated.server": "fedadam"},
 }
-"""Client batches of 10 at a rate of 0.1 (McMahan et al.); servers as published (Hsu et al., Reddi et al.)."""
+"""Client batches of 10 at a rate of 0.1 (McMahan et al.).
+
+Servers as published (Hsu et al., Reddi et al.).
+"""
 SEARCH: dict[str, dict[str, Any]] = {
     data: {
         "lr": {"low": low, "high": high, "log": True},
@@ -69,7 +79,10 @@ SEARCH: dict[str, dict[str, Any]] = {
         ("mnist", 0.03, 0.2, 1.5, [1, 2, 5]),
     )
 }
-"""With larger rates nothing learns MNIST: beyond 0.3 and 2.5, every trial diverges in its first round."""
+"""With larger rates nothing learns MNIST.
+
+Beyond 0.3 and 2.5, every trial diverges in its first round.
+"""
 
 
 _NUM_LAST_LINES = 30
@@ -104,8 +117,13 @@ def experiment(
 
 
 def sweep_for(target: float, data: str, trials: int) -> wb.Experiment:
-    """Return the sweep for a target, the best of which race over further seeds: few rounds tell little."""
-    searched = experiment(SEARCH[data], data, 0, trials=trials, target=target).model_dump(exclude_unset=True)
+    """Return the sweep for a target, the best of which race over further seeds.
+
+    Few rounds tell little.
+    """
+    searched = experiment(SEARCH[data], data, 0, trials=trials, target=target).model_dump(
+        exclude_unset=True
+    )
     searched |= {"repeats": 2, "confirm": CONFIRM}
     if data == "mnist":
         searched["training"] |= {"epochs": SWEEP_ROUNDS}
@@ -126,7 +144,9 @@ def task_of(params: dict[str, Any], data: str, seed: int, folder: str, target: f
     return TrialTask("bench", 0, 0, document, params=params, seed=seed, folder=folder)
 
 
-def train(params: dict[str, Any], data: str, seed: int, targets: Sequence[float]) -> dict[str, float]:
+def train(
+    params: dict[str, Any], data: str, seed: int, targets: Sequence[float]
+) -> dict[str, float]:
     """Return the rounds to each target, and the seconds of a round."""
     accuracies: list[float] = []
 
@@ -147,14 +167,18 @@ def train(params: dict[str, Any], data: str, seed: int, targets: Sequence[float]
 def rounds_to(accuracies: list[float], data: str, targets: Sequence[float]) -> dict[str, float]:
     return {
         f"rounds_to_{target}": next(
-            (number for number, value in enumerate(accuracies, 1) if value >= target), NUM_ROUNDS[data] + 1
+            (number for number, value in enumerate(accuracies, 1) if value >= target),
+            NUM_ROUNDS[data] + 1,
         )
         for target in targets
     }
 
 
-def train_in_flower(params: dict[str, Any], data: str, seed: int, programs: Path) -> dict[str, float]:
-    """Return the same of Flower's simulation, and the seconds of all that came before the first round.
+def train_in_flower(
+    params: dict[str, Any], data: str, seed: int, programs: Path
+) -> dict[str, float]:
+    """Return the same of Flower's simulation, and the seconds of all that came before the first
+    round.
 
     Raises:
         RuntimeError: If it ended without its rounds; it has the last lines that Flower wrote.
@@ -204,7 +228,9 @@ def train_in_flower(params: dict[str, Any], data: str, seed: int, programs: Path
 
 
 def read_rounds(path: Path, done: subprocess.CompletedProcess[str]) -> list[dict[str, float]]:
-    """Return the rounds that Flower's application wrote; the command also ends with 0 where that has failed.
+    """Return the rounds that Flower's application wrote.
+
+    The command also ends with 0 where that has failed.
 
     Args:
         path: The file with the rounds.
@@ -241,7 +267,8 @@ def summary(
     medians = {key: statistics.median(each[key] for each in found) for key in found[0]}
     means = {key: statistics.fmean(each[key] for each in found) for key in found[0]}
     reached = [
-        f"{medians[f'rounds_to_{target}']:4.0f} ({means[f'rounds_to_{target}']:.1f}) rounds to {target:.0%}"
+        f"{medians[f'rounds_to_{target}']:4.0f} ({means[f'rounds_to_{target}']:.1f}) rounds to"
+        f" {target:.0%}"
         for target in targets
     ]
     print(f"  {name:<30} {', '.join(reached)}, {medians['round_s']:.2f} s a round", flush=True)
@@ -257,11 +284,17 @@ def beside_sweep(
         for target in targets
     }
     for name, params in {**chosen, **DEFAULTS}.items():
-        yield name, summary(name, params, [train(params, data, seed, targets) for seed in seeds], targets)
+        yield (
+            name,
+            summary(name, params, [train(params, data, seed, targets) for seed in seeds], targets),
+        )
 
 
 def best_of(searched: wb.Experiment, data: str) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder, wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store,
+    ):
         run = wb.sweep(searched, store=store)
         for params in searched_defaults(data):
             run.enqueue(params)
@@ -272,7 +305,10 @@ def best_of(searched: wb.Experiment, data: str) -> dict[str, Any]:
 
 
 def searched_defaults(data: str) -> Iterator[dict[str, Any]]:
-    """Yield those of the published settings that lie in the search space: the sweep begins with them."""
+    """Yield those of the published settings that lie in the search space.
+
+    The sweep begins with them.
+    """
     usual = {"federated.server": "fedavg", "federated.server_lr": 1.0, "federated.proximal": 0.0}
     for params in DEFAULTS.values():
         chosen = {**usual, **params}
@@ -287,7 +323,9 @@ def main() -> None:
     parser.add_argument("--targets", type=float, nargs="+", default=TARGETS)
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--flower", type=Path, help="The folder of the programs of an environment of Flower.")
+    parser.add_argument(
+        "--flower", type=Path, help="The folder of the programs of an environment of Flower."
+    )
     options = parser.parse_args()
     name_of_file = "federated_rounds" if options.flower is None else "federated_flower"
     parts = [name_of_file, *([] if options.data == "digits" else [options.data])]
@@ -304,7 +342,8 @@ def main() -> None:
         "cases": {},
     }
     print(
-        f"Medians (means) over {options.seeds} seeds; {NUM_ROUNDS[options.data] + 1} rounds: not reached",
+        f"Medians (means) over {options.seeds} seeds; {NUM_ROUNDS[options.data] + 1} rounds: not"
+        " reached",
         flush=True,
     )
     found = (

@@ -1,10 +1,12 @@
-"""When searches at several fidelities have a full training as good as that of a search at the full one alone.
+"""When searches at several fidelities have a full training as good as that of a search at the full
+one alone.
 
-Run `make bench-search`. The trainings are the public ones of `search`. Only full trainings count: printed is
-the regret of the best one after shares of the seconds that 20 random trainings take, and after which share a
-method had one as good as the best that `auto` found with full trainings in all of these seconds. `levels`
-trains each configuration anew at each level of `fidelity: {epochs: [6, 52]}`, as functions and programs do;
-with the others, trainings go on, as those of models do.
+Run `make bench-search`. The trainings are the public ones of `search`. Only full trainings count:
+printed is the regret of the best one after shares of the seconds that 20 random trainings take, and
+after which share a method had one as good as the best that `auto` found with full trainings in all
+of these seconds. `levels` trains each configuration anew at each level of
+`fidelity: {epochs: [6, 52]}`, as functions and programs do; with the others, trainings go on, as
+those of models do.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ METHODS: dict[str, Make] = {
     FULL: lambda search, seed, num: Ours(search, seed),
     "auto + curves": lambda search, seed, num: Ours(search, seed, pruner="curves"),
     "auto + asha": lambda search, seed, num: Ours(search, seed, pruner="asha"),
-    "auto, levels": lambda search, seed, num: Ours(search, seed, fidelity={"epochs": [LOWEST, EPOCHS]}),
+    "auto, levels": lambda search, seed, num: Ours(
+        search, seed, fidelity={"epochs": [LOWEST, EPOCHS]}
+    ),
     "random, levels": lambda search, seed, num: Ours(
         search, seed, sampler="random", fidelity={"epochs": [LOWEST, EPOCHS]}
     ),
@@ -49,7 +53,9 @@ def main() -> None:
     """Search with every method, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--trainings", type=int, default=20, help="full trainings whose seconds are spent")
+    parser.add_argument(
+        "--trainings", type=int, default=20, help="full trainings whose seconds are spent"
+    )
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--public", type=int, help="how many of the public tasks; all unless given")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
@@ -57,7 +63,9 @@ def main() -> None:
     chosen = parser.parse_args()
     tasks = public_tasks(find_measured("hpo_surrogate"), chosen.public)
     if not tasks:
-        print("skipped: no trainings; WORKBENCH_MEASURED names the folder that holds hpo_surrogate/")
+        print(
+            "skipped: no trainings; WORKBENCH_MEASURED names the folder that holds hpo_surrogate/"
+        )
         return
     methods = [FULL, *(name for name in chosen.methods if name != FULL)]
     regrets = {name: np.empty((len(tasks), chosen.seeds, len(SHARES))) for name in methods}
@@ -67,10 +75,14 @@ def main() -> None:
         wall_s = chosen.trainings * full_seconds(task) / chosen.concurrency
         goal = -np.inf
         for name in methods:
-            played = play(task, METHODS[name](task.search, seed, 1000), chosen.concurrency, wall_s=wall_s)
+            played = play(
+                task, METHODS[name](task.search, seed, 1000), chosen.concurrency, wall_s=wall_s
+            )
             values = [best_full(played, share * wall_s) for share in SHARES]
             # No full training counts as a median configuration.
-            regrets[name][row, seed] = [task.regret(one) if np.isfinite(one) else 1.0 for one in values]
+            regrets[name][row, seed] = [
+                task.regret(one) if np.isfinite(one) else 1.0 for one in values
+            ]
             goal = values[-1] if name == FULL else goal
             times = (at for at, value in played.ends if value >= goal and at <= wall_s)
             reached[name].append(min(times, default=np.inf) / wall_s)
@@ -81,8 +93,9 @@ def main() -> None:
         low, high = bootstrap(cells[:, :, -1])
         share, found = median(shares), float(np.isfinite(shares).mean())
         print(
-            f"{name:16s}{''.join(f'{mean:8.3f}' for mean in means)}  [{low:.3f}, {high:.3f}], "
-            f"as good as {FULL} after {share:.2f} of the seconds (median), in {found:.0%} of the searches"
+            f"{name:16s}{''.join(f'{mean:8.3f}' for mean in means)}  [{low:.3f}, {high:.3f}], as"
+            f" good as {FULL} after {share:.2f} of the seconds (median), in {found:.0%} of the"
+            " searches"
         )
         results[name] = {
             "regret": dict(zip(map(str, SHARES), means, strict=True)),

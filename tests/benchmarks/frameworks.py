@@ -1,15 +1,21 @@
-"""Milliseconds of a training step of the zoo's models: the workbench beside the loops of frameworks.
+"""Milliseconds of a training step of the zoo's models.
 
-Run `make bench-frameworks`, which installs Lightning, Accelerate, Keras and jax; those that are missing are
-left out. A `resnet` reads images of 32 x 32 pixels, a `transformer` texts of 64 tokens, in batches of 32 to
-128. Each framework trains the same model on the same samples with AdamW, as its documentation shows, on one
+The workbench beside the loops of frameworks.
+
+Run `make bench-frameworks`, which installs Lightning, Accelerate, Keras and jax; those that are
+missing are left out. A `resnet` reads images of 32 x 32 pixels, a `transformer` texts of 64 tokens,
+in batches of 32 to
+128. Each framework trains the same model on the same samples with AdamW, as its documentation
+     shows, on one
 thread.
-In a turn each framework trains all of these in a process of its own, and turns alternate. Printed are medians
-over the turns of a step's median time, of its processor time, which other programs disturb less, and of the
-ratio of the latter to plain torch in the same turn, with the least and the largest.
+In a turn each framework trains all of these in a process of its own, and turns alternate. Printed
+are medians over the turns of a step's median time, of its processor time, which other programs
+disturb less, and of the ratio of the latter to plain torch in the same turn, with the least and the
+largest.
 
-Keras trains torch modules on its torch backend. On jax it can have only what is written again from its own
-layers, so it trains other code there: a network of the same shape. That says what the backend costs.
+Keras trains torch modules on its torch backend. On jax it can have only what is written again from
+its own layers, so it trains other code there: a network of the same shape. That says what the
+backend costs.
 """
 
 from __future__ import annotations
@@ -92,9 +98,15 @@ def build_torch(model: str) -> Any:
     from workbench.models.adapters import build_model
 
     if model == "resnet":
-        return build_model(model, MODELS[model], input_shape=(3, PIXELS, PIXELS), num_outputs=NUM_CLASSES)
+        return build_model(
+            model, MODELS[model], input_shape=(3, PIXELS, PIXELS), num_outputs=NUM_CLASSES
+        )
     return build_model(
-        model, MODELS[model], input_shape=(CONTEXT,), num_outputs=VOCABULARY, vocabulary_size=VOCABULARY
+        model,
+        MODELS[model],
+        input_shape=(CONTEXT,),
+        num_outputs=VOCABULARY,
+        vocabulary_size=VOCABULARY,
     )
 
 
@@ -102,7 +114,9 @@ def loss_of(outputs: Any, targets: Any) -> Any:
     """Return the mean cross-entropy over samples, or over tokens."""
     import torch
 
-    return torch.nn.functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1))
+    return torch.nn.functional.cross_entropy(
+        outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1)
+    )
 
 
 def torch_loader(model: str, batch: int, num_steps: int) -> Any:
@@ -135,7 +149,9 @@ def train_with_workbench(model: str, batch: int, num_steps: int, steps: Steps) -
         training={"epochs": 1, "global_batch": batch, "lr": LR, "optimizer": "adamw"},
     )
     with tempfile.TemporaryDirectory() as folder:
-        ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder), lambda _: False)
+        ended = run_trial(
+            TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder), lambda _: False
+        )
     hook.remove()
     assert ended.state == "complete", ended
 
@@ -260,7 +276,9 @@ def keras_resnet(keras: Any) -> Any:
 
 
 def keras_transformer(keras: Any) -> Any:
-    """Return a decoder of the width, depth and heads of the zoo's, with an output layer of its own."""
+    """Return a decoder of the width, depth and heads of the zoo's, with an output layer of its
+    own.
+    """
     layers, options = keras.layers, MODELS["transformer"]
     width, num_heads = options["width"], options["num_heads"]
 
@@ -293,7 +311,11 @@ def _fit_in_keras(network: Any, data: Any, loss: Any, steps: Steps) -> None:
             steps.note()
 
     network.compile(optimizer=keras.optimizers.AdamW(LR), loss=loss)
-    given = {"x": data[0], "y": data[1], "batch_size": data[2]} if isinstance(data, tuple) else {"x": data}
+    given = (
+        {"x": data[0], "y": data[1], "batch_size": data[2]}
+        if isinstance(data, tuple)
+        else {"x": data}
+    )
     network.fit(**given, epochs=1, verbose=0, callbacks=[Noting()])
 
 
@@ -317,7 +339,10 @@ FRAMEWORKS = {
 
 
 def train_all(name: str, num_steps: int) -> list[tuple[float, float]]:
-    """Train every case in this process, on one thread; return a step's milliseconds and processor time."""
+    """Train every case in this process, on one thread.
+
+    Return a step's milliseconds and processor time.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -332,7 +357,9 @@ def train_all(name: str, num_steps: int) -> list[tuple[float, float]]:
 
 def main() -> None:
     """Train in turns, print the table, write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--one", metavar="FRAMEWORK", help=argparse.SUPPRESS)
@@ -365,7 +392,9 @@ def main() -> None:
             "models": MODELS,
             "rows": rows,
         }
-        RESULTS.write_text(json.dumps(report, indent=2) + "\n")  # an interruption leaves the turns before it
+        RESULTS.write_text(
+            json.dumps(report, indent=2) + "\n"
+        )  # an interruption leaves the turns before it
         print(f"turn {turn + 1} of {given.turns} is in {RESULTS}", flush=True)
     for row in rows:
         print(f"\n{row['model']}, batch {row['batch']} (medians of {given.turns})")
@@ -381,7 +410,15 @@ def main() -> None:
 def _in_process(name: str, num_steps: int) -> list[tuple[float, float]]:
     threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.frameworks", "--steps", str(num_steps), "--one", name],
+        [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.frameworks",
+            "--steps",
+            str(num_steps),
+            "--one",
+            name,
+        ],
         env={**os.environ, **threads, **FRAMEWORKS[name].environment},
         capture_output=True,
         text=True,

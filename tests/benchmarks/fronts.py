@@ -1,10 +1,12 @@
-"""Fronts of error against size on real trainings: `auto` with early stopping beside NSGA-II without any.
+"""Fronts of error against size on real trainings.
 
-Run `make bench-search`. Networks are trained on the handwritten digits and on a table (breast cancer), by the
-loop that trials run. Printed is the hypervolume that the complete trainings cover after a share of the epochs
-that NSGA-II trains in all, as a share of what it covers at its end, and after which share of its epochs
-`auto` covers as much. The reference point is the worst validation loss of a constant answer, and the largest
-network of the space.
+`auto` with early stopping beside NSGA-II without any.
+
+Run `make bench-search`. Networks are trained on the handwritten digits and on a table (breast
+cancer), by the loop that trials run. Printed is the hypervolume that the complete trainings cover
+after a share of the epochs that NSGA-II trains in all, as a share of what it covers at its end, and
+after which share of its epochs `auto` covers as much. The reference point is the worst validation
+loss of a constant answer, and the largest network of the space.
 """
 
 from __future__ import annotations
@@ -69,8 +71,16 @@ def make_experiment(data: str, seed: int, settings: dict[str, Any]) -> Experimen
         data=data,
         search=SEARCH,
         seed=seed,
-        objectives=[{"metric": "val_loss", "goal": "minimize"}, {"metric": "size", "goal": "minimize"}],
-        training={"epochs": EPOCHS, "global_batch": 64, "reference_batch": 64, "schedule": "constant"},
+        objectives=[
+            {"metric": "val_loss", "goal": "minimize"},
+            {"metric": "size", "goal": "minimize"},
+        ],
+        training={
+            "epochs": EPOCHS,
+            "global_batch": 64,
+            "reference_batch": 64,
+            "schedule": "constant",
+        },
         budget={"trials": 100_000},
         **settings,
     )
@@ -78,7 +88,9 @@ def make_experiment(data: str, seed: int, settings: dict[str, Any]) -> Experimen
 
 def train(experiment: Experiment, data: str, study: Study, proposal: Proposal, folder: str) -> int:
     """Train a proposal until its end, or until the study stops it; return its epochs."""
-    size = size_of(data, float(proposal.params["hidden_width"]), float(proposal.params["num_layers"]))  # type: ignore[arg-type]
+    size = size_of(
+        data, float(proposal.params["hidden_width"]), float(proposal.params["num_layers"])
+    )  # type: ignore[arg-type]
     epochs = 0
 
     def receive(event: Event) -> bool:
@@ -86,7 +98,9 @@ def train(experiment: Experiment, data: str, study: Study, proposal: Proposal, f
         if not isinstance(event, TrialReported):
             return False
         epochs = int(event.epoch or epochs)
-        return study.take_report(event.model_copy(update={"values": {**event.values, "size": size}}))
+        return study.take_report(
+            event.model_copy(update={"values": {**event.values, "size": size}})
+        )
 
     single = experiment.model_copy(update={"objectives": experiment.objectives[:1]})
     task = TrialTask(
@@ -106,7 +120,10 @@ def train(experiment: Experiment, data: str, study: Study, proposal: Proposal, f
 
 
 def search(data: str, method: str, seed: int, num_epochs: int) -> tuple[list[Point], int]:
-    """Search until so many epochs are trained; return the complete trainings, and how many were begun."""
+    """Search until so many epochs are trained.
+
+    Return the complete trainings, and how many were begun.
+    """
     experiment = make_experiment(data, seed, METHODS[method])
     study, points, spent = Study(experiment), list[Point](), 0
     num_begun = 0
@@ -123,7 +140,9 @@ def search(data: str, method: str, seed: int, num_epochs: int) -> tuple[list[Poi
 
 
 def hypervolume(data: str, points: list[Point]) -> float:
-    """Return the area that some trainings dominate, as a share of the area below the reference point."""
+    """Return the area that some trainings dominate, as a share of the area below the reference
+    point.
+    """
     worst = math.log(NUM_CLASSES[data])
     low = size_of(data, SEARCH["hidden_width"]["low"], 1)
     high = size_of(data, SEARCH["hidden_width"]["high"], SEARCH["num_layers"]["high"])
@@ -166,8 +185,8 @@ def compare(data: str, num_seeds: int, num_trials: int) -> dict[str, Any]:
         means = np.array(covered[method]).mean(0).tolist()
         share = median(reached[method])
         print(
-            f"{method:16s}{''.join(f'{mean:8.3f}' for mean in means)}  as much as nsga2 after {share:.2f}, "
-            f"{median(begun[method]):.0f} trainings"
+            f"{method:16s}{''.join(f'{mean:8.3f}' for mean in means)}  as much as nsga2 after"
+            f" {share:.2f}, {median(begun[method]):.0f} trainings"
         )
         results[method] = {
             "hypervolume": dict(zip(map(str, SHARES), means, strict=True)),

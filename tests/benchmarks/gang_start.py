@@ -1,11 +1,14 @@
-"""How long a trial of two workers takes from its proposal to its first step: ours, and Ray Train inside Tune.
+"""How long a trial of two workers takes from its proposal to its first step.
 
-Run `python -m tests.benchmarks.gang_start [--trials N]`. The same model and the same digits, one trial after
-another, two CPU processes that exchange through gloo; with two workers in every trial, and with one and two
-in turns. The clock starts where the trial is proposed (our event TrialProposed; Tune's call for a
-suggestion) and stops where the last rank ends its first optimizer step. Ours runs before and after Ray's.
-The first trial of each sweep, which finds no process there yet, is shown apart. Ray's side is the documented
-one: a Tune function that fits a TorchTrainer with TuneReportCallback.
+Ours, and Ray Train inside Tune.
+
+Run `python -m tests.benchmarks.gang_start [--trials N]`. The same model and the same digits, one
+trial after another, two CPU processes that exchange through gloo; with two workers in every trial,
+and with one and two in turns. The clock starts where the trial is proposed (our event
+TrialProposed; Tune's call for a suggestion) and stops where the last rank ends its first optimizer
+step. Ours runs before and after Ray's. The first trial of each sweep, which finds no process there
+yet, is shown apart. Ray's side is the documented one: a Tune function that fits a TorchTrainer with
+TuneReportCallback.
 """
 
 from __future__ import annotations
@@ -53,7 +56,12 @@ def run_ours(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str,
             "lr": {"choices": rates},
             "workers": {"choices": list(cycle)},
         },
-        training={"epochs": 1, "global_batch": BATCH, "reference_batch": BATCH, "optimizer": "adamw"},
+        training={
+            "epochs": 1,
+            "global_batch": BATCH,
+            "reference_batch": BATCH,
+            "optimizer": "adamw",
+        },
         budget={"trials": num_cycles * len(cycle)},
         resources={"concurrency": 1},
     )
@@ -82,7 +90,9 @@ def train_rank(config: dict[str, Any]) -> None:
 
     images, labels = load_digits(return_X_y=True)
     samples = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels))
-    loader = prepare_data_loader(DataLoader(samples, batch_size=BATCH // config["workers"], shuffle=True))
+    loader = prepare_data_loader(
+        DataLoader(samples, batch_size=BATCH // config["workers"], shuffle=True)
+    )
     model = prepare_model(clocked.build_clocked(config))
     optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"])
     loss = torch.zeros(())
@@ -120,7 +130,13 @@ def run_ray(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str, 
     from ray.tune.search import Searcher
 
     waiting = [
-        {"lr": 1e-3 * (1 + number), "workers": workers, "folder": str(folder), "steps": 1, "width": WIDTH}
+        {
+            "lr": 1e-3 * (1 + number),
+            "workers": workers,
+            "folder": str(folder),
+            "steps": 1,
+            "width": WIDTH,
+        }
         for number in range(num_cycles)
         for workers in cycle
     ]
@@ -134,7 +150,9 @@ def run_ray(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str, 
             proposed[clocked.note_name(config)] = time.time()
             return config
 
-        def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+        def on_trial_complete(
+            self, trial_id: str, result: dict | None = None, error: bool = False
+        ) -> None:
             pass
 
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
@@ -170,7 +188,9 @@ def measure_here(side: str, num_cycles: int) -> dict[str, list[list[float]]]:
                 found[case] = []
                 for note, proposed_unix_s in proposed.items():
                     num_workers = int(note.rpartition("-")[2])
-                    ended_unix_s = [notes[0][0] for notes in clocked.read_notes(folder, note, num_workers)]
+                    ended_unix_s = [
+                        notes[0][0] for notes in clocked.read_notes(folder, note, num_workers)
+                    ]
                     found[case].append([num_workers, max(ended_unix_s) - proposed_unix_s])
     finally:
         local_head.shutdown()
@@ -206,7 +226,8 @@ def main() -> None:
         arguments.to.write_text(json.dumps(found))
         return
     turns = [
-        measure(side, arguments.trials * times) for side, times in (("ours", 3), ("ray", 1), ("ours", 2))
+        measure(side, arguments.trials * times)
+        for side, times in (("ours", 3), ("ray", 1), ("ours", 2))
     ]
     cases = {case: compare(case, turns) for case in CASES}
     report = {"machine": clocked.describe_machine(), "limit": LIMIT, "cases": cases}

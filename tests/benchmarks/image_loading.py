@@ -1,16 +1,19 @@
-"""Samples per second on small JPEGs: loaded in the step, by loaders, kept decoded, and by others' loaders.
+"""Samples per second on small JPEGs.
 
-Run `make bench-data`. The images are made on the spot. One training of an epoch fills the cache first. Then,
-in turns, each way trains the same model in its own process on some samples of an epoch, drawn from all of
-them. Printed are medians over the turns: samples per second, their ratio to loading in the step without a
-cache, as it was before there was either, the same in samples per second of processor time, loaders included,
-which other programs disturb less, and the part of a step that waits for data. The model is as small as one
-that loading slows down most: without loaders and cache about three quarters of a step wait. The others are
-plain loops over torch's DataLoader, WebDataset and MosaicML Streaming; those that are not installed are left
-out.
+Loaded in the step, by loaders, kept decoded, and by others' loaders.
 
-Afterwards a process and its loaders are killed while they fill a cache: it is counted how many records they
-leave, each of which is compared with its picture. Then one bit of each of some records is flipped.
+Run `make bench-data`. The images are made on the spot. One training of an epoch fills the cache
+first. Then, in turns, each way trains the same model in its own process on some samples of an
+epoch, drawn from all of them. Printed are medians over the turns: samples per second, their ratio
+to loading in the step without a cache, as it was before there was either, the same in samples per
+second of processor time, loaders included, which other programs disturb less, and the part of a
+step that waits for data. The model is as small as one that loading slows down most: without loaders
+and cache about three quarters of a step wait. The others are plain loops over torch's DataLoader,
+WebDataset and MosaicML Streaming; those that are not installed are left out.
+
+Afterwards a process and its loaders are killed while they fill a cache: it is counted how many
+records they leave, each of which is compared with its picture. Then one bit of each of some records
+is flipped.
 """
 
 from __future__ import annotations
@@ -57,7 +60,10 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def make_images(folder: Path, num_images: int) -> None:
-    """Write JPEGs, a folder for each class; the same picture comes again after `NUM_DISTINCT` files."""
+    """Write JPEGs, a folder for each class.
+
+    The same picture comes again after `NUM_DISTINCT` files.
+    """
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -107,10 +113,12 @@ def ours(folder: Path, way: dict[str, Any], num_samples: int) -> tuple[float, fl
     assert ended.state in ("complete", "pruned", "stopped"), ended.traceback
     # The first report covers the start of the processes; the others are weighed by their samples.
     parts = [now[0] - before[0] for before, now in itertools.pairwise(found)]
-    per_sample_s = sum(part / speed for part, (_, speed, _) in zip(parts, found[1:], strict=True)) / sum(
+    per_sample_s = sum(
+        part / speed for part, (_, speed, _) in zip(parts, found[1:], strict=True)
+    ) / sum(parts)
+    waits = sum(part * each for part, (_, _, each) in zip(parts, found[1:], strict=True)) / sum(
         parts
     )
-    waits = sum(part * each for part, (_, _, each) in zip(parts, found[1:], strict=True)) / sum(parts)
     return 1.0 / per_sample_s, waits
 
 
@@ -123,7 +131,13 @@ def run_one(name: str, made: Path, num_samples: int) -> tuple[float, float]:
         files, targets = rivals.read_list(made / "list.json")
         shards = made / f"shards-{way['rival']}"
         batches = rivals.make_loader(
-            way["rival"], files, targets, shards, size=SIZE, batch=BATCH, num_workers=way["num_workers"]
+            way["rival"],
+            files,
+            targets,
+            shards,
+            size=SIZE,
+            batch=BATCH,
+            num_workers=way["num_workers"],
         )
         speed, waits = rivals.train(
             batches, size=SIZE, width=WIDTH, num_classes=CLASSES, num_samples=num_samples
@@ -132,7 +146,9 @@ def run_one(name: str, made: Path, num_samples: int) -> tuple[float, float]:
 
 
 def damage(made: Path, environment: dict[str, str]) -> dict[str, int]:
-    """Kill a process that fills a cache, flip bits of what it kept, and return what is found of both."""
+    """Kill a process that fills a cache, flip bits of what it kept, and return what is found of
+    both.
+    """
     folder = made / "images"
     cache = made / "damaged"
     environment = {**environment, "WORKBENCH_CACHE": str(cache)}
@@ -146,7 +162,8 @@ def damage(made: Path, environment: dict[str, str]) -> dict[str, int]:
     images = len(train_part(folder))
     record_bytes = 4 + 3 * SIZE**2
     while (
-        not sum(path.stat().st_blocks * 512 for path in cache.glob("*.records")) > record_bytes * images / 2
+        not sum(path.stat().st_blocks * 512 for path in cache.glob("*.records"))
+        > record_bytes * images / 2
     ):
         assert child.poll() is None, "it ended before half of the images were kept"
         time.sleep(0.01)
@@ -185,9 +202,13 @@ def damage(made: Path, environment: dict[str, str]) -> dict[str, int]:
 
 def main() -> None:
     """Measure all ways in turns, damage a cache, print the table and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=50_000)
-    parser.add_argument("--samples", type=int, default=12_800, help="on which each way trains in a turn")
+    parser.add_argument(
+        "--samples", type=int, default=12_800, help="on which each way trains in a turn"
+    )
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--made", type=Path, help="folder in which an earlier run was interrupted")
     parser.add_argument("--one", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
@@ -218,14 +239,18 @@ def main() -> None:
     try:
         if given.made is None:
             _make(made, given.images, missing)
-            report["filling_samples_per_s"], *_ = _in_process(FILLING, made, environment, given.images)
+            report["filling_samples_per_s"], *_ = _in_process(
+                FILLING, made, environment, given.images
+            )
         report["damage"] = damage(made, environment)
         print(f"damage: {report['damage']}", flush=True)
         for turn in range(given.turns):
             for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
                 found[name].append(_in_process(name, made, environment, given.samples))
             loads.append(os.getloadavg()[0])
-            report["ways"] = rows = {name: _row(each, found["in the step"]) for name, each in found.items()}
+            report["ways"] = rows = {
+                name: _row(each, found["in the step"]) for name, each in found.items()
+            }
             _show(rows, turn + 1)
             RESULTS.write_text(json.dumps(report, indent=2) + "\n")
     finally:
@@ -248,9 +273,10 @@ def _show(rows: dict[str, Any], num_turns: int) -> None:
     for name, row in rows.items():
         least, most = row["ratio_interval"]
         print(
-            f"{name:<26}{row['median_samples_per_s']:8.0f} samples/s  {row['ratio_to_in_the_step']:5.2f} x "
-            f"({least:.2f} to {most:.2f})  {row['processor_ratio']:5.2f} x for a second of the processor  "
-            f"waits {row['waits']:4.0%}",
+            f"{name:<26}{row['median_samples_per_s']:8.0f} samples/s "
+            f" {row['ratio_to_in_the_step']:5.2f} x ({least:.2f} to {most:.2f}) "
+            f" {row['processor_ratio']:5.2f} x for a second of the processor  waits"
+            f" {row['waits']:4.0%}",
             flush=True,
         )
 
@@ -258,9 +284,11 @@ def _show(rows: dict[str, Any], num_turns: int) -> None:
 def _in_process(
     name: str, made: Path, environment: dict[str, str], num_samples: int
 ) -> tuple[float, float, float]:
-    """Train in a process; return samples per second, the part that waits, and per second of the processor.
+    """Train in a process; return samples per second, the part that waits, and per second of the
+    processor.
 
-    The processor time includes the start of the process and its loaders, which is the same for all ways.
+    The processor time includes the start of the process and its loaders, which is the same for all
+    ways.
     """
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(

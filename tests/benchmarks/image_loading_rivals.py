@@ -1,7 +1,9 @@
-"""Loops written by hand over the loaders of others, for `image_loading`: torch, WebDataset, Streaming.
+"""Loops written by hand over the loaders of others, for `image_loading`.
 
-Each decodes, resizes and normalises what it reads by the same function. WebDataset and Streaming read shards
-that `pack` wrote before, as their documentation advises.
+Torch, WebDataset, Streaming.
+
+Each decodes, resizes and normalises what it reads by the same function. WebDataset and Streaming
+read shards that `pack` wrote before, as their documentation advises.
 """
 
 from __future__ import annotations
@@ -57,11 +59,17 @@ def pack(rival: str, files: list[str], targets: list[int], folder: Path) -> None
     if rival == "WebDataset":
         import webdataset
 
-        with webdataset.ShardWriter(str(folder / "%05d.tar"), maxcount=SHARD_FILES, verbose=0) as writer:
+        with webdataset.ShardWriter(
+            str(folder / "%05d.tar"), maxcount=SHARD_FILES, verbose=0
+        ) as writer:
             for number in numbers:
                 content = Path(files[number]).read_bytes()
                 writer.write(
-                    {"__key__": f"{number:08d}", "jpg": content, "cls": str(targets[number]).encode()}
+                    {
+                        "__key__": f"{number:08d}",
+                        "jpg": content,
+                        "cls": str(targets[number]).encode(),
+                    }
                 )
     if rival == "Streaming":
         from streaming import MDSWriter
@@ -72,7 +80,14 @@ def pack(rival: str, files: list[str], targets: list[int], folder: Path) -> None
 
 
 def make_loader(
-    rival: str, files: list[str], targets: list[int], shards: Path, *, size: int, batch: int, num_workers: int
+    rival: str,
+    files: list[str],
+    targets: list[int],
+    shards: Path,
+    *,
+    size: int,
+    batch: int,
+    num_workers: int,
 ) -> Iterable[Any]:
     """Return what yields the batches of an epoch each time it is iterated over."""
     keeps = num_workers > 0
@@ -94,7 +109,11 @@ def make_loader(
         stream: Any = webdataset.WebDataset(tars, shardshuffle=len(tars), seed=0)
         stream = stream.shuffle(SHARD_FILES).to_tuple("jpg", "cls").map(sample).batched(batch)
         return webdataset.WebLoader(
-            stream, batch_size=None, shuffle=False, num_workers=num_workers, persistent_workers=keeps
+            stream,
+            batch_size=None,
+            shuffle=False,
+            num_workers=num_workers,
+            persistent_workers=keeps,
         )
     from streaming import StreamingDataset
 
@@ -114,14 +133,17 @@ def make_loader(
 def train(
     batches: Iterable[Any], *, size: int, width: int, num_classes: int, num_samples: int
 ) -> tuple[float, float]:
-    """Train on some samples, and return samples per second and the part of the time that waits for data.
+    """Train on some samples, and return samples per second and the part of the time that waits for
+    data.
 
     The first steps, which wait for the start of processes, are left out.
     """
     from workbench.models.adapters import build_model
 
     torch.set_num_threads(1)
-    model = build_model("convnet", {"width": width}, input_shape=(3, size, size), num_outputs=num_classes)
+    model = build_model(
+        "convnet", {"width": width}, input_shape=(3, size, size), num_outputs=num_classes
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     began_s = waited_s = 0.0
     num_seen = num_counted = 0

@@ -1,10 +1,10 @@
 """How true the shares of parameters are, beside Optuna's fANOVA and PED-ANOVA.
 
-Run `python -m tests.benchmarks.importance`. Twenty spaces are generated, with 3 to 12 parameters of all
-kinds, some of which have no effect at all. A study tries 300 configurations of each as a run does: TPE
-proposes them, and a pruner stops many. Noise is 1 % of the variance of the true values over the space. The
-true share of a parameter is its total effect, computed from the function itself. The method was tuned with
-seeds from 5000 on. The results are of those from 9000 on.
+Run `python -m tests.benchmarks.importance`. Twenty spaces are generated, with 3 to 12 parameters of
+all kinds, some of which have no effect at all. A study tries 300 configurations of each as a run
+does: TPE proposes them, and a pruner stops many. Noise is 1 % of the variance of the true values
+over the space. The true share of a parameter is its total effect, computed from the function
+itself. The method was tuned with seeds from 5000 on. The results are of those from 9000 on.
 """
 
 from __future__ import annotations
@@ -166,8 +166,13 @@ def main() -> None:
     answers: dict[str, list[Answer]] = {}
     num_pruned = 0
     for number, (space, drive) in enumerate(spaces(options.first, options.spaces)):
-        num_pruned += sum(isinstance(event, TrialEnded) and event.state == "pruned" for event in drive.events)
-        for name, answer in {"workbench": answer_of(space, drive), **rivals_of(space, drive)}.items():
+        num_pruned += sum(
+            isinstance(event, TrialEnded) and event.state == "pruned" for event in drive.events
+        )
+        for name, answer in {
+            "workbench": answer_of(space, drive),
+            **rivals_of(space, drive),
+        }.items():
             answers.setdefault(name, []).append(answer)
         print(f"space {number + 1} of {options.spaces}", flush=True)
     found: dict[str, Any] = {

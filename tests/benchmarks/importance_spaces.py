@@ -1,4 +1,7 @@
-"""Search spaces whose total effects are known: what each parameter decides is computed from the function."""
+"""Search spaces whose total effects are known.
+
+What each parameter decides is computed from the function.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,16 @@ from tests.builders.studies import Drive, make_experiment
 from workbench.search.encoding import Encoding
 from workbench.search.parameters import Parameters
 
-KINDS = ("additive", "interactions", "dominant", "choices", "conditional", "cliffs", "plateaus", "zeros")
+KINDS = (
+    "additive",
+    "interactions",
+    "dominant",
+    "choices",
+    "conditional",
+    "cliffs",
+    "plateaus",
+    "zeros",
+)
 NUM_RUNGS = 9
 _NUM_POINTS = 20_000
 _NOISE = 0.01
@@ -134,7 +146,9 @@ def _function(
 
 
 def _true_effects(
-    encoding: Encoding, truth: Callable[[np.ndarray, np.ndarray], np.ndarray], rng: np.random.Generator
+    encoding: Encoding,
+    truth: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    rng: np.random.Generator,
 ) -> tuple[dict[str, float], float]:
     num = len(encoding.distributions)
     first, others = rng.random((_NUM_POINTS, num)), rng.random((_NUM_POINTS, num))
@@ -143,7 +157,9 @@ def _true_effects(
     for at, name in enumerate(encoding.distributions):
         moved = first.copy()
         moved[:, at] = others[:, at]
-        effects[name] = float(((values - truth(*encoding.snap(moved))) ** 2).mean() / 2 / values.var())
+        effects[name] = float(
+            ((values - truth(*encoding.snap(moved))) ** 2).mean() / 2 / values.var()
+        )
     return effects, float(values.std())
 
 
@@ -151,7 +167,9 @@ def search(space: Space, seed: int, num_trials: int = 300, sampler: str = "tpe")
     """Search a space with dependent proposals, pruning, and noise of 1 % of the variance."""
     rng = np.random.default_rng([seed, 77])
     pruner = {"pruner": "median"} if seed % 2 else {"pruner": "asha"}
-    drive = Drive(make_experiment(search=space.search, sampler=sampler, seed=seed, early_stop=pruner))
+    drive = Drive(
+        make_experiment(search=space.search, sampler=sampler, seed=seed, early_stop=pruner)
+    )
     start, speed = rng.uniform(1, 3), rng.uniform(0.4, 1.0)
     for _ in range(num_trials):
         off = rng.normal(0, np.sqrt(_NOISE)) * space.deviation
@@ -159,7 +177,11 @@ def search(space: Space, seed: int, num_trials: int = 300, sampler: str = "tpe")
         level: list[float] = []
 
         def loss(
-            params: Any, rung: int, off: float = off, tempo: float = tempo, level: list[float] = level
+            params: Any,
+            rung: int,
+            off: float = off,
+            tempo: float = tempo,
+            level: list[float] = level,
         ) -> float:
             if not level:
                 located = space.encoding.locate([space.parameters.to_optuna(params)])

@@ -70,7 +70,9 @@ def serving(folder: Path, command: list[str], url: str, within_s: float = 60.0) 
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
         "WORKBENCH_HOME": str(folder / "home"),
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        ),
     }
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
@@ -90,7 +92,10 @@ def serving(folder: Path, command: list[str], url: str, within_s: float = 60.0) 
 
 
 def jupyter(folder: Path, store: str = "", application: str = "server") -> Any:
-    """Run a Jupyter server with the workbench until the end of the block; `application` may be lab."""
+    """Run a Jupyter server with the workbench until the end of the block.
+
+    `application` may be lab.
+    """
     port = free_port()
     command = [
         sys.executable,
@@ -115,14 +120,19 @@ def browsing() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=_ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, headless=True, args=_ARGUMENTS
+        )
         yield browser
         browser.close()
 
 
 @contextlib.contextmanager
 def page_of(browser: Any, script: str = "") -> Iterator[Any]:
-    """Open a page without a past, and close it at the end of the block; `script` runs before its own."""
+    """Open a page without a past, and close it at the end of the block.
+
+    `script` runs before its own.
+    """
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     context.add_init_script(script)
     try:
@@ -137,7 +147,8 @@ def heap_bytes(page: Any) -> int:
     session.send("HeapProfiler.collectGarbage")
     session.send("Performance.enable")
     metrics = {
-        metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]
+        metric["name"]: metric["value"]
+        for metric in session.send("Performance.getMetrics")["metrics"]
     }
     return int(metrics["JSHeapUsedSize"])
 

@@ -37,7 +37,9 @@ async def show(url: str, run_id: str, until_s: float) -> int:
     return num_bytes
 
 
-async def show_many(server: str, token: str, run_id: str, num_clients: int, for_s: float) -> list[int]:
+async def show_many(
+    server: str, token: str, run_id: str, num_clients: int, for_s: float
+) -> list[int]:
     """Show a run in so many front ends at once."""
     url = f"{server.replace('http', 'ws', 1)}workbench/api/live?token={token}"
     until_s = asyncio.get_running_loop().time() + for_s

@@ -1,7 +1,9 @@
-"""A plotly FigureWidget in a notebook in JupyterLab, with one line a trial, that the kernel updates.
+"""A plotly FigureWidget in a notebook in JupyterLab, with one line a trial, that the kernel
+updates.
 
-Counted is from before `batch_update` in the kernel to the frame after plotly has drawn. Not counted is how
-the kernel comes by the values: there is no store between, and the cell ends at once, as a task goes on.
+Counted is from before `batch_update` in the kernel to the frame after plotly has drawn. Not counted
+is how the kernel comes by the values: there is no store between, and the cell ends at once, as a
+task goes on.
 """
 
 from __future__ import annotations
@@ -69,9 +71,16 @@ def reporting(
         yield page, lambda: json.loads((folder / "written.json").read_text())
 
 
-def open_finished(folder: Path, browser: Any, num_trials: int, num_steps: int, most_s: float) -> float:
-    """Return the seconds from running the cell to the picture of a finished run; its values are in it."""
-    with _notebook(folder, browser, _FINISHED.format(num_trials=num_trials, num_steps=num_steps)) as page:
+def open_finished(
+    folder: Path, browser: Any, num_trials: int, num_steps: int, most_s: float
+) -> float:
+    """Return the seconds from running the cell to the picture of a finished run.
+
+    Its values are in it.
+    """
+    with _notebook(
+        folder, browser, _FINISHED.format(num_trials=num_trials, num_steps=num_steps)
+    ) as page:
         start_s = _run(page)
         return drawn_after_s(page, start_s, most_s)
 

@@ -35,7 +35,9 @@ def note(folder: Path, written: list[tuple[int, float]]) -> None:
     part.replace(folder / "written.json")
 
 
-def lateness(written: Sequence[tuple[int, float]], drawn: Sequence[tuple[int, float]]) -> dict[str, float]:
+def lateness(
+    written: Sequence[tuple[int, float]], drawn: Sequence[tuple[int, float]]
+) -> dict[str, float]:
     """Return the median and the 95th percentile of how late points were drawn.
 
     Args:

@@ -1,8 +1,9 @@
 """optuna-dashboard with its chart of intermediate values, which asks its server every ten seconds.
 
-Counted is from before the values are written to the storage to the frame after its plotly has drawn. The
-values are inserted by SQL, many in one transaction, because Optuna's own storage writes one at a time.
-As a process (`python -m tests.benchmarks.live_optuna_dashboard FOLDER SECONDS`) it is the one who writes.
+Counted is from before the values are written to the storage to the frame after its plotly has
+drawn. The values are inserted by SQL, many in one transaction, because Optuna's own storage writes
+one at a time. As a process (`python -m tests.benchmarks.live_optuna_dashboard FOLDER SECONDS`) it
+is the one who writes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tests.benchmarks.live_store import REPORT_EVERY_S, value_of
 NOTE = "asks every 10 s, all trials anew; values inserted by SQL"
 ENOUGH = (2, 5.0)
 _INSERT = (
-    "INSERT INTO trial_intermediate_values (trial_id, step, intermediate_value, intermediate_value_type)"
-    " VALUES (?, ?, ?, 'FINITE')"
+    "INSERT INTO trial_intermediate_values (trial_id, step, intermediate_value,"
+    " intermediate_value_type) VALUES (?, ?, ?, 'FINITE')"
 )
 
 
@@ -46,7 +47,9 @@ def reporting(
             writer.communicate()
 
 
-def open_finished(folder: Path, browser: Any, num_trials: int, num_steps: int, most_s: float) -> float:
+def open_finished(
+    folder: Path, browser: Any, num_trials: int, num_steps: int, most_s: float
+) -> float:
     """Return the seconds from the address to the picture of a study that is complete."""
     path = folder / "study.db"
     _create(path, num_trials, num_steps)
@@ -70,7 +73,9 @@ def _create(path: Path, num_trials: int, num_steps: int) -> None:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(storage=f"sqlite:///{path}", study_name="live", direction="maximize")
+    study = optuna.create_study(
+        storage=f"sqlite:///{path}", study_name="live", direction="maximize"
+    )
     rate = optuna.distributions.FloatDistribution(1e-4, 0.5, log=True)
     state = optuna.trial.TrialState.COMPLETE if num_steps else optuna.trial.TrialState.RUNNING
     study.add_trials(
@@ -101,7 +106,9 @@ def _report(folder: Path, for_s: float) -> None:
         while (start_s := time.time()) < until_s:
             step = len(written)
             with database:
-                database.executemany(_INSERT, [(key, step, value_of(n, step)) for n, key in enumerate(ids)])
+                database.executemany(
+                    _INSERT, [(key, step, value_of(n, step)) for n, key in enumerate(ids)]
+                )
             written.append((step, start_s))
             note(folder, written)
             time.sleep(max(0.0, REPORT_EVERY_S - (time.time() - start_s)))

@@ -1,4 +1,7 @@
-"""How a page that draws with plotly is watched: the last step of its first curve, whenever it has drawn."""
+"""How a page that draws with plotly is watched.
+
+The last step of its first curve, whenever it has drawn.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ setInterval(() => {
 
 
 def drawn_after_s(page: Any, start_s: float, most_s: float) -> float:
-    """Wait for the first drawing; return the seconds that it came after `start_s`, infinite if it did not."""
+    """Wait for the first drawing.
+
+    Return the seconds that it came after `start_s`, infinite if it did not.
+    """
     while time.time() < start_s + most_s:
         page.wait_for_timeout(200)
         drawn = page.evaluate("window.drawn")

@@ -1,7 +1,7 @@
 """The rivals of the live view on the same curves, each as it comes and in the same browser.
 
-None of them is stopped before a minute; what takes longer is told as such. What is counted and what is not
-stands in each rival's file. Points that a rival never drew are not in its percentiles.
+None of them is stopped before a minute; what takes longer is told as such. What is counted and what
+is not stands in each rival's file. Points that a rival never drew are not in its percentiles.
 """
 
 from __future__ import annotations
@@ -67,12 +67,15 @@ def _watch(rival: Any, browser: Any, num_trials: int) -> dict[str, float]:
             return NEVER
         (_, first_s), (last, last_s) = drawn[0], drawn[-1]
         return lateness(
-            [(step, at) for step, at in written() if step <= last and first_s <= at <= last_s], drawn
+            [(step, at) for step, at in written() if step <= last and first_s <= at <= last_s],
+            drawn,
         )
 
 
 def _drawn(page: Any, enough: tuple[int, float]) -> list[tuple[int, float]]:
-    """Return the last step of each drawing that has a new one, once there are enough over enough seconds."""
+    """Return the last step of each drawing that has a new one, once there are enough over enough
+    seconds.
+    """
     num_drawn, over_s = enough
     until_s = time.monotonic() + MAX_S
     drawn: dict[int, float] = {}

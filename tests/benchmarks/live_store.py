@@ -1,8 +1,10 @@
-"""Runs for the benchmark of the live view: finished ones of any size, and one whose trials report as told.
+"""Runs for the benchmark of the live view.
 
-As a process (`python -m tests.benchmarks.live_store STORE RUN TRIALS SECONDS`) it is the driver of a live
-run: every trial reports twice a second, in one transaction for all that are due, and what was written when
-is printed at the end.
+Finished ones of any size, and one whose trials report as told.
+
+As a process (`python -m tests.benchmarks.live_store STORE RUN TRIALS SECONDS`) it is the driver of
+a live run: every trial reports twice a second, in one transaction for all that are due, and what
+was written when is printed at the end.
 """
 
 from __future__ import annotations
@@ -47,9 +49,14 @@ def create(store: Store, name: str, num_trials: int) -> str:
 
 
 def value_of(trial: int, step: int) -> float:
-    """Return what a trial reports at a step: a curve that rises towards a height of its own, with noise."""
+    """Return what a trial reports at a step.
+
+    A curve that rises towards a height of its own, with noise.
+    """
     height = 0.3 + 0.69 * random.Random(trial).random()
-    return height * (1 - math.exp(-(step + 1) / 200)) + 0.01 * math.sin(step * 12.9898 + trial * 78.233)
+    return height * (1 - math.exp(-(step + 1) / 200)) + 0.01 * math.sin(
+        step * 12.9898 + trial * 78.233
+    )
 
 
 def write_finished(store: Store, run_id: str, num_trials: int, num_steps: int) -> None:
@@ -72,11 +79,14 @@ def write_finished(store: Store, run_id: str, num_trials: int, num_steps: int) -
         writer.append(RunStateChanged(state="complete", reason="trials"))
 
 
-def report_live(store: Store, run_id: str, num_trials: int, for_s: float) -> list[tuple[int, float, int]]:
+def report_live(
+    store: Store, run_id: str, num_trials: int, for_s: float
+) -> list[tuple[int, float, int]]:
     """Report for a while as a driver with so many trials at once does.
 
     Returns:
-        For each transaction: the number of its last event, when it began in Unix seconds, its reports.
+        For each transaction: the number of its last event, when it began in Unix seconds, its
+        reports.
     """
     notes = []
     with store.writer(run_id, owner_pid=os.getpid(), owner_host=platform.node()) as writer:
@@ -96,7 +106,9 @@ def report_live(store: Store, run_id: str, num_trials: int, for_s: float) -> lis
 
 
 def _due(steps: list[int], now_s: float) -> Iterator[tuple[int, int]]:
-    """Count the trials on whose next report has come, each at a moment of its own in the half second."""
+    """Count the trials on whose next report has come, each at a moment of its own in the half
+    second.
+    """
     for trial in range(len(steps)):
         while (steps[trial] + trial / len(steps)) * REPORT_EVERY_S <= now_s:
             yield trial, steps[trial]
@@ -114,7 +126,9 @@ def _start(trial: int, at_s: float) -> tuple[Event, ...]:
     chosen = random.Random(trial)
     params = {"lr": 10 ** chosen.uniform(-4, -0.3), "width": chosen.choice([8, 16])}
     return (
-        TrialProposed(trial=trial, params=params, configuration=trial, seed=trial, time_unix_s=at_s),
+        TrialProposed(
+            trial=trial, params=params, configuration=trial, seed=trial, time_unix_s=at_s
+        ),
         TrialStarted(trial=trial, attempt=0, worker_pids=[1], time_unix_s=at_s),
     )
 

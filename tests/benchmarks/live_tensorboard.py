@@ -1,9 +1,11 @@
-"""TensorBoard with one event file a trial, its page told to reload by itself, which it does every 30 s.
+"""TensorBoard with one event file a trial, its page told to reload by itself, which it does every
+30 s.
 
-Counted is from before the values are written to the second frame after the answer that holds them has come
-to the page; what its worker draws after that is not counted. Event files are written by TensorBoard's own
-classes, all trials by one thread. Its server is told to look at the files every second; five is its default.
-As a process (`python -m tests.benchmarks.live_tensorboard FOLDER TRIALS SECONDS`) it is the one who writes.
+Counted is from before the values are written to the second frame after the answer that holds them
+has come to the page; what its worker draws after that is not counted. Event files are written by
+TensorBoard's own classes, all trials by one thread. Its server is told to look at the files every
+second; five is its default. As a process (`python -m tests.benchmarks.live_tensorboard FOLDER
+TRIALS SECONDS`) it is the one who writes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from tests.benchmarks.live_browser import free_port, page_of, serving
 from tests.benchmarks.live_measure import note, start
 from tests.benchmarks.live_store import METRIC, REPORT_EVERY_S, value_of
 
-NOTE = "reloads every 30 s once told to (off by default), all runs anew; its own drawing is not counted"
+NOTE = (
+    "reloads every 30 s once told to (off by default), all runs anew; its own drawing is not"
+    " counted"
+)
 ENOUGH = (2, 20.0)
 _WATCH = """
 localStorage.setItem("_tb_global_settings", JSON.stringify({ autoReload: true }));
@@ -54,8 +59,13 @@ def reporting(
         writer.communicate()
 
 
-def open_finished(folder: Path, browser: Any, num_trials: int, num_steps: int, most_s: float) -> float:
-    """Return the seconds from the address to the answer with all curves; its server has read them before."""
+def open_finished(
+    folder: Path, browser: Any, num_trials: int, num_steps: int, most_s: float
+) -> float:
+    """Return the seconds from the address to the answer with all curves.
+
+    Its server has read them before.
+    """
     for trial, writer in enumerate(_writers(folder, num_trials, buffering=1 << 16)):
         for step in range(num_steps):
             writer.write(_record(trial, step, time.time()))

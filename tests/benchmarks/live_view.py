@@ -1,13 +1,14 @@
-"""The live view: from a metric in the store to its pixel, from a click to a picture, and what that costs.
+"""The live view: from a metric in the store to its pixel, from a click to a picture, and what that
+costs.
 
-Run `python -m tests.benchmarks.live_view [--quick] [--huge] [--skip-rivals] [--to FILE]`; it needs Chromium
-(`apt-get install chromium`) and, for the rivals, the extra `rivals`. A Jupyter server, a driver that writes
-to a real store and a browser are a process each. Measured is the stand-alone page, which shows the same view
-as JupyterLab.
+Run `python -m tests.benchmarks.live_view [--quick] [--huge] [--skip-rivals] [--to FILE]`; it needs
+Chromium (`apt-get install chromium`) and, for the rivals, the extra `rivals`. A Jupyter server, a
+driver that writes to a real store and a browser are a process each. Measured is the stand-alone
+page, which shows the same view as JupyterLab.
 
-A metric counts as drawn in the first frame of the browser after that in which the canvas was painted with it;
-the time begins before it is written. At 1,000 trials the view draws the best 60 and a band of all; the band
-and the best so far follow within a second and are not waited for.
+A metric counts as drawn in the first frame of the browser after that in which the canvas was
+painted with it; the time begins before it is written. At 1,000 trials the view draws the best 60
+and a band of all; the band and the best so far follow within a second and are not waited for.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ CLICK = """(run) => {
 def main() -> None:
     """Measure everything, print the table, write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few seconds each, and a smaller finished run")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few seconds each, and a smaller finished run"
+    )
     parser.add_argument(
         "--huge", action="store_true", help="also open 10,000 trials x 1,000 steps: 4 GB of disk"
     )
@@ -64,7 +67,10 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     for_s = 5.0 if arguments.quick else 12.0
-    sizes = [(200, 1000) if arguments.quick else (1000, 1000), *([(10_000, 1000)] if arguments.huge else [])]
+    sizes = [
+        (200, 1000) if arguments.quick else (1000, 1000),
+        *([(10_000, 1000)] if arguments.huge else []),
+    ]
     report: dict[str, Any] = {"machine": describe_machine(), "live": {}, "opened": {}, "rivals": {}}
     with tempfile.TemporaryDirectory(prefix="wb-live-") as name, browsing() as browser:
         folder = Path(name)
@@ -73,7 +79,9 @@ def main() -> None:
         report["cpu"] = measure_clients(folder, url, for_s)
         for num_trials, num_steps in sizes:
             label = f"{num_trials} x {num_steps}"
-            report["opened"][label] = measure_opening(folder, browser, num_trials, num_steps, arguments.quick)
+            report["opened"][label] = measure_opening(
+                folder, browser, num_trials, num_steps, arguments.quick
+            )
         if not arguments.skip_rivals:
             report["rivals"] = live_rivals.measure(browser, LIVE_TRIALS, sizes[0], tell)
     report["load_average_at_end"] = describe_machine()["load_average"]
@@ -88,7 +96,9 @@ def tell(words: str) -> None:
 
 
 def measure_live(folder: Path, url: str, browser: Any, for_s: float) -> dict[str, Any]:
-    """Return, by the number of trials, how late points are drawn, and the bytes and seconds that it takes."""
+    """Return, by the number of trials, how late points are drawn, and the bytes and seconds that it
+    takes.
+    """
     found = {}
     for num_trials in LIVE_TRIALS:
         with Store.open(url) as store:
@@ -106,7 +116,9 @@ def watch_live(
     received: list[tuple[float, int]] = []
     page.on(
         "websocket",
-        lambda socket: socket.on("framereceived", lambda data: received.append((time.time(), len(data)))),
+        lambda socket: socket.on(
+            "framereceived", lambda data: received.append((time.time(), len(data)))
+        ),
     )
     with start_driver(url, run_id, num_trials, SETTLING_S + for_s) as driver:
         page.goto(f"{server.url}workbench?token={TOKEN}#run={run_id}")
@@ -117,19 +129,24 @@ def watch_live(
         page.wait_for_timeout(1500)
         notes = last_line(driver)
     page.wait_for_timeout(1000)
-    drawn = [(mark["seq"], mark["at"]) for mark in page.evaluate("window.drawn") if mark.get("curves")]
+    drawn = [
+        (mark["seq"], mark["at"]) for mark in page.evaluate("window.drawn") if mark.get("curves")
+    ]
     written = [(seq, at_s) for seq, at_s, _ in notes if from_s <= at_s <= until_s]
     num_bytes = sum(size for at_s, size in received if from_s <= at_s <= until_s)
     return lateness(written, drawn) | {
         "bytes_per_s": num_bytes / (until_s - from_s),
         "server_cpu": cpu_s / (until_s - from_s),
-        "reports_per_s": sum(count for _, at_s, count in notes if from_s <= at_s <= until_s)
-        / (until_s - from_s),
+        "reports_per_s": (
+            sum(count for _, at_s, count in notes if from_s <= at_s <= until_s) / (until_s - from_s)
+        ),
     }
 
 
 def measure_clients(folder: Path, url: str, for_s: float) -> dict[str, float]:
-    """Return the part of a core that the server takes, with one and with 20 clients, live and idle."""
+    """Return the part of a core that the server takes, with one and with 20 clients, live and
+    idle.
+    """
     found = {}
     with Store.open(url) as store:
         run_id = create(store, "clients", CLIENT_TRIALS)
@@ -158,7 +175,9 @@ def cpu_with_clients(server: Server, run_id: str, num_clients: int, for_s: float
 def measure_opening(
     folder: Path, browser: Any, num_trials: int, num_steps: int, is_quick: bool
 ) -> dict[str, float]:
-    """Return seconds from the click on a finished run, which the server has not read, to its pictures."""
+    """Return seconds from the click on a finished run, which the server has not read, to its
+    pictures.
+    """
     url = str(folder / f"finished-{num_trials}.sqlite")
     with Store.open(url) as store:
         big = create(store, "big", num_trials)
@@ -176,7 +195,9 @@ def measure_opening(
 def open_run(server: Server, page: Any, shown: str, wanted: str) -> dict[str, float]:
     """Look at one run, click on another, and wait until nothing more is drawn."""
     page.goto(f"{server.url}workbench?token={TOKEN}#run={shown}")
-    page.wait_for_function("(run) => drawn.some((mark) => mark.run === run && mark.curves)", arg=shown)
+    page.wait_for_function(
+        "(run) => drawn.some((mark) => mark.run === run && mark.curves)", arg=shown
+    )
     page.wait_for_timeout(4000)  # the list of runs is read
     clicked_s = page.evaluate(CLICK, wanted)
     until_s = time.time() + MAX_S
@@ -187,7 +208,9 @@ def open_run(server: Server, page: Any, shown: str, wanted: str) -> dict[str, fl
         charts = [mark["at"] for mark in marks if mark.get("curves")]
         if charts and marks[-1].get("loading") is None and time.time() - charts[-1] > QUIET_S:
             break
-    read_s = max((mark["at"] for mark in marks if mark.get("loading") is not None), default=clicked_s)
+    read_s = max(
+        (mark["at"] for mark in marks if mark.get("loading") is not None), default=clicked_s
+    )
     return {
         "first_s": charts[0] - clicked_s,
         "complete_s": max(charts[-1], read_s) - clicked_s if time.time() < until_s else math.inf,
@@ -207,8 +230,9 @@ def print_table(report: dict[str, Any]) -> None:
     print("metric written -> drawn       median       95 %      bytes/s    server CPU")
     for num_trials, found in report["live"].items():
         print(
-            f"  ours, {num_trials:>5} live trials {found['median_ms']:>7.0f} ms {found['p95_ms']:>7.0f} ms "
-            f"{found['bytes_per_s']:>9,.0f}   {found['server_cpu']:>9.1%}"
+            f"  ours, {num_trials:>5} live trials {found['median_ms']:>7.0f} ms"
+            f" {found['p95_ms']:>7.0f} ms {found['bytes_per_s']:>9,.0f}  "
+            f" {found['server_cpu']:>9.1%}"
         )
     print("finished run: click -> picture  first   complete     server    browser")
     for size, found in report["opened"].items():
@@ -216,7 +240,10 @@ def print_table(report: dict[str, Any]) -> None:
             f"  ours, {size:<18} {found['first_s']:>9.1f} s {found['complete_s']:>8.1f} s "
             f"{found['server_bytes'] / 1e6:>7.0f} MB {found['browser_bytes'] / 1e6:>7.0f} MB"
         )
-    print("server CPU:", ", ".join(f"{what} clients {part:.1%}" for what, part in report["cpu"].items()))
+    print(
+        "server CPU:",
+        ", ".join(f"{what} clients {part:.1%}" for what, part in report["cpu"].items()),
+    )
     if report["rivals"]:
         live_rivals.print_table(report)
 

@@ -1,10 +1,11 @@
 """What it costs a training to measure the noise of its gradients.
 
-Run `python -m tests.benchmarks.noise_cost`. The same training is made with and without measuring, in turns,
-on one thread a process, from the same seed over the same batches; where nothing is cut, the benchmark stops
-if the weights that they end with differ. Printed are the medians over the repeats of the ratio of their
-times, wall and CPU (of rank 0), and the ratio of their fastest runs, which other work on the machine
-disturbs least. The smallest model is the worst case: there a step is little but the calls that it makes.
+Run `python -m tests.benchmarks.noise_cost`. The same training is made with and without measuring,
+in turns, on one thread a process, from the same seed over the same batches; where nothing is cut,
+the benchmark stops if the weights that they end with differ. Printed are the medians over the
+repeats of the ratio of their times, wall and CPU (of rank 0), and the ratio of their fastest runs,
+which other work on the machine disturbs least. The smallest model is the worst case: there a step
+is little but the calls that it makes.
 """
 
 from __future__ import annotations
@@ -162,7 +163,9 @@ def main() -> None:
         "python": platform.python_version(),
     }
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"machine": machine, "limit": LIMIT, "results": results}, indent=2) + "\n")
+    RESULTS.write_text(
+        json.dumps({"machine": machine, "limit": LIMIT, "results": results}, indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

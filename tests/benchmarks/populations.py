@@ -1,9 +1,11 @@
-"""Populations against random search and Ray Tune's population-based training, on a task with a schedule.
+"""Populations against random search and Ray Tune's population-based training, on a task with a
+schedule.
 
-Run `python -m tests.benchmarks populations`. The task is the one of Ray Tune's own example: the best learning
-rate first rises with the accuracy and then falls, so that no constant one is good throughout. Every method
-trains eight members for 200 steps with the same seeds: ours through the study of a run, Ray's through
-`Tuner.fit`. Printed are medians of the best final accuracy, and ours over Ray's.
+Run `python -m tests.benchmarks populations`. The task is the one of Ray Tune's own example: the
+best learning rate first rises with the accuracy and then falls, so that no constant one is good
+throughout. Every method trains eight members for 200 steps with the same seeds: ours through the
+study of a run, Ray's through `Tuner.fit`. Printed are medians of the best final accuracy, and ours
+over Ray's.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def step(accuracy: float, lr: float, rng: random.Random) -> float:
     """
     midpoint, tolerance, noise = 100.0, 3.0, 2.0
     best = (
-        0.01 * accuracy / midpoint if accuracy < midpoint else 0.01 - 0.01 * (accuracy - midpoint) / midpoint
+        0.01 * accuracy / midpoint
+        if accuracy < midpoint
+        else 0.01 - 0.01 * (accuracy - midpoint) / midpoint
     )
     best = min(max(best, 0.001), 0.01)
     error = max(best, lr) / min(best, lr)
@@ -47,7 +51,10 @@ def step(accuracy: float, lr: float, rng: random.Random) -> float:
 
 
 def search_by(sampler: str, seed: int) -> float:
-    """Train the members of one of our populations, or constant rates; return the best final accuracy."""
+    """Train the members of one of our populations, or constant rates.
+
+    Return the best final accuracy.
+    """
     is_population = sampler != "random"
     options = (
         {
@@ -85,7 +92,9 @@ def search_by(sampler: str, seed: int) -> float:
         finals += [accuracy] if end == NUM_STEPS else []
         study.tell(
             proposal.trial,
-            TrialEnded(trial=proposal.trial, attempt=0, state="complete", values={"loss": accuracy}),
+            TrialEnded(
+                trial=proposal.trial, attempt=0, state="complete", values={"loss": accuracy}
+            ),
         )
     return max(finals)
 
@@ -127,7 +136,10 @@ def search_by_ray(seed: int, folder: str) -> float:
     )
     tuner = tune.Tuner(
         tune.with_resources(Member, {"cpu": 0.01}),
-        param_space={"lr": tune.uniform(*RANGE), "member": tune.grid_search(list(range(NUM_MEMBERS)))},
+        param_space={
+            "lr": tune.uniform(*RANGE),
+            "member": tune.grid_search(list(range(NUM_MEMBERS))),
+        },
         tune_config=tune.TuneConfig(scheduler=scheduler, reuse_actors=True),
         run_config=tune.RunConfig(storage_path=folder, verbose=0),
     )
@@ -152,7 +164,9 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in found.items()}
     for name, values in found.items():
         quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-        print(f"{name:>8}: {medians[name]:6.1f}  (quartiles {quartiles[0]:.1f} to {quartiles[2]:.1f})")
+        print(
+            f"{name:>8}: {medians[name]:6.1f}  (quartiles {quartiles[0]:.1f} to {quartiles[2]:.1f})"
+        )
     if "ray pbt" in medians:
         num = arguments.ray_seeds
         for name in ("pbt", "pb2"):

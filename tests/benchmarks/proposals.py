@@ -1,9 +1,12 @@
-"""What proposals of `auto` cost: short runs beside the same with `tpe`, and how long workers wait for one.
+"""What proposals of `auto` cost.
 
-Run `python -m tests.benchmarks.proposals`. Runs of trials that compute for 20 ms take turns with both
-samplers, two trials at once, as in `sweep_overhead`. Trials of a second, which compute or pause, are run with
-`auto`: printed is the share of their time that workers waited for proposals, as the report states it. On a
-busy machine that includes waiting for a processor, so the processor time of a proposal is measured as well.
+Short runs beside the same with `tpe`, and how long workers wait for one.
+
+Run `python -m tests.benchmarks.proposals`. Runs of trials that compute for 20 ms take turns with
+both samplers, two trials at once, as in `sweep_overhead`. Trials of a second, which compute or
+pause, are run with `auto`: printed is the share of their time that workers waited for proposals, as
+the report states it. On a busy machine that includes waiting for a processor, so the processor time
+of a proposal is measured as well.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ def compute(config: dict[str, float], report: Callable[..., bool]) -> None:
 
 
 def compare_short(num_trials: int, num_turns: int) -> dict[str, Any]:
-    """Run short trials with both samplers in turns; return the medians, and `auto` as a multiple of `tpe`."""
+    """Run short trials with both samplers in turns.
+
+    Return the medians, and `auto` as a multiple of `tpe`.
+    """
     turns: dict[str, list[Measured]] = {sampler: [] for sampler in SAMPLERS}
     for _ in range(num_turns):
         for sampler in SAMPLERS:
@@ -69,7 +75,10 @@ def compare_short(num_trials: int, num_turns: int) -> dict[str, Any]:
 
 
 def processor_ms(num_trials: int, num_turns: int) -> dict[str, float]:
-    """Return the processor time of a proposal of each sampler, in milliseconds: the median of searches."""
+    """Return the processor time of a proposal of each sampler, in milliseconds.
+
+    The median of searches.
+    """
     found: dict[str, list[float]] = {sampler: [] for sampler in SAMPLERS}
     for seed in range(num_turns + 1):
         for sampler in SAMPLERS:
@@ -109,7 +118,8 @@ def wait(task: str, concurrency: int, num_trials: int) -> dict[str, float]:
     assert found is not None
     median_s, _, share = found
     print(
-        f"  {task}, {concurrency} at once: {1e3 * median_s:.1f} ms a proposal, waited {share:.2%}", flush=True
+        f"  {task}, {concurrency} at once: {1e3 * median_s:.1f} ms a proposal, waited {share:.2%}",
+        flush=True,
     )
     return {"median_ms": 1e3 * median_s, "waited_share": share}
 
@@ -129,7 +139,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ[HOME] = home
         try:
-            attachment.connect(num_cpus=max(concurrency for _, concurrency in SECOND_LONG), num_gpus=0)
+            attachment.connect(
+                num_cpus=max(concurrency for _, concurrency in SECOND_LONG), num_gpus=0
+            )
             print("\ntrials of a second")
             report["second_long"] = {
                 f"{task}, {concurrency} at once": wait(task, concurrency, chosen.long)

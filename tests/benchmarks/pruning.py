@@ -1,9 +1,9 @@
 """What pruners save and what they lose, on public learning curves.
 
-Run `make bench-search`. The same trainings, in the same random order, are given to every pruner through the
-workbench's study. Printed are the share of all epochs that was trained, how often the training that would
-have ended best was stopped, and how far the best complete one is from it: 0 is the best of the drawn
-trainings, 1 their median or worse.
+Run `make bench-search`. The same trainings, in the same random order, are given to every pruner
+through the workbench's study. Printed are the share of all epochs that was trained, how often the
+training that would have ended best was stopped, and how far the best complete one is from it: 0 is
+the best of the drawn trainings, 1 their median or worse.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ PRUNERS: dict[str, dict[str, Any]] = {
     "median": {"grace": 2},
     "curves": {"grace": 2},
     "curves, nothing resumed": {"pruner": "curves", "grace": 2, "options": {"resume": False}},
-    "curves, chance 0.05": {"pruner": "curves", "grace": 2, "options": {"chance": 0.05, "resume": False}},
+    "curves, chance 0.05": {
+        "pruner": "curves",
+        "grace": 2,
+        "options": {"chance": 0.05, "resume": False},
+    },
     "curves, chance 0.2": {"pruner": "curves", "grace": 2, "options": {"chance": 0.2}},
 }
 NUM_DRAWN = 400
@@ -43,7 +47,9 @@ def read_curves(search: Path, texts: Path) -> dict[str, np.ndarray]:
     found = {f"search {task.name}": task.curves(params)[0] for task in read_search_tasks(search)}
     for path in sorted(texts.glob("*.json.xz")):
         with lzma.open(path) as file:
-            losses = np.array([training["valid"]["loss"] for training in json.load(file)], dtype=float)
+            losses = np.array(
+                [training["valid"]["loss"] for training in json.load(file)], dtype=float
+            )
         found[path.name.removesuffix(".json.xz")] = -losses[np.isfinite(losses).all(1)][:NUM_DRAWN]
     return found
 
@@ -123,7 +129,9 @@ def main() -> None:
             order = np.random.default_rng(seed).permutation(len(curves))[: chosen.trials]
             found.append(prune(curves[order], {"pruner": name, **settings}))
         epochs, lost, regret = np.array(found, dtype=float).mean(0).tolist()
-        print(f"{name:24s} {epochs:6.1%} of the epochs, best lost in {lost:6.1%}, regret {regret:.3f}")
+        print(
+            f"{name:24s} {epochs:6.1%} of the epochs, best lost in {lost:6.1%}, regret {regret:.3f}"
+        )
         results[name] = {"epochs_share": epochs, "lost_share": lost, "regret": regret}
     report = {
         "machine": describe_machine(),

@@ -1,10 +1,11 @@
 """How long a run takes from the command to its first trial: without a Ray head, and with one.
 
-Run `python -m tests.benchmarks.run_start [--turns N]`. The command is `workbench sweep` of the digits with
-one trial; the clock starts where its process is started. Cold finds no head; warm finds the head and the
-worker of the run before, which have had time to become idle; "new worker" finds the head, but no worker with
-its environment variables. The steps are events of the run: its driver has started, the trial has started on
-its worker, and it has reported. The processor time is that of the command itself.
+Run `python -m tests.benchmarks.run_start [--turns N]`. The command is `workbench sweep` of the
+digits with one trial; the clock starts where its process is started. Cold finds no head; warm finds
+the head and the worker of the run before, which have had time to become idle; "new worker" finds
+the head, but no worker with its environment variables. The steps are events of the run: its driver
+has started, the trial has started on its worker, and it has reported. The processor time is that of
+the command itself.
 """
 
 from __future__ import annotations
@@ -34,14 +35,21 @@ SETTLE_S = 8.0
 
 def start_once(home: Path, kind: str, turn: int) -> dict[str, float]:
     """Run the command to its end; return when it reached each step, in seconds since its start."""
-    environment = os.environ | {"WORKBENCH_HOME": str(home), "WORKBENCH_STORE": str(home / "store.db")}
+    environment = os.environ | {
+        "WORKBENCH_HOME": str(home),
+        "WORKBENCH_STORE": str(home / "store.db"),
+    }
     command = [sys.executable, "-m", "workbench"]
     if kind == "cold":
-        subprocess.run([*command, "shutdown"], env=environment, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [*command, "shutdown"], env=environment, stdout=subprocess.DEVNULL, check=True
+        )
     else:
         time.sleep(SETTLE_S)
     if kind == "new worker":
-        environment["RUN_START"] = str(turn)  # workers are shared only where the variables are the same
+        environment["RUN_START"] = str(
+            turn
+        )  # workers are shared only where the variables are the same
     used_s = _processor_time_of_children_s()
     started_unix_s = time.time()
     done = subprocess.run(
@@ -79,7 +87,9 @@ def main() -> None:
                     starts.append(start_once(Path(home), kind, turn) | {"load": load})
         finally:
             environment = os.environ | {"WORKBENCH_HOME": home}
-            subprocess.run([sys.executable, "-m", "workbench", "shutdown"], env=environment, check=True)
+            subprocess.run(
+                [sys.executable, "-m", "workbench", "shutdown"], env=environment, check=True
+            )
     report: dict[str, Any] = {"machine": clocked.describe_machine(), "starts": {}}
     print(f"seconds from the command to its first trial (medians of {arguments.turns})")
     names = (*STEPS, "processor", "load")
@@ -88,7 +98,11 @@ def main() -> None:
         medians = {name: statistics.median(each[name] for each in found[kind]) for name in names}
         report["starts"][kind] = {"limit_s": limit_s, "medians": medians, "each": found[kind]}
         expected = "" if limit_s is None else f"{limit_s:.1f}"
-        print(f"  {kind:<12}" + "".join(f"{value:>16.2f}" for value in medians.values()) + f"{expected:>12}")
+        print(
+            f"  {kind:<12}"
+            + "".join(f"{value:>16.2f}" for value in medians.values())
+            + f"{expected:>12}"
+        )
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 

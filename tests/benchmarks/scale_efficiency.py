@@ -1,10 +1,10 @@
 """What the second worker brings: samples a second of our trials with one worker and with two.
 
-Run `python -m tests.benchmarks.scale_efficiency [--repeats N]`. Trials run in the pool of workers, in turns,
-on one thread a worker. Weak scaling: every worker takes as many samples a step as one alone does. Strong
-scaling: the step has as many samples in all. An efficiency of 1 means twice the samples a second. Two
-workers on two cores share caches and what else runs there, so it says as much of the machine as of us;
-`step_time` compares us with processes of torchrun's own.
+Run `python -m tests.benchmarks.scale_efficiency [--repeats N]`. Trials run in the pool of workers,
+in turns, on one thread a worker. Weak scaling: every worker takes as many samples a step as one
+alone does. Strong scaling: the step has as many samples in all. An efficiency of 1 means twice the
+samples a second. Two workers on two cores share caches and what else runs there, so it says as much
+of the machine as of us; `step_time` compares us with processes of torchrun's own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def measure(width: int, case: str) -> float:
 
 
 def compare(width: int, repeats: int) -> dict[str, Any]:
-    """Take turns between the cases, after one turn to warm up, and return the medians and efficiencies."""
+    """Take turns between the cases, after one turn to warm up, and return the medians and
+    efficiencies.
+    """
     rates: dict[str, list[float]] = {case: [] for case in CASES}
     for repeat in range(repeats + 1):
         for case in CASES:
@@ -48,11 +50,17 @@ def compare(width: int, repeats: int) -> dict[str, Any]:
     medians = {case: statistics.median(found) for case, found in rates.items()}
     efficiencies = {
         kind: statistics.median(
-            two / (2 * one) for one, two in zip(rates["one worker"], rates[f"two, {kind}"], strict=True)
+            two / (2 * one)
+            for one, two in zip(rates["one worker"], rates[f"two, {kind}"], strict=True)
         )
         for kind in ("weak", "strong")
     }
-    return {"width": width, "repeats": repeats, "samples_per_s": medians, "efficiency": efficiencies}
+    return {
+        "width": width,
+        "repeats": repeats,
+        "samples_per_s": medians,
+        "efficiency": efficiencies,
+    }
 
 
 def main() -> None:
@@ -73,7 +81,8 @@ def main() -> None:
         rates = ", ".join(f"{case} {rate:,.0f}" for case, rate in result["samples_per_s"].items())
         weak, strong = result["efficiency"]["weak"], result["efficiency"]["strong"]
         print(
-            f"width {result['width']:>4}: samples/s {rates}; efficiency {weak:.2f} weak, {strong:.2f} strong"
+            f"width {result['width']:>4}: samples/s {rates}; efficiency {weak:.2f} weak,"
+            f" {strong:.2f} strong"
         )
     report = {"machine": clocked.describe_machine(), "micro_batch": BATCH, "results": results}
     RESULTS.parent.mkdir(exist_ok=True)

@@ -1,11 +1,13 @@
-"""What starting a script as a trial costs: ours, a plain agent, Ray Tune around a script, and our function.
+"""What starting a script as a trial costs.
 
-Run `python -m tests.benchmarks.script_start [--quick]`. Every side tries configurations of TPE one after
-another, in a process of its own, on a Ray head of its own that is up before the clock starts; the sides take
-turns. The script reports once and does nothing else, so that all of a trial is overhead. The agent stands
-for `wandb agent` without its server: it asks Optuna, starts the process and reads its output, keeps nothing
-and could not stop it. Ray Tune runs the script by subprocess in a function, as its users do. Our function
-does the same work in a warm worker.
+Ours, a plain agent, Ray Tune around a script, and our function.
+
+Run `python -m tests.benchmarks.script_start [--quick]`. Every side tries configurations of TPE one
+after another, in a process of its own, on a Ray head of its own that is up before the clock starts;
+the sides take turns. The script reports once and does nothing else, so that all of a trial is
+overhead. The agent stands for `wandb agent` without its server: it asks Optuna, starts the process
+and reads its output, keeps nothing and could not stop it. Ray Tune runs the script by subprocess in
+a function, as its users do. Our function does the same work in a warm worker.
 """
 
 from __future__ import annotations
@@ -94,8 +96,16 @@ def run_agent(task: str, num_trials: int) -> Trials:
         proposed_s = time.time()
         trial = study.ask()
         loss, first_s = 0.0, proposed_s
-        command = [sys.executable, "-u", str(SCRIPT), "--x", str(trial.suggest_float("x", 0.0, 1.0))]
-        with subprocess.Popen([*command, *TASKS[task]], stdout=subprocess.PIPE, text=True) as process:
+        command = [
+            sys.executable,
+            "-u",
+            str(SCRIPT),
+            "--x",
+            str(trial.suggest_float("x", 0.0, 1.0)),
+        ]
+        with subprocess.Popen(
+            [*command, *TASKS[task]], stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 if match := re.search(r"loss=(\S+)", line):
@@ -114,7 +124,9 @@ def run_tune(task: str, num_trials: int) -> Trials:
     command = [sys.executable, str(SCRIPT), *TASKS[task], "--x"]
 
     def objective(config: dict[str, float]) -> None:
-        done = subprocess.run([*command, str(config["x"])], stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            [*command, str(config["x"])], stdout=subprocess.PIPE, text=True, check=True
+        )
         tune.report({"loss": float(done.stdout.partition("=")[2])})
 
     proposed_s: dict[str, float] = {}
@@ -132,7 +144,9 @@ def run_tune(task: str, num_trials: int) -> Trials:
         ) -> None:
             first_s.setdefault(trial.trial_id, time.time())
 
-        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        def on_trial_complete(
+            self, iteration: int, trials: list[Any], trial: Any, **_: Any
+        ) -> None:
             ended_s[trial.trial_id] = time.time()
 
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
@@ -140,9 +154,15 @@ def run_tune(task: str, num_trials: int) -> Trials:
         objective,
         param_space={"x": tune.uniform(0.0, 1.0)},
         tune_config=tune.TuneConfig(
-            metric="loss", mode="min", search_alg=Search(), num_samples=num_trials, max_concurrent_trials=1
+            metric="loss",
+            mode="min",
+            search_alg=Search(),
+            num_samples=num_trials,
+            max_concurrent_trials=1,
         ),
-        run_config=tune.RunConfig(storage_path=os.environ["WORKBENCH_HOME"], verbose=0, callbacks=[Clock()]),
+        run_config=tune.RunConfig(
+            storage_path=os.environ["WORKBENCH_HOME"], verbose=0, callbacks=[Clock()]
+        ),
     )
     tuner.fit()
     return [(proposed_s[name], first_s[name], ended_s[name]) for name in ended_s]
@@ -172,9 +192,20 @@ def measure_here(side: str, task: str, num_trials: int) -> None:
 
 
 def measure(side: str, task: str, num_trials: int) -> Trials:
-    """Measure one side in a process of its own; leave out the first trial, for which processes start."""
+    """Measure one side in a process of its own.
+
+    Leave out the first trial, for which processes start.
+    """
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
-        command = [sys.executable, "-m", "tests.benchmarks.script_start", "--side", side, "--task", task]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.script_start",
+            "--side",
+            side,
+            "--task",
+            task,
+        ]
         environment = os.environ | {
             "WORKBENCH_HOME": home,
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -209,7 +240,9 @@ def compare(task: str, num_trials: int, num_turns: int) -> dict[str, dict[str, f
     for side, figure in table.items():
         first, whole = (ours[name] / figure[name] for name in ("first_report_s", "trial_s"))
         first_s, whole_s = figure["first_report_s"], figure["trial_s"]
-        print(f"  {side:<14}{first_s:>16.3f}{first:>11.2f}{whole_s:>14.3f}{whole:>11.2f}", flush=True)
+        print(
+            f"  {side:<14}{first_s:>16.3f}{first:>11.2f}{whole_s:>14.3f}{whole:>11.2f}", flush=True
+        )
     return table
 
 
@@ -226,7 +259,10 @@ def main() -> None:
         return
     num_turns, num_trials = (1, 2) if arguments.quick else (NUM_TURNS, arguments.trials)
     report: dict[str, Any] = {
-        "machine": {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()},
+        "machine": {
+            "processor": platform.processor() or platform.machine(),
+            "cpus": os.cpu_count(),
+        },
         "load_average_at_start": os.getloadavg()[0],
         "tasks": {task: compare(task, num_trials, num_turns) for task in TASKS},
     }

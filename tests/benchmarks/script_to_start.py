@@ -1,4 +1,7 @@
-"""The training whose start is measured: it does nothing but report, after importing torch where requested."""
+"""The training whose start is measured.
+
+It does nothing but report, after importing torch where requested.
+"""
 
 import argparse
 

@@ -1,10 +1,13 @@
-"""The regret of searches on public trainings and classic functions: ours beside five others, in one run.
+"""The regret of searches on public trainings and classic functions.
 
-Run `make bench-search`. Trainings are played by a clock: several at once end in the order in which they would
-have. `trials` compares the best complete training after 20, 50 and 100 of them. `seconds` compares the best
-value that any training has reported after a share of the training-seconds that 20 random trainings take;
-there, trials may stop early. The regret is 0 at the best of 20,000 random configurations and 1 at their
-median. What a search takes for its proposals is printed, and not counted as training.
+Ours beside five others, in one run.
+
+Run `make bench-search`. Trainings are played by a clock: several at once end in the order in which
+they would have. `trials` compares the best complete training after 20, 50 and 100 of them.
+`seconds` compares the best value that any training has reported after a share of the
+training-seconds that 20 random trainings take; there, trials may stop early. The regret is 0 at the
+best of 20,000 random configurations and 1 at their median. What a search takes for its proposals is
+printed, and not counted as training.
 """
 
 from __future__ import annotations
@@ -60,7 +63,15 @@ METHODS: dict[str, Make] = {
     "smac3": lambda search, seed, num: Smac(search, seed, num_trials=num),
     "dehb": lambda search, seed, num: Dehb(search, seed, num_epochs=EPOCHS),
 }
-BY_TRIALS = ("auto", "auto + curves", "optuna tpe", "optuna gp", "optuna autosampler", "smac3", "random")
+BY_TRIALS = (
+    "auto",
+    "auto + curves",
+    "optuna tpe",
+    "optuna gp",
+    "optuna autosampler",
+    "smac3",
+    "random",
+)
 BY_SECONDS = (
     "auto",
     "auto by cost",
@@ -80,7 +91,10 @@ class Played:
     """What a search has found, by the clock."""
 
     ends: list[tuple[float, float]] = field(default_factory=list)
-    """Pairs of seconds and value of the complete trainings; a shorter one has the value minus infinity."""
+    """Pairs of seconds and value of the complete trainings.
+
+    A shorter one has the value minus infinity.
+    """
     reports: list[tuple[float, float]] = field(default_factory=list)
     """Pairs of seconds and value of all reports; without early stopping those of the ends."""
     epochs: int = 0
@@ -106,7 +120,12 @@ class _Running:
 
 
 def play(
-    task: Task, search: Search, concurrency: int, *, num_trials: int | None = None, wall_s: float = np.inf
+    task: Task,
+    search: Search,
+    concurrency: int,
+    *,
+    num_trials: int | None = None,
+    wall_s: float = np.inf,
 ) -> Played:
     """Search until a number of trainings have ended, or for some time.
 
@@ -126,7 +145,9 @@ def play(
             found.ask_s.append(time.perf_counter() - began)
             values, seconds = task.train(asked.params)
             num = len(values) if asked.epochs is None else min(asked.epochs, len(values))
-            running[num_begun] = _Running(asked, now_s, values[:num], seconds[:num], num < len(values))
+            running[num_begun] = _Running(
+                asked, now_s, values[:num], seconds[:num], num < len(values)
+            )
             heapq.heappush(queue, (now_s + float(seconds[0]), num_begun))
             num_begun += 1
         now_s, number = heapq.heappop(queue)
@@ -165,7 +186,9 @@ def available(methods: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def bootstrap(cells: np.ndarray) -> tuple[float, float]:
-    """Return the 90 % interval of a mean over tasks and seeds, shape [tasks, seeds], when both are drawn."""
+    """Return the 90 % interval of a mean over tasks and seeds, shape [tasks, seeds], when both are
+    drawn.
+    """
     rng = np.random.default_rng(0)
     tasks = rng.integers(0, len(cells), (1000, len(cells), 1))
     seeds = rng.integers(0, cells.shape[1], (1000, len(cells), cells.shape[1]))
@@ -183,7 +206,8 @@ def ranked(regrets: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float, f
     beaten_by = (stacked[:, None] > stacked[None]).sum(1)
     ranks = 1 + beaten_by + 0.5 * ((stacked[:, None] == stacked[None]).sum(1) - 1)
     return {
-        name: (float(cells.mean()), *bootstrap(cells)) for name, cells in zip(regrets, ranks, strict=True)
+        name: (float(cells.mean()), *bootstrap(cells))
+        for name, cells in zip(regrets, ranks, strict=True)
     }
 
 
@@ -197,15 +221,19 @@ def summary(
         marks: The budgets.
         ask_s: By method, the seconds of each proposal.
     """
-    places = [ranked({name: cells[:, :, at] for name, cells in regrets.items()}) for at in range(len(marks))]
+    places = [
+        ranked({name: cells[:, :, at] for name, cells in regrets.items()})
+        for at in range(len(marks))
+    ]
     results: dict[str, dict[str, Any]] = {}
     for name, cells in regrets.items():
         means = cells.mean((0, 1)).tolist()
         low, high = bootstrap(cells[:, :, -1])
         rank = places[-1][name]
         print(
-            f"{name:20s}{''.join(f'{mean:8.3f}' for mean in means)}  [{low:.3f}, {high:.3f}]  "
-            f"rank {rank[0]:.2f} [{rank[1]:.2f}, {rank[2]:.2f}], {1e3 * median(ask_s[name]):.1f} ms to ask"
+            f"{name:20s}{''.join(f'{mean:8.3f}' for mean in means)}  [{low:.3f}, {high:.3f}]  rank"
+            f" {rank[0]:.2f} [{rank[1]:.2f}, {rank[2]:.2f}], {1e3 * median(ask_s[name]):.1f} ms"
+            " to ask"
         )
         results[name] = {
             "regret": dict(zip(map(str, marks), means, strict=True)),
@@ -225,7 +253,9 @@ def compare_by_trials(
     ask_s: dict[str, list[float]] = {name: [] for name in methods}
     epochs = dict.fromkeys(methods, 0)
     for (row, task), seed, name in itertools.product(enumerate(tasks), range(num_seeds), methods):
-        played = play(task, METHODS[name](task.search, seed, num_trials), concurrency, num_trials=num_trials)
+        played = play(
+            task, METHODS[name](task.search, seed, num_trials), concurrency, num_trials=num_trials
+        )
         regrets[name][row, seed] = [task.regret(played.best_end(mark)) for mark in marks]
         ask_s[name] += played.ask_s
         epochs[name] += played.epochs
@@ -252,7 +282,9 @@ def compare_by_seconds(
             played = play(task, METHODS[name](task.search, seed, 1000), concurrency, wall_s=wall_s)
             values = [played.best_by(share * wall_s) for share in SHARES]
             # Nothing reported counts as a median configuration.
-            regrets[name][row, seed] = [task.regret(value) if np.isfinite(value) else 1.0 for value in values]
+            regrets[name][row, seed] = [
+                task.regret(value) if np.isfinite(value) else 1.0 for value in values
+            ]
             ask_s[name] += played.ask_s
             found[name] = played
         if RIVAL in found:
@@ -268,8 +300,8 @@ def compare_by_seconds(
             results[name]["share_to_rival"] = median(times) if np.isfinite(median(times)) else None
             results[name]["rival_reached"] = float(np.isfinite(times).mean())
             print(
-                f"{name:20s} reached the final value of {RIVAL} after {median(times):.2f} of the seconds "
-                f"(median), in {np.isfinite(times).mean():.0%} of the searches"
+                f"{name:20s} reached the final value of {RIVAL} after {median(times):.2f} of the"
+                f" seconds (median), in {np.isfinite(times).mean():.0%} of the searches"
             )
     return results
 
@@ -277,18 +309,27 @@ def compare_by_seconds(
 def main() -> None:
     """Search with every method, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="+", default=["trials", "seconds"], choices=["trials", "seconds"])
+    parser.add_argument(
+        "--parts", nargs="+", default=["trials", "seconds"], choices=["trials", "seconds"]
+    )
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--trials", type=int, nargs="+", default=[50, 100], help="in the part `trials`")
+    parser.add_argument(
+        "--trials", type=int, nargs="+", default=[50, 100], help="in the part `trials`"
+    )
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="also slow ones, everywhere")
+    parser.add_argument(
+        "--methods", nargs="+", choices=list(METHODS), help="also slow ones, everywhere"
+    )
     parser.add_argument("--public", type=int, help="how many of the public tasks; all unless given")
     parser.add_argument("--no-classic", action="store_true", help="leave the classic functions out")
     parser.add_argument("--to", type=Path, default=RESULTS, help="the file that holds the result")
     chosen = parser.parse_args()
     public = public_tasks(find_measured("hpo_surrogate"), chosen.public)
     if not public:
-        print("without public trainings: WORKBENCH_MEASURED names the folder that holds hpo_surrogate/")
+        print(
+            "without public trainings: WORKBENCH_MEASURED names the folder that holds"
+            " hpo_surrogate/"
+        )
     tasks = [*public, *([] if chosen.no_classic else classic_tasks())]
     methods, missing = available(chosen.methods or list(METHODS))
     report: dict[str, Any] = {

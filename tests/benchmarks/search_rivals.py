@@ -1,7 +1,10 @@
-"""The searches that are compared, behind one interface: ours, Optuna's, Ray Tune's, SMAC3's and DEHB's.
+"""The searches that are compared, behind one interface.
 
-Each is the library's own code with its defaults. Whose trial comes next, and how long its epochs take, is
-decided by the benchmark's clock. The search of a library that is not installed raises `ImportError`.
+Ours, Optuna's, Ray Tune's, SMAC3's and DEHB's.
+
+Each is the library's own code with its defaults. Whose trial comes next, and how long its epochs
+take, is decided by the benchmark's clock. The search of a library that is not installed raises
+`ImportError`.
 """
 
 from __future__ import annotations
@@ -44,10 +47,15 @@ class Search(Protocol):
         ...
 
     def report(self, asked: Asked, epoch: int, value: float, seconds: float) -> bool:
-        """Learn the value after an epoch and the seconds so far; return whether the training should stop."""
+        """Learn the value after an epoch and the seconds so far.
+
+        Return whether the training should stop.
+        """
         ...
 
-    def tell(self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float) -> None:
+    def tell(
+        self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float
+    ) -> None:
         """Learn how a training ended: its last epoch, its value, and how long it took."""
         ...
 
@@ -92,12 +100,17 @@ class Ours:
         )
         return self.study.take_report(event)
 
-    def tell(self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float) -> None:
+    def tell(
+        self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float
+    ) -> None:
         """Learn how a training ended."""
         self.study.tell(
             asked.key,
             TrialEnded(
-                trial=asked.key, attempt=0, state="pruned" if stopped else "complete", values={"loss": value}
+                trial=asked.key,
+                attempt=0,
+                state="pruned" if stopped else "complete",
+                values={"loss": value},
             ),
         )
 
@@ -105,7 +118,9 @@ class Ours:
 class OptunaSearch:
     """Optuna's study with one of its samplers and, if wanted, its successive halving."""
 
-    def __init__(self, search: Mapping[str, Any], seed: int, *, sampler: str, asha: bool = False) -> None:
+    def __init__(
+        self, search: Mapping[str, Any], seed: int, *, sampler: str, asha: bool = False
+    ) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -121,8 +136,12 @@ class OptunaSearch:
             if asha
             else optuna.pruners.NopPruner()
         )
-        self._study = optuna.create_study(direction="maximize", sampler=samplers[sampler](), pruner=pruner)
-        self._distributions = {name: _optuna_distribution(domain) for name, domain in search.items()}
+        self._study = optuna.create_study(
+            direction="maximize", sampler=samplers[sampler](), pruner=pruner
+        )
+        self._distributions = {
+            name: _optuna_distribution(domain) for name, domain in search.items()
+        }
         self._stops = asha
 
     def ask(self) -> Asked:
@@ -137,7 +156,9 @@ class OptunaSearch:
         asked.key.report(value, epoch)
         return asked.key.should_prune()
 
-    def tell(self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float) -> None:
+    def tell(
+        self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float
+    ) -> None:
         """Learn how a training ended."""
         from optuna.trial import TrialState
 
@@ -166,7 +187,9 @@ def _optuna_distribution(domain: Mapping[str, Any]) -> Any:
 
 
 class RaySearch:
-    """Ray Tune's OptunaSearch and ASHAScheduler, which receive what Tune's controller would pass to them."""
+    """Ray Tune's OptunaSearch and ASHAScheduler, which receive what Tune's controller would pass to
+    them.
+    """
 
     def __init__(self, search: Mapping[str, Any], seed: int, *, num_epochs: int) -> None:
         from ray.tune.schedulers import ASHAScheduler
@@ -177,7 +200,11 @@ class RaySearch:
         space = {name: _optuna_distribution(domain) for name, domain in search.items()}
         self._searcher = TuneOptunaSearch(space=space, metric="value", mode="max", seed=seed)
         self._scheduler = ASHAScheduler(
-            metric="value", mode="max", max_t=num_epochs, grace_period=GRACE, reduction_factor=REDUCTION
+            metric="value",
+            mode="max",
+            max_t=num_epochs,
+            grace_period=GRACE,
+            reduction_factor=REDUCTION,
         )
         self._num_asked = 0
 
@@ -199,7 +226,9 @@ class RaySearch:
         self._searcher.on_trial_result(asked.key.trial_id, result)
         return False
 
-    def tell(self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float) -> None:
+    def tell(
+        self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float
+    ) -> None:
         """Learn how a training ended."""
         result = {"training_iteration": epoch, "value": value}
         self._scheduler.on_trial_complete(None, asked.key, result)  # type: ignore[arg-type]
@@ -246,7 +275,9 @@ class Smac:
         """Learn nothing."""
         return False
 
-    def tell(self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float) -> None:
+    def tell(
+        self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float
+    ) -> None:
         """Learn how a training ended."""
         from smac.runhistory import TrialValue
 
@@ -254,7 +285,10 @@ class Smac:
 
 
 class Dehb:
-    """DEHB: differential evolution with Hyperband. Every training begins anew and ends where it wants."""
+    """DEHB: differential evolution with Hyperband.
+
+    Every training begins anew and ends where it wants.
+    """
 
     def __init__(self, search: Mapping[str, Any], seed: int, *, num_epochs: int) -> None:
         from dehb import DEHB
@@ -283,6 +317,8 @@ class Dehb:
         """Learn nothing."""
         return False
 
-    def tell(self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float) -> None:
+    def tell(
+        self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float
+    ) -> None:
         """Learn how a training ended."""
         self._dehb.tell(asked.key, {"fitness": -value, "cost": seconds})

@@ -1,6 +1,9 @@
-"""The tasks that searches are compared on: public trainings where they are at hand, and classic functions.
+"""The tasks that searches are compared on.
 
-A task trains a configuration: it returns what every epoch would report and when. Larger values are better.
+Public trainings where they are at hand, and classic functions.
+
+A task trains a configuration: it returns what every epoch would report and when. Larger values are
+better.
 """
 
 from __future__ import annotations
@@ -35,11 +38,17 @@ class Task(Protocol):
         ...
 
     def train(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
-        """Return the value after every epoch, and the seconds since the beginning; both of shape [epochs]."""
+        """Return the value after every epoch, and the seconds since the beginning.
+
+        Both of shape [epochs].
+        """
         ...
 
     def regret(self, value: float) -> float:
-        """Return how far a value is from the best of 20,000 random ones: 0 there, 1 at their median."""
+        """Return how far a value is from the best of 20,000 random ones.
+
+        0 there, 1 at their median.
+        """
         ...
 
 
@@ -80,7 +89,9 @@ class ClassicTask:
     median: float
 
     @classmethod
-    def of(cls, name: str, search: Mapping[str, Any], function: Callable[[Params], float]) -> ClassicTask:
+    def of(
+        cls, name: str, search: Mapping[str, Any], function: Callable[[Params], float]
+    ) -> ClassicTask:
         """Make a task of a function to be minimised; random values are drawn for its regret."""
         space, rng = Space(search), random.Random(0)
         values = [-function(space.sample(rng)) for _ in range(_NUM_DRAWS)]
@@ -132,7 +143,10 @@ def hartmann6(params: Params) -> float:
 
 
 def mixed_rates(params: Params) -> float:
-    """Return the error of an imaginary training: a valley of rates that depends on the optimiser."""
+    """Return the error of an imaginary training.
+
+    A valley of rates that depends on the optimiser.
+    """
     adaptive = params["optimizer"] == "adam"
     off = math.log10(params["lr"]) + (3.0 if adaptive else 1.2)
     width = math.log2(params["width"]) - 7.0
@@ -141,7 +155,10 @@ def mixed_rates(params: Params) -> float:
 
 
 def ackley(params: Params) -> float:
-    """Return Ackley's function: a funnel with many dents; its minimum is 0, where all parameters are."""
+    """Return Ackley's function: a funnel with many dents.
+
+    Its minimum is 0, where all parameters are.
+    """
     x = _vector(params)
     funnel = 20 - 20 * math.exp(-0.2 * math.sqrt((x**2).mean()))
     return float(funnel + math.e - math.exp(np.cos(2 * math.pi * x).mean()))
@@ -169,7 +186,9 @@ def classic_tasks() -> list[Task]:
         ClassicTask.of("ackley8", {f"x{index}": off_centre for index in range(8)}, ackley),
         ClassicTask.of("rosenbrock4", {f"x{index}": off_centre for index in range(4)}, rosenbrock),
         ClassicTask.of("levy5, whole numbers", {f"x{index}": whole for index in range(5)}, levy),
-        ClassicTask.of("branin", {"x": {"low": -5.0, "high": 10.0}, "y": {"low": 0.0, "high": 15.0}}, branin),
+        ClassicTask.of(
+            "branin", {"x": {"low": -5.0, "high": 10.0}, "y": {"low": 0.0, "high": 15.0}}, branin
+        ),
         ClassicTask.of("hartmann6", {f"x{index}": unit for index in range(6)}, hartmann6),
         ClassicTask.of(
             "mixed rates",

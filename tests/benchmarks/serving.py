@@ -1,11 +1,14 @@
-"""Requests per second and latency of served models: ours, also on Ray, a FastAPI handler, and Ray Serve.
+"""Requests per second and latency of served models.
 
-Run `python -m tests.benchmarks.serving [--quick]`; FastAPI and what needs Ray Serve are left out where they
-are not installed. `on ray` is `workbench serve --on ray`, `ray serve` a deployment written by hand, each with
-one replica on a Ray head of its own. Servers start before the clock, each with one process for the model, and
-take turns under the same clients, which share the machine with them. Each request has one row; a client sends
-the next one when it has the answer. Ours also checks a token, and counts.
-`CPU ms` is the processor time of the server's first process for a request: other programs disturb it less.
+Ours, also on Ray, a FastAPI handler, and Ray Serve.
+
+Run `python -m tests.benchmarks.serving [--quick]`; FastAPI and what needs Ray Serve are left out
+where they are not installed. `on ray` is `workbench serve --on ray`, `ray serve` a deployment
+written by hand, each with one replica on a Ray head of its own. Servers start before the clock,
+each with one process for the model, and take turns under the same clients, which share the machine
+with them. Each request has one row; a client sends the next one when it has the answer. Ours also
+checks a token, and counts. `CPU ms` is the processor time of the server's first process for a
+request: other programs disturb it less.
 """
 
 from __future__ import annotations
@@ -47,7 +50,14 @@ class Rival:
     def __init__(self, side: str, bundle: Path, home: Path) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "tests.benchmarks.serving_rivals", side, str(bundle), str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.serving_rivals",
+            side,
+            str(bundle),
+            str(port),
+        ]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -93,7 +103,10 @@ def write_model(name: str, folder: Path) -> Path:
 
 
 def processor_time_s(server: Any) -> float:
-    """Return the processor time that the process of a server has used, in seconds; without its children's."""
+    """Return the processor time that the process of a server has used, in seconds.
+
+    Without its children's.
+    """
     times = psutil.Process(server.process.pid).cpu_times()
     return times.user + times.system
 
@@ -156,7 +169,9 @@ def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict
                     before_s = processor_time_s(server)
                     found = asyncio.run(measure(server, path, body, clients, length_s))
                     if turn:
-                        spent_s = cpu_s.get((side, clients), 0.0) + processor_time_s(server) - before_s
+                        spent_s = (
+                            cpu_s.get((side, clients), 0.0) + processor_time_s(server) - before_s
+                        )
                         cpu_s[side, clients] = spent_s
                         taken.setdefault((side, clients), []).append(found)
     finally:
@@ -175,10 +190,13 @@ def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict
     for (side, clients), turns in taken.items():
         rate = statistics.median(len(turn) / seconds for turn in turns)
         p50, p99 = (
-            statistics.median(float(np.percentile(turn, each)) for turn in turns) for each in PERCENTILES
+            statistics.median(float(np.percentile(turn, each)) for turn in turns)
+            for each in PERCENTILES
         )
         # Ray Serve computes in other processes than the first.
-        cpu = None if side in ("on ray", "ray serve") else cpu_s[side, clients] / sum(map(len, turns))
+        cpu = (
+            None if side in ("on ray", "ray serve") else cpu_s[side, clients] / sum(map(len, turns))
+        )
         table.append(
             {
                 "side": side,
@@ -202,10 +220,14 @@ def main() -> None:
     seconds, num_turns = (1.0, 1) if arguments.quick else (3.0, 3)
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as folder:
         report = {
-            "machine": {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()},
+            "machine": {
+                "processor": platform.processor() or platform.machine(),
+                "cpus": os.cpu_count(),
+            },
             "load_average_at_start": os.getloadavg()[0],
             "models": [
-                compare(model, Path(folder), seconds=seconds, num_turns=num_turns) for model in SHAPES
+                compare(model, Path(folder), seconds=seconds, num_turns=num_turns)
+                for model in SHAPES
             ],
         }
     if not arguments.quick:

@@ -1,4 +1,6 @@
-"""The servers that ours is compared with: the same model behind a plain FastAPI handler, and in Ray Serve.
+"""The servers that ours is compared with.
+
+The same model behind a plain FastAPI handler, and in Ray Serve.
 
 `python -m tests.benchmarks.serving_rivals fastapi|ray BUNDLE PORT` starts one.
 Both check the rows with pydantic, as their documentation shows, and compute on one thread.
@@ -32,7 +34,9 @@ def open_model(bundle: str) -> Any:
 
 
 def serve_with_fastapi(bundle: str, port: int) -> None:
-    """Serve with a handler on the event loop, which is faster than one in a thread for such models."""
+    """Serve with a handler on the event loop, which is faster than one in a thread for such
+    models.
+    """
     import uvicorn
     from fastapi import FastAPI
     from pydantic import BaseModel

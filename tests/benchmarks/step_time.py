@@ -1,11 +1,12 @@
 """What a step of two workers costs: our trial beside a loop written by hand under torchrun.
 
-Run `python -m tests.benchmarks.step_time [--repeats N]`. The same model, data and batches on two CPU
-processes that exchange through gloo, one thread each. Two comparisons, both with the sides in turns:
-a trial of ours in the pool of workers against processes of torchrun's own; and both loops in the same
-processes under torchrun, which leaves nothing but the loops to differ: there the weights that they end with
-must be equal. A step's time is the mean over a training from the first step's end to the last one's, with
-all that happens between: looks at the loss and reports on our side, nothing by hand.
+Run `python -m tests.benchmarks.step_time [--repeats N]`. The same model, data and batches on two
+CPU processes that exchange through gloo, one thread each. Two comparisons, both with the sides in
+turns: a trial of ours in the pool of workers against processes of torchrun's own; and both loops in
+the same processes under torchrun, which leaves nothing but the loops to differ: there the weights
+that they end with must be equal. A step's time is the mean over a training from the first step's
+end to the last one's, with all that happens between: looks at the loss and reports on our side,
+nothing by hand.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def train_by_hand(strategy: str, folder: Path) -> dict[str, Any]:
         optimizer.zero_grad()
         schedule.step()
     state = model.state_dict()
-    return {name: value.full_tensor() if strategy == "fsdp" else value for name, value in state.items()}
+    return {
+        name: value.full_tensor() if strategy == "fsdp" else value for name, value in state.items()
+    }
 
 
 def train_with_ours(strategy: str, folder: Path) -> dict[str, Any]:
@@ -112,7 +115,10 @@ def train_with_ours(strategy: str, folder: Path) -> dict[str, Any]:
 
 
 def run_rank(folder: Path, sides: tuple[str, ...], strategy: str, repeats: int) -> None:
-    """Train in turns in one of torchrun's processes; rank 0 writes the step times of its repeats."""
+    """Train in turns in one of torchrun's processes.
+
+    Rank 0 writes the step times of its repeats.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -130,7 +136,10 @@ def run_rank(folder: Path, sides: tuple[str, ...], strategy: str, repeats: int) 
                 weights[side] = train_with_ours(strategy, place)
             else:
                 torch.distributed.init_process_group(
-                    "gloo", init_method=f"file://{place / 'meeting'}", rank=rank, world_size=NUM_WORKERS
+                    "gloo",
+                    init_method=f"file://{place / 'meeting'}",
+                    rank=rank,
+                    world_size=NUM_WORKERS,
                 )
                 weights[side] = train_by_hand(strategy, place)
                 torch.distributed.destroy_process_group()
@@ -145,7 +154,9 @@ def run_rank(folder: Path, sides: tuple[str, ...], strategy: str, repeats: int) 
 
 
 def _open_meeting_point(folder: Path, rank: int) -> None:
-    """Let rank 0 open what a worker of the pool opens once in its life, and tell the other where."""
+    """Let rank 0 open what a worker of the pool opens once in its life, and tell the other
+    where.
+    """
     import torch
 
     from workbench.training.strategies.group import open_meeting_point
@@ -175,7 +186,16 @@ def _try_torchrun(sides: tuple[str, ...], strategy: str, repeats: int) -> dict[s
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as name:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += [f"--nproc-per-node={NUM_WORKERS}", "-m", "tests.benchmarks.step_time"]
-        command += ["--rank-in", name, "--strategy", strategy, "--repeats", str(repeats), "--sides", *sides]
+        command += [
+            "--rank-in",
+            name,
+            "--strategy",
+            strategy,
+            "--repeats",
+            str(repeats),
+            "--sides",
+            *sides,
+        ]
         done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
         if done.returncode != 0:
             return None
@@ -186,9 +206,16 @@ def run_trial_in_pool(strategy: str) -> tuple[float, float]:
     """Run one trial of ours on warm workers and return its step time."""
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as name:
         experiment = clocked.make_experiment(
-            Path(name), workers=NUM_WORKERS, micro_batch=BATCH, steps=STEPS, width=WIDTH, strategy=strategy
+            Path(name),
+            workers=NUM_WORKERS,
+            micro_batch=BATCH,
+            steps=STEPS,
+            width=WIDTH,
+            strategy=strategy,
         )
-        return clocked.step_s(clocked.run_in_pool(experiment, "benchmark", Path(name), NUM_WORKERS)[0])
+        return clocked.step_s(
+            clocked.run_in_pool(experiment, "benchmark", Path(name), NUM_WORKERS)[0]
+        )
 
 
 def compare_processes(strategy: str, repeats: int) -> dict[str, Times]:
@@ -198,12 +225,14 @@ def compare_processes(strategy: str, repeats: int) -> dict[str, Times]:
     found: dict[str, Times] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ |= {"WORKBENCH_HOME": home, "RAY_USAGE_STATS_ENABLED": "0"}
-        # Ray's processes give way to all others, which on a busy machine says nothing about the loops.
+        # Ray's processes give way to all others, which on a busy machine says nothing about the
+        # loops.
         os.environ |= {"RAY_worker_niceness": "0"}
         try:
             attachment.connect(num_cpus=NUM_WORKERS, num_gpus=0)
             for _ in range(repeats):
-                # Each turn's first training is not counted: it touches the caches for both sides alike.
+                # Each turn's first training is not counted: it touches the caches for both sides
+                # alike.
                 run_trial_in_pool(strategy)
                 found["ours"] += [run_trial_in_pool(strategy) for _ in range(2)]
                 found["by hand"] += run_torchrun(("by hand",), strategy, 3)["by hand"][1:]
@@ -214,7 +243,9 @@ def compare_processes(strategy: str, repeats: int) -> dict[str, Times]:
 
 def summarize(found: dict[str, Times]) -> dict[str, Any]:
     """Return medians and ratios of the two sides."""
-    (ours_s, ours_cpu_s), (by_hand_s, by_hand_cpu_s) = (zip(*found[side], strict=True) for side in SIDES)
+    (ours_s, ours_cpu_s), (by_hand_s, by_hand_cpu_s) = (
+        zip(*found[side], strict=True) for side in SIDES
+    )
     return {
         "repeats": len(ours_s),
         "ours_ms": 1000 * statistics.median(ours_s),
@@ -227,11 +258,15 @@ def summarize(found: dict[str, Times]) -> dict[str, Any]:
 
 
 def _median_ratio(ours_s: tuple[float, ...], by_hand_s: tuple[float, ...]) -> float:
-    return statistics.median(ours / by_hand for ours, by_hand in zip(ours_s, by_hand_s, strict=True))
+    return statistics.median(
+        ours / by_hand for ours, by_hand in zip(ours_s, by_hand_s, strict=True)
+    )
 
 
 def _interval(ours_s: tuple[float, ...], by_hand_s: tuple[float, ...]) -> list[float]:
-    """Return where the median ratio lies with a probability of 95 %, by bootstrap over the repeats."""
+    """Return where the median ratio lies with a probability of 95 %, by bootstrap over the
+    repeats.
+    """
     random = np.random.default_rng(SEED)
     ratios = np.array(ours_s) / np.array(by_hand_s)
     medians = np.median(random.choice(ratios, (RESAMPLES, len(ratios))), axis=1)
@@ -241,7 +276,9 @@ def _interval(ours_s: tuple[float, ...], by_hand_s: tuple[float, ...]) -> list[f
 def main() -> None:
     """Measure every comparison, print the ratios, and keep them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=9, help="in the same processes; a third elsewhere")
+    parser.add_argument(
+        "--repeats", type=int, default=9, help="in the same processes; a third elsewhere"
+    )
     parser.add_argument("--rank-in", type=Path)
     parser.add_argument("--strategy", choices=STRATEGIES)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
@@ -260,10 +297,10 @@ def main() -> None:
     for name, result in results.items():
         low, high = result["wall_ratio_interval"]
         print(
-            f"{name:<32} ours {result['ours_ms']:.2f} ms a step, by hand {result['by_hand_ms']:.2f} ms, "
-            f"ratio {result['wall_ratio']:.3f} ({low:.3f}-{high:.3f}, wall), "
-            f"{result['cpu_ratio']:.3f} (cpu), {result['least_disturbed_ratio']:.3f} (fastest runs); "
-            f"at most {LIMIT}"
+            f"{name:<32} ours {result['ours_ms']:.2f} ms a step, by hand {result['by_hand_ms']:.2f}"
+            f" ms, ratio {result['wall_ratio']:.3f} ({low:.3f}-{high:.3f}, wall),"
+            f" {result['cpu_ratio']:.3f} (cpu), {result['least_disturbed_ratio']:.3f} (fastest"
+            f" runs); at most {LIMIT}"
         )
     report = {"machine": clocked.describe_machine(), "limit": LIMIT, "results": results}
     RESULTS.parent.mkdir(exist_ok=True)

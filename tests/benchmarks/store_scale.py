@@ -1,12 +1,14 @@
-"""What a large store costs: 1,000 runs in it, and runs of 10,000 trials, in SQLite and in PostgreSQL.
+"""What a large store costs.
 
-Run `python -m tests.benchmarks.store_scale`. Each number is a process of its own: its seconds, its processor
-time and its memory, at a tenth of the size and at the full size, each the least of three turns, as other
-programs can only add to it. Nothing may grow faster than n log n: 1,000 runs take at most 15 times as much
-work as a tenth of them, 10,000 trials 13.3 times. What a process costs before it reads anything is measured
-on a store with one run or trial, and left out of the growth.
-PostgreSQL is a server of the benchmark's own, without fsync, and its own processor time is included; it is
-left out where it is not installed.
+1,000 runs in it, and runs of 10,000 trials, in SQLite and in PostgreSQL.
+
+Run `python -m tests.benchmarks.store_scale`. Each number is a process of its own: its seconds, its
+processor time and its memory, at a tenth of the size and at the full size, each the least of three
+turns, as other programs can only add to it. Nothing may grow faster than n log n: 1,000 runs take
+at most 15 times as much work as a tenth of them, 10,000 trials 13.3 times. What a process costs
+before it reads anything is measured on a store with one run or trial, and left out of the growth.
+PostgreSQL is a server of the benchmark's own, without fsync, and its own processor time is
+included; it is left out where it is not installed.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ RESULTS = Path(__file__).parent / "results" / "store_scale.json"
 TRIALS_PER_RUN, STEPS_PER_TRIAL = 10, 5
 TURNS = 3
 RESOLUTION_S = 0.25
-"""By this much processor times of one process differ on a busy machine; growth counts from there."""
+"""By this much processor times of one process differ on a busy machine.
+
+Growth counts from there.
+"""
 COMMANDS: dict[str, list[str]] = {
     "list": ["list"],
     "show": ["show", "last"],
@@ -83,7 +88,9 @@ class Backend:
             with contextlib.suppress(psutil.Error):
                 times.append(child.cpu_times())
         return (
-            sum(each.user + each.system for each in times) + times[0].children_user + times[0].children_system
+            sum(each.user + each.system for each in times)
+            + times[0].children_user
+            + times[0].children_system
         )
 
 
@@ -129,7 +136,9 @@ def _run(backend: Backend, words: list[str], folder: Path) -> dict[str, float]:
 def fill_runs(store: Store, num_runs: int) -> None:
     """Write small runs."""
     for number in range(num_runs):
-        write_finished(store, create(store, f"run{number}", TRIALS_PER_RUN), TRIALS_PER_RUN, STEPS_PER_TRIAL)
+        write_finished(
+            store, create(store, f"run{number}", TRIALS_PER_RUN), TRIALS_PER_RUN, STEPS_PER_TRIAL
+        )
 
 
 def fill_trials(store: Store, num_trials: int) -> None:
@@ -149,7 +158,11 @@ def measure_sizes(
     for size in (0, *sizes):
         url = backend.make_url()
         with Store.open(url) as store:
-            began_s, began_cpu_s, server_s = time.perf_counter(), time.process_time(), backend.processor_s()
+            began_s, began_cpu_s, server_s = (
+                time.perf_counter(),
+                time.process_time(),
+                backend.processor_s(),
+            )
             fill(store, size or 1)
             found["write"][str(size)] = {
                 "s": time.perf_counter() - began_s,
@@ -169,9 +182,10 @@ def measure_sizes(
         base = 0.0 if name == "write" else used["0"]
         growth = max(0.0, used[many] - base) / max(RESOLUTION_S, used[few] - base)
         print(
-            f"  {name:<12} {few} {by_size[few]['s']:7.2f} s, {many} {by_size[many]['s']:7.2f} s; "
-            f"processor {used[few]:.2f} and {used[many]:.2f} s (of which starting {base:.2f}), "
-            f"memory {by_size[many]['memory_mb']:.0f} MB; {growth:.1f} times as much, at most {limit:.1f}",
+            f"  {name:<12} {few} {by_size[few]['s']:7.2f} s, {many} {by_size[many]['s']:7.2f} s;"
+            f" processor {used[few]:.2f} and {used[many]:.2f} s (of which starting {base:.2f}),"
+            f" memory {by_size[many]['memory_mb']:.0f} MB; {growth:.1f} times as much, at most"
+            f" {limit:.1f}",
             flush=True,
         )
         by_size["growth"] = {"processor": growth, "limit": limit}
@@ -180,7 +194,9 @@ def measure_sizes(
 
 def main() -> None:
     """Measure both kinds of store, print the tables, write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--panel", nargs=2, metavar=("NAME", "STORE"), help=argparse.SUPPRESS)

@@ -1,8 +1,10 @@
-"""The store against raw sqlite3 and against Ray's result.json files: writing, and reading a million events.
+"""The store against raw sqlite3 and against Ray's result.json files.
 
-Run it with `python -m tests.benchmarks.store_throughput [--events N] [--ray-events N]`. All sides write the
-same reports to the same disk in one run. Ray's side is Ray's own code: results made by a Trainable, written
-by JsonLoggerCallback, read by ExperimentAnalysis.
+Writing, and reading a million events.
+
+Run it with `python -m tests.benchmarks.store_throughput [--events N] [--ray-events N]`. All sides
+write the same reports to the same disk in one run. Ray's side is Ray's own code: results made by a
+Trainable, written by JsonLoggerCallback, read by ExperimentAnalysis.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ NUM_TURNS = 3
 BATCH = 1000
 THINNED_POINTS = 2000
 CPU_RATES: dict[str, float] = {}
-"""Events per second of processor time, which other programs on the machine change less than the time."""
+"""Events per second of processor time, which other programs on the machine change less than the
+time.
+"""
 
 READER = """
 import sys
@@ -52,7 +56,9 @@ def main() -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000, help="events to read")
-    parser.add_argument("--ray-events", type=int, default=100_000, help="results that Ray writes and reads")
+    parser.add_argument(
+        "--ray-events", type=int, default=100_000, help="results that Ray writes and reads"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rates = measure(Path(folder), arguments.events, arguments.ray_events)
@@ -78,7 +84,10 @@ def measure(folder: Path, num_events: int, num_ray_events: int) -> dict[str, flo
     """
     single = make_reports(NUM_SINGLE)
     experiment = Experiment(
-        name="benchmark", model="mlp", data="digits", objectives=({"metric": "loss", "goal": "minimize"},)
+        name="benchmark",
+        model="mlp",
+        data="digits",
+        objectives=({"metric": "loss", "goal": "minimize"},),
     )
     query = "SELECT seq, type, trial, time, payload FROM events WHERE run_key = 1 ORDER BY seq"
     with Store.open(str(folder / "store.sqlite")) as store:
@@ -101,7 +110,9 @@ def measure(folder: Path, num_events: int, num_ray_events: int) -> dict[str, flo
                 "ours: read and thin": lambda: read_and_thin(store, run_id, experiment),
             },
         )
-        read_objects = {"ours: read events as objects": lambda: store.events(run_id, limit=NUM_SINGLE)}
+        read_objects = {
+            "ours: read events as objects": lambda: store.events(run_id, limit=NUM_SINGLE)
+        }
         rates |= rate_in_turns(NUM_SINGLE, read_objects)
         database.close()
     return rates | measure_ray(folder / "ray", num_ray_events)
@@ -116,7 +127,11 @@ def make_reports(num_events: int, first: int = 0) -> list[Event]:
             step=n // NUM_TRIALS,
             epoch=n / NUM_TRIALS / 50,
             elapsed_s=n * 0.0137,
-            values={"loss": 1 / (1 + n % 977), "accuracy": n % 977 / 977, "val_accuracy": n % 991 / 991},
+            values={
+                "loss": 1 / (1 + n % 977),
+                "accuracy": n % 977 / 977,
+                "val_accuracy": n % 991 / 991,
+            },
             samples_per_s=10_000.0 + n % 13,
             parts_s={"data": 0.0011, "forward": 0.0023, "backward": 0.0041, "update": 0.0007},
         )
@@ -170,7 +185,9 @@ def append_followed(store: Store, experiment: Experiment, reports: list[Event]) 
 def append_batches(
     store: Store, run_id: str, database: sqlite3.Connection, num_events: int
 ) -> dict[str, float]:
-    """Return the rates of many events a transaction, batch by batch in turns; making them is not counted.
+    """Return the rates of many events a transaction, batch by batch in turns.
+
+    Making them is not counted.
 
     Ours includes the blocks that a driver makes while it stores events.
     """
@@ -184,7 +201,10 @@ def append_batches(
             blocks.note(writer.append(*batch))
             between_s, between_cpu_s = time.perf_counter(), time.process_time()
             append_batch_raw(database, batch, first)
-            ours_s, ours_cpu_s = ours_s + between_s - start_s, ours_cpu_s + between_cpu_s - start_cpu_s
+            ours_s, ours_cpu_s = (
+                ours_s + between_s - start_s,
+                ours_cpu_s + between_cpu_s - start_cpu_s,
+            )
             raw_s += time.perf_counter() - between_s
             raw_cpu_s += time.process_time() - between_cpu_s
     ours, raw = f"ours: append {BATCH}", f"raw sqlite3: append {BATCH}"
@@ -286,7 +306,9 @@ def make_ray_trials(folder: Path) -> list[Any]:
     trials = []
     for number in range(NUM_TRIALS):
         config = {"lr": 0.01 * number, "width": 32}
-        trial = Trial("reporting", config=config, trial_id=f"{number:05}", storage=storage, stub=True)
+        trial = Trial(
+            "reporting", config=config, trial_id=f"{number:05}", storage=storage, stub=True
+        )
         trial.init_local_path()
         trials.append(trial)
     return trials
@@ -315,7 +337,9 @@ def describe_machine() -> str:
     model = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+        model = next(
+            (line.split(":")[1].strip() for line in lines if line.startswith("model name")), model
+        )
     return f"{model}, {os.cpu_count()} cores"
 
 
@@ -339,7 +363,8 @@ def print_table(report: dict[str, object]) -> None:
     print(f"{report['machine']}, load {report['load_average']:.1f}; {report['versions']}")
     for name, events_per_s in rates.items():
         print(
-            f"{name:40} {events_per_s:12,.0f} events/s, {CPU_RATES[name]:12,.0f} per second of processor time"
+            f"{name:40} {events_per_s:12,.0f} events/s, {CPU_RATES[name]:12,.0f} per second of"
+            " processor time"
         )
     comparisons = [
         ("ours: append one", "raw sqlite3: append one"),
@@ -349,10 +374,15 @@ def print_table(report: dict[str, object]) -> None:
         ("ours: read and thin", "Ray result.json: read"),
     ]
     ratios = {f"{ours} / {rival}": rates[ours] / rates[rival] for ours, rival in comparisons}
-    cpu_ratios = {f"{ours} / {rival}": CPU_RATES[ours] / CPU_RATES[rival] for ours, rival in comparisons}
+    cpu_ratios = {
+        f"{ours} / {rival}": CPU_RATES[ours] / CPU_RATES[rival] for ours, rival in comparisons
+    }
     for name, ratio in ratios.items():
         print(f"{name:72} {ratio:6.2f}x, {cpu_ratios[name]:6.2f}x by processor time")
-    print(f"{report['num_events_read']:,} events read and thinned in {report['read_and_thin_s']:.1f} s")
+    print(
+        f"{report['num_events_read']:,} events read and thinned in"
+        f" {report['read_and_thin_s']:.1f} s"
+    )
     report["ratios"], report["cpu_ratios"] = ratios, cpu_ratios
 
 

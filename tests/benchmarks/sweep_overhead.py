@@ -1,9 +1,12 @@
-"""What a trial costs beyond its training: ours, Ray Tune as documented, Tune tuned by hand, plain Optuna.
+"""What a trial costs beyond its training.
 
-Run `python -m tests.benchmarks.sweep_overhead [--quick]`. Every side samples the same space with TPE, two
-trials at once, in a process of its own on a Ray head of its own with two CPUs that is up before the clock
-starts; short sides take turns. Ours stores every event, and runs each trial in a worker process that
-survives a crash of the trial; plain Optuna stores nothing and runs in one process.
+Ours, Ray Tune as documented, Tune tuned by hand, plain Optuna.
+
+Run `python -m tests.benchmarks.sweep_overhead [--quick]`. Every side samples the same space with
+TPE, two trials at once, in a process of its own on a Ray head of its own with two CPUs that is up
+before the clock starts; short sides take turns. Ours stores every event, and runs each trial in a
+worker process that survives a crash of the trial; plain Optuna stores nothing and runs in one
+process.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ def real(config: dict[str, float]) -> float:
     images, labels = load_digits(return_X_y=True)
     inputs, targets = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=10 ** (-3 * config["x0"]), momentum=0.9 * config["x1"])
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=10 ** (-3 * config["x0"]), momentum=0.9 * config["x1"]
+    )
     loss = torch.zeros(())
     for batch in torch.randperm(len(inputs)).split(64):
         loss = torch.nn.functional.cross_entropy(model(inputs[batch]), targets[batch])
@@ -158,7 +163,9 @@ def run_tune_by_hand(task: str, num_trials: int) -> list[float]:
         run_config=tune.RunConfig(
             storage_path=os.environ[HOME],
             verbose=0,
-            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            checkpoint_config=tune.CheckpointConfig(
+                checkpoint_frequency=0, checkpoint_at_end=False
+            ),
         ),
     )
     return _fit(tuner)
@@ -171,7 +178,9 @@ def _fit(tuner: Any) -> list[float]:
     start_s = time.time()
 
     class Clock(Callback):
-        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        def on_trial_complete(
+            self, iteration: int, trials: list[Any], trial: Any, **info: Any
+        ) -> None:
             ended.append(time.time() - start_s)
 
     tuner._local_tuner._run_config.callbacks = [Clock()]
@@ -195,7 +204,9 @@ def run_optuna(task: str, num_trials: int) -> list[float]:
         )
 
     study = optuna.create_study()
-    study.optimize(objective, n_trials=num_trials, callbacks=[lambda *_: ended.append(time.time() - start_s)])
+    study.optimize(
+        objective, n_trials=num_trials, callbacks=[lambda *_: ended.append(time.time() - start_s)]
+    )
     return ended
 
 
@@ -290,14 +301,24 @@ def measure_here(side: str, task: str, num_trials: int, sampler: str) -> None:
         if is_ray:
             local_head.shutdown()
     first = len(ended_s) // 4
-    used_s = processor_time.used_s(time.time()) - processor_time.used_s(start_unix_s + sorted(ended_s)[first])
+    used_s = processor_time.used_s(time.time()) - processor_time.used_s(
+        start_unix_s + sorted(ended_s)[first]
+    )
     print(json.dumps({"ended_s": ended_s, "cpu_ms": 1000 * used_s / (len(ended_s) - first)}))
 
 
 def measure(side: str, task: str, num_trials: int, sampler: str = "tpe") -> Measured:
     """Measure one side in a process of its own, on a Ray head of its own."""
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
-        command = [sys.executable, "-m", "tests.benchmarks.sweep_overhead", "--side", side, "--task", task]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.sweep_overhead",
+            "--side",
+            side,
+            "--task",
+            task,
+        ]
         command += ["--trials", str(num_trials), "--sampler", sampler]
         environment = os.environ | {
             HOME: home,
@@ -306,7 +327,9 @@ def measure(side: str, task: str, num_trials: int, sampler: str = "tpe") -> Meas
         }
         if side == "tune documented":
             environment["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "0"
-        found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        found = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
     return Measured(**json.loads(found.stdout.strip().splitlines()[-1]))
 
 
@@ -323,7 +346,10 @@ def main() -> None:
         measure_here(arguments.side, arguments.task, arguments.trials, arguments.sampler)
         return
     report: dict[str, Any] = {
-        "machine": {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()},
+        "machine": {
+            "processor": platform.processor() or platform.machine(),
+            "cpus": os.cpu_count(),
+        },
         "tasks": {},
     }
     for task, num_trials in (("noop", 200), ("real", 60)):
@@ -346,24 +372,30 @@ def compare(task: str, num_trials: int, num_turns: int) -> dict[str, Any]:
                 turns[side].append(measure(side, task, num_trials // FEWER))
     names = ("whole_ms", "steady_ms", "cpu_ms")
     table = {
-        side: {name: statistics.median(getattr(measured, name) for measured in found) for name in names}
+        side: {
+            name: statistics.median(getattr(measured, name) for measured in found) for name in names
+        }
         for side, found in turns.items()
     }
     ours = table["ours"]
     print(f"\n{num_trials} trials, {task}: milliseconds a trial (medians of {num_turns})")
-    print(f"  {'':<18}{'whole run':>12}{'steady':>10}{'processor':>12}{'ours, steady':>22}{'processor':>12}")
+    print(
+        f"  {'':<18}{'whole run':>12}{'steady':>10}{'processor':>12}{'ours, steady':>22}{'processor':>12}"
+    )
     for side, figure in table.items():
         ratios = [ours[name] / figure[name] for name in names[1:]]
         print(
-            f"  {side:<18}{figure['whole_ms']:>12.1f}{figure['steady_ms']:>10.1f}{figure['cpu_ms']:>12.1f}"
-            f"{ratios[0]:>15.2f} times{ratios[1]:>12.2f}",
+            f"  {side:<18}{figure['whole_ms']:>12.1f}{figure['steady_ms']:>10.1f}{figure['cpu_ms']:>12.1f}{ratios[0]:>15.2f}"
+            f" times{ratios[1]:>12.2f}",
             flush=True,
         )
     return table
 
 
 def cost_as_a_run_grows() -> dict[str, float]:
-    """Measure what a trial of ours costs around the 100th, the 1,000th and the 5,000th, without sampling."""
+    """Measure what a trial of ours costs around the 100th, the 1,000th and the 5,000th, without
+    sampling.
+    """
     ended = sorted(measure("ours", "noop", max(AT_TRIALS) + WINDOW // 2, "random").ended_s)
     costs: dict[str, float] = {}
     print("\nours, random sampler, as the run grows")

@@ -1,12 +1,14 @@
-"""Tiers: predictions beside measurements, a cascade beside the cloud alone, schedulers, and the simulator.
+"""Tiers: predictions beside measurements, a cascade beside the cloud alone, schedulers, and the
+simulator.
 
-Run `python -m tests.benchmarks.tiers [--time SECONDS] [--bundle FOLDER]`. A convnet with an early exit is
-trained on the digits, or taken from a folder. Then, on this machine:
+Run `python -m tests.benchmarks.tiers [--time SECONDS] [--bundle FOLDER]`. A convnet with an early
+exit is trained on the digits, or taken from a folder. Then, on this machine:
 
-- exits: the mean time of a cascade in one process beside the sum of share times exit time, whose calls take
-  turns; of both the medians of calls count, as what else the machine does reaches a few calls only;
-- response: a process for each tier over a link of 1 Mbit/s and 20 ms under mutual TLS beside what is
-  expected, and the mean of the cascade beside that of the cloud alone, in turn;
+- exits: the mean time of a cascade in one process beside the sum of share times exit time, whose
+  calls take turns; of both the medians of calls count, as what else the machine does reaches a few
+  calls only;
+- response: a process for each tier over a link of 1 Mbit/s and 20 ms under mutual TLS beside what
+  is expected, and the mean of the cascade beside that of the cloud alone, in turn;
 - schedulers: `mapping` beside `end` and `end-cloud` at p95, simulated under loads of 0.5 to 1.5;
 - simulator: 600,000 requests of 100,000 devices, and its errors against M/M/c and M/D/1.
 
@@ -62,8 +64,17 @@ def train(folder: Path) -> Path:
                 model="convnet",
                 data="digits",
                 objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
-                search={"exits": {"value": 1}, "exit_weight": {"value": 0.8}, "lr": {"value": 0.05}},
-                training={"epochs": 12, "global_batch": 64, "reference_batch": 64, "schedule": "cosine"},
+                search={
+                    "exits": {"value": 1},
+                    "exit_weight": {"value": 0.8},
+                    "lr": {"value": 0.05},
+                },
+                training={
+                    "epochs": 12,
+                    "global_batch": 64,
+                    "reference_batch": 64,
+                    "schedule": "cosine",
+                },
                 budget={"trials": 1},
             ),
             store=store,
@@ -76,7 +87,10 @@ def train(folder: Path) -> Path:
 def tiers_file(bundle: Path, scheduler: str = "end-cloud") -> TiersFile:
     return TiersFile.model_validate(
         {
-            "tiers": {"end": {"count": NUM_DEVICES, "arrivals": "0.1/s"}, "cloud": {"count": 4, "batch": 16}},
+            "tiers": {
+                "end": {"count": NUM_DEVICES, "arrivals": "0.1/s"},
+                "cloud": {"count": 4, "batch": 16},
+            },
             "links": {"end-cloud": {"bandwidth": "1Mbit", "rtt": "20ms"}},
             "place": {"from": str(bundle), "scheduler": scheduler},
             "privacy": {"features": "uint8"},
@@ -87,9 +101,9 @@ def tiers_file(bundle: Path, scheduler: str = "end-cloud") -> TiersFile:
 def exits(bundle: Path) -> dict[str, Any]:
     """Compare the mean time of a cascade in this process with the sum of share times exit time.
 
-    Stages by themselves and the cascade take turns, sample by sample, so that other work of the machine
-    reaches both; of each the median counts. What a profile, which times each stage many times in a row, would
-    predict is kept beside it.
+    Stages by themselves and the cascade take turns, sample by sample, so that other work of the
+    machine reaches both; of each the median counts. What a profile, which times each stage many
+    times in a row, would predict is kept beside it.
     """
     stages, evidence = read_stages(bundle), read_evidence(bundle)
     thresholds = [stage.threshold for stage in stages.stages]
@@ -119,9 +133,15 @@ def exits(bundle: Path) -> dict[str, Any]:
         )
         num_answers = sum(map(len, times_s.values()))
         measured_s.append(
-            sum(len(each) / num_answers * statistics.median(each) for each in times_s.values() if each)
+            sum(
+                len(each) / num_answers * statistics.median(each)
+                for each in times_s.values()
+                if each
+            )
         )
-    ratios = [predicted / measured for predicted, measured in zip(predicted_s, measured_s, strict=True)]
+    ratios = [
+        predicted / measured for predicted, measured in zip(predicted_s, measured_s, strict=True)
+    ]
     profiled = [profile.p50_s for profile in profile_stages(bundle).timings]
     return {
         "shares": shares.tolist(),
@@ -186,8 +206,8 @@ def responses(bundle: Path, time_s: float) -> dict[str, Any]:
 def schedulers(bundle: Path) -> list[dict[str, Any]]:
     """Simulate schedulers under loads of the servers, where half of the samples do not leave early.
 
-    1,000 devices take 5 ms for the first stage and 200 ms for the second, 8 servers 1 and 40 ms, and the link
-    40 ms there and back.
+    1,000 devices take 5 ms for the first stage and 200 ms for the second, 8 servers 1 and 40 ms,
+    and the link 40 ms there and back.
     """
     evidence = read_evidence(bundle)
     system, _ = assemble(tiers_file(bundle), bundle, measure=profile_stages, with_frames=False)
@@ -204,7 +224,9 @@ def schedulers(bundle: Path) -> list[dict[str, Any]]:
     found = []
     for load in LOADS:
         given = system.with_load(load)
-        requests = draw_requests(200_000, given.counts[0], given.arrivals_per_s, len(given.exits), seed=0)
+        requests = draw_requests(
+            200_000, given.counts[0], given.arrivals_per_s, len(given.exits), seed=0
+        )
         played = {
             name: policy.play(given, requests)
             for name, policy in (("mapping", Mapping()), ("end", End()), ("end-cloud", EndCloud()))
@@ -256,12 +278,16 @@ def _error_of_servers(num_servers: int, load: float) -> float:
     arrivals = np.cumsum(random.exponential(service_s / (load * num_servers), number))
     took_s = random.exponential(service_s, number)
     waits_s = ends_at_servers(arrivals, took_s, num_servers) - arrivals - took_s
-    expected_s = wait_of(load * num_servers / service_s, service_s, num_servers, variation=1.0).mean_s
+    expected_s = wait_of(
+        load * num_servers / service_s, service_s, num_servers, variation=1.0
+    ).mean_s
     return float(waits_s[number // 10 :].mean() / expected_s - 1)
 
 
 def _error_of_device(load: float) -> float:
-    """Return by which part the mean wait at many devices differs from that of Pollaczek and Khinchine."""
+    """Return by which part the mean wait at many devices differs from that of Pollaczek and
+    Khinchine.
+    """
     requests = draw_requests(4_000_000, 100, load, 1, seed=0)
     took_s = np.ones(len(requests.arrival_s))
     waits_s = ends_at_devices(requests, took_s) - requests.arrival_s - took_s
@@ -272,14 +298,14 @@ def show(results: dict[str, Any]) -> None:
     """Print the result."""
     found = results["exits"]
     print(
-        f"exits: {found['predicted_s'] * 1e6:.1f} us predicted, {found['measured_s'] * 1e6:.1f} us measured, "
-        f"ratio {found['ratio']:.3f}"
+        f"exits: {found['predicted_s'] * 1e6:.1f} us predicted, {found['measured_s'] * 1e6:.1f} us"
+        f" measured, ratio {found['ratio']:.3f}"
     )
     for name, each in results["response"]["schedulers"].items():
         for one in each:
             times = "  ".join(
-                f"{what} {one[f'{what}_s'] * 1e3:.2f} ms, expected {one['expected'][f'{what}_s'] * 1e3:.2f} "
-                f"({one[f'ratio_{what}']:.3f})"
+                f"{what} {one[f'{what}_s'] * 1e3:.2f} ms, expected"
+                f" {one['expected'][f'{what}_s'] * 1e3:.2f} ({one[f'ratio_{what}']:.3f})"
                 for what in ("mean", "p50")
             )
             print(f"{name:<10} load {one['load']:4.1f}  {times}  accuracy {one['accuracy']:.4f}")
@@ -299,8 +325,12 @@ def show(results: dict[str, Any]) -> None:
 def main() -> None:
     """Measure, and write the result."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--time", type=float, default=15.0, help="Seconds for each scheduler and round.")
-    parser.add_argument("--bundle", type=Path, help="A bundle with early exits, instead of training one.")
+    parser.add_argument(
+        "--time", type=float, default=15.0, help="Seconds for each scheduler and round."
+    )
+    parser.add_argument(
+        "--bundle", type=Path, help="A bundle with early exits, instead of training one."
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bundle = (options.bundle or train(Path(folder))).absolute()

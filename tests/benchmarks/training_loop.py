@@ -2,13 +2,14 @@
 
 A step of the smallest batch is the worst case: there it is little but the calls that it makes.
 
-Run `python -m tests.benchmarks.training_loop [--device cuda]`. Both train in one process, in turns, on one
-thread, from the same seed and over the same batches, evaluate after every epoch, and save model and optimizer
-there; the benchmark stops if the weights that they end with differ. On a GPU both compute in bf16, with the
-data on the device, and ours trains with CUDA graphs as well. The hand-written loop reports nothing, times
-nothing and keeps no random states; ours leaves out the measuring of gradient noise, which `noise_cost` weighs
-by itself. Printed are the medians over the repeats of the ratio of their times, wall and CPU, and the ratio
-of their fastest runs, which other work on the machine disturbs least.
+Run `python -m tests.benchmarks.training_loop [--device cuda]`. Both train in one process, in turns,
+on one thread, from the same seed and over the same batches, evaluate after every epoch, and save
+model and optimizer there; the benchmark stops if the weights that they end with differ. On a GPU
+both compute in bf16, with the data on the device, and ours trains with CUDA graphs as well. The
+hand-written loop reports nothing, times nothing and keeps no random states; ours leaves out the
+measuring of gradient noise, which `noise_cost` weighs by itself. Printed are the medians over the
+repeats of the ratio of their times, wall and CPU, and the ratio of their fastest runs, which other
+work on the machine disturbs least.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ def train_by_hand(case: Case, folder: Path, device: str) -> None:
     faster = torch.autocast(device, torch.bfloat16, enabled=PRECISIONS[device] == "bf16")
     model.train()
     for epoch in range(case.epochs):
-        order = torch.from_numpy(np.random.default_rng([SEED, epoch]).permutation(num_train)).to(device)
+        order = torch.from_numpy(np.random.default_rng([SEED, epoch]).permutation(num_train)).to(
+            device
+        )
         for first in range(0, num_train, case.batch):
             indices = order[first : first + case.batch]
             with faster:
@@ -167,7 +170,10 @@ def _datasets(name: str, device: str) -> dict[str, Any]:
         for part in ("train", "validation"):
             split = getattr(datasets, part)
             inputs, targets = split.batch(np.arange(len(split)))
-            _loaded[name][part] = (torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device))
+            _loaded[name][part] = (
+                torch.from_numpy(inputs).to(device),
+                torch.from_numpy(targets).to(device),
+            )
     return _loaded[name]
 
 
@@ -245,7 +251,9 @@ def main() -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("training_loop_on_gpu.json" if on_gpu else "training_loop.json")
-    path.write_text(json.dumps({"machine": machine, "limit": LIMIT, "results": results}, indent=2) + "\n")
+    path.write_text(
+        json.dumps({"machine": machine, "limit": LIMIT, "results": results}, indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

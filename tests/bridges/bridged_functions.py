@@ -83,7 +83,9 @@ def train_lightning(config: dict[str, Any], report: Any, folder: Path, worker: A
             self.losses: list[float] = []
 
         def loss(self, batch: Any) -> Any:
-            return torch.nn.functional.binary_cross_entropy_with_logits(self.layer(batch[0])[:, 0], batch[1])
+            return torch.nn.functional.binary_cross_entropy_with_logits(
+                self.layer(batch[0])[:, 0], batch[1]
+            )
 
         def training_step(self, batch: Any, index: int) -> Any:
             loss = self.loss(batch)
@@ -116,7 +118,9 @@ def train_lightning(config: dict[str, Any], report: Any, folder: Path, worker: A
     trainer.fit(Line(), loader, loader, ckpt_path=callback.resume_from)
 
 
-def train_transformers(config: dict[str, Any], report: Any, folder: Path, worker: Any = None) -> None:
+def train_transformers(
+    config: dict[str, Any], report: Any, folder: Path, worker: Any = None
+) -> None:
     import torch
     import transformers
 

@@ -1,4 +1,7 @@
-"""Every bridge keeps the same contract, with its real library: reports, stops, resumes after SIGKILL."""
+"""Every bridge keeps the same contract, with its real library.
+
+Reports, stops, resumes after SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class Case:
     def needed(self) -> Any:
         absent = [package for package in self.packages if importlib.util.find_spec(package) is None]
         reason = f"not installed: {', '.join(absent)} (make bridges installs what the bridges need)"
-        return pytest.param(self, id=self.name, marks=pytest.mark.skipif(bool(absent), reason=reason))
+        return pytest.param(
+            self, id=self.name, marks=pytest.mark.skipif(bool(absent), reason=reason)
+        )
 
 
 CASES = (
@@ -56,7 +61,12 @@ each_bridge = pytest.mark.parametrize("case", [case.needed for case in CASES])
 
 
 def run(
-    case: Case, folder: Path, *, stop_at: int | None = None, dies_at: int | None = None, **order: Any
+    case: Case,
+    folder: Path,
+    *,
+    stop_at: int | None = None,
+    dies_at: int | None = None,
+    **order: Any,
 ) -> tuple[TrialEnded, list[TrialReported]]:
     experiment = Experiment(
         train=f"{bridged_functions.__name__}:train_{case.name}",
@@ -97,14 +107,18 @@ def test_a_trial_that_is_stopped_trains_no_further(case: Case, tmp_path: Path) -
 @pytest.mark.slow
 def test_a_killed_trial_continues_where_it_was(case: Case, tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; from tests.bridges.test_bridges import CASES, run; "
-        f"run(next(case for case in CASES if case.name == {case.name!r}), Path({str(tmp_path)!r}), dies_at=3)"
+        "from pathlib import Path; from tests.bridges.test_bridges import CASES, run;"
+        f" run(next(case for case in CASES if case.name == {case.name!r}), Path({str(tmp_path)!r}),"
+        " dies_at=3)"
     )
-    killed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True)
+    killed = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True
+    )
     assert killed.returncode == -9, killed.stderr.decode()
     ended, reports = run(case, tmp_path, resume=True)
     assert ended.state == "complete", ended.traceback
-    # The steps before the kill are repeated from the journal; only those after the checkpoint are made.
+    # The steps before the kill are repeated from the journal; only those after the checkpoint are
+    # made.
     made = [each.step for each in reports if not each.told_again]
     assert made == [3, 4]
     _, whole = run(case, tmp_path / "whole")
@@ -112,10 +126,21 @@ def test_a_killed_trial_continues_where_it_was(case: Case, tmp_path: Path) -> No
 
 
 def run_rank(
-    rank: int, num_workers: int, meeting: str, name: str, folder: str, stop_at: int | None, resume: bool
+    rank: int,
+    num_workers: int,
+    meeting: str,
+    name: str,
+    folder: str,
+    stop_at: int | None,
+    resume: bool,
 ) -> tuple[TrialEnded, list[TrialReported]]:
     case = next(case for case in CASES if case.name == name)
-    order: dict[str, Any] = {"rank": rank, "num_workers": num_workers, "meeting": meeting, "resume": resume}
+    order: dict[str, Any] = {
+        "rank": rank,
+        "num_workers": num_workers,
+        "meeting": meeting,
+        "resume": resume,
+    }
     return run(case, Path(folder), stop_at=stop_at, **order)
 
 
@@ -126,15 +151,20 @@ def load_libraries(rank: int, num_workers: int, meeting: str, names: tuple[str, 
 
 @pytest.mark.parametrize("case", [case.needed for case in CASES if case.name in DISTRIBUTED])
 def test_two_workers_train_together_stop_together_and_continue(case: Case, tmp_path: Path) -> None:
-    run_together(load_libraries, 2, case.packages)  # takes a minute on a busy machine, nothing waits for it
+    run_together(
+        load_libraries, 2, case.packages
+    )  # takes a minute on a busy machine, nothing waits for it
     stopped = run_together(run_rank, 2, case.name, str(tmp_path), 2, False)
     assert [ended.state for ended, _ in stopped] == ["stopped", "stopped"], stopped[0][0].traceback
     assert [each.step for each in stopped[0][1]] == [1, 2]
     resumed = run_together(run_rank, 2, case.name, str(tmp_path), None, True)
-    assert [ended.state for ended, _ in resumed] == ["complete", "complete"], resumed[0][0].traceback
+    assert [ended.state for ended, _ in resumed] == ["complete", "complete"], resumed[0][
+        0
+    ].traceback
     made = [each for each in resumed[0][1] if not each.told_again]
     assert [each.step for each in made] == [3, 4]
-    # Twice two steps an epoch instead of four: another training, but one that has divided the samples.
+    # Twice two steps an epoch instead of four: another training, but one that has divided the
+    # samples.
     _, alone = run(case, tmp_path / "alone")
     assert made[-1].values[case.metric] < stopped[0][1][0].values[case.metric]
     assert made[-1].values[case.metric] != pytest.approx(alone[-1].values[case.metric], rel=1e-6)
@@ -187,7 +217,9 @@ def test_single_values_are_passed_on_as_what_they_are(tmp_path: Path) -> None:
     assert values == {"step": 1, "loss": 0.25, "f1": 0.5, "none": None, "best": True}
 
 
-def test_an_objective_that_a_library_gives_as_something_else_fails_the_trial(tmp_path: Path) -> None:
+def test_an_objective_that_a_library_gives_as_something_else_fails_the_trial(
+    tmp_path: Path,
+) -> None:
     def train(config: dict[str, Any], report: Any) -> None:
         bridge = Bridge(report)
         bridge.advance(1, {"loss": 0.9, "acc": None})

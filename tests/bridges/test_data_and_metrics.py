@@ -1,4 +1,6 @@
-"""Data sets of Hugging Face and metrics of torchmetrics are used as they are, on one worker and on two."""
+"""Data sets of Hugging Face and metrics of torchmetrics are used as they are, on one worker and on
+two.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ class Line(torch.nn.Module):
 def train(
     rank: int, num_workers: int, meeting: str | None, folder: str, kind: str, metrics: list[Any]
 ) -> tuple[TrialEnded, list[TrialReported]]:
-    sizes = {"samples_per_epoch": NUM_TRAIN, "validation_samples": NUM_VALIDATION} if kind == "stream" else {}
+    sizes = (
+        {"samples_per_epoch": NUM_TRAIN, "validation_samples": NUM_VALIDATION}
+        if kind == "stream"
+        else {}
+    )
     experiment = Experiment(
         model=f"{__name__}:Line",
         data={
@@ -88,7 +94,9 @@ def train(
 
 
 @pytest.mark.parametrize("kind", ["lists", "torch", "stream"])
-def test_a_dataset_of_hugging_face_trains_alike_on_one_worker_and_two(kind: str, tmp_path: Path) -> None:
+def test_a_dataset_of_hugging_face_trains_alike_on_one_worker_and_two(
+    kind: str, tmp_path: Path
+) -> None:
     pytest.importorskip("datasets")
     ended, alone = train(0, 1, None, str(tmp_path / "alone"), kind, [])
     assert ended.state == "complete", ended.traceback
@@ -99,12 +107,16 @@ def test_a_dataset_of_hugging_face_trains_alike_on_one_worker_and_two(kind: str,
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_a_metric_of_torchmetrics_sees_the_whole_validation_part_on_two_workers(tmp_path: Path) -> None:
+def test_a_metric_of_torchmetrics_sees_the_whole_validation_part_on_two_workers(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("torchmetrics")
     named: list[Any] = [{"name": "torchmetrics.classification:MulticlassF1Score", "num_classes": 2}]
     _, alone = train(0, 1, None, str(tmp_path / "alone"), "lists", named)
     [(ended, together), _] = run_together(train, 2, str(tmp_path / "together"), "lists", named)
     assert ended.state == "complete", ended.traceback
-    values = [[each.values["val_MulticlassF1Score"] for each in reports] for reports in (alone, together)]
+    values = [
+        [each.values["val_MulticlassF1Score"] for each in reports] for reports in (alone, together)
+    ]
     assert values[0] == pytest.approx(values[1], rel=1e-4)
     assert 0.5 < values[0][-1] <= 1.0

@@ -15,7 +15,10 @@ from workbench.views.forms.draft import Draft
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """One browser for the tests of this folder: while it is driven, no other test may have a loop."""
+    """One browser for the tests of this folder.
+
+    While it is driven, no other test may have a loop.
+    """
     if CHROMIUM is None:
         pytest.skip("no browser: apt-get install chromium")
     pytest.importorskip("playwright.sync_api")
@@ -40,13 +43,19 @@ def shared_jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter
 
 @pytest.fixture
 def jupyter(shared_jupyter: Jupyter) -> Jupyter:
-    """A JupyterLab that the tests of a file share, with the runs of all of them; up, whoever killed it."""
+    """A JupyterLab that the tests of a file share, with the runs of all of them.
+
+    Up, whoever killed it.
+    """
     return shared_jupyter.start()
 
 
 @pytest.fixture(scope="module")
 def form_page(live_browser: Any) -> Iterator[Any]:
-    """A page for the forms of a file, one after another: on a new one each takes three times as long."""
+    """A page for the forms of a file, one after another.
+
+    On a new one each takes three times as long.
+    """
     made = new_page(live_browser)
     yield made
     made.context.close()

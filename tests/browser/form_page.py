@@ -96,12 +96,17 @@ class FormKernel:
         self.is_busy = False
         waiting, self._waiting = self._waiting, []
         page.evaluate(
-            "(answers) => window.fromKernel(answers)", [one for said in waiting for one in self.hear(said)]
+            "(answers) => window.fromKernel(answers)",
+            [one for said in waiting for one in self.hear(said)],
         )
 
     def asked(self, part: str) -> list[dict[str, Any]]:
         """Return the arguments of all questions about a part."""
-        return [one["arguments"] for one in self.heard if one["type"] == "query" and one["topic"] == part]
+        return [
+            one["arguments"]
+            for one in self.heard
+            if one["type"] == "query" and one["topic"] == part
+        ]
 
     def edits(self) -> list[dict[str, Any]]:
         """Return all edits."""
@@ -115,7 +120,9 @@ class FormKernel:
             self._do(message)
         except WorkbenchError as error:
             answers.append(
-                to_message(Answer(topic="file", query=0, status="failed", problem=error.to_problem()))
+                to_message(
+                    Answer(topic="file", query=0, status="failed", problem=error.to_problem())
+                )
             )
         return [*answers, to_message(state_of(self.draft, answered=message["number"]))]
 
@@ -126,7 +133,9 @@ class FormKernel:
         else:
             result = self.pictures[topic]
         if isinstance(result, WorkbenchError):
-            return to_message(Answer(topic=topic, query=query, status="failed", problem=result.to_problem()))
+            return to_message(
+                Answer(topic=topic, query=query, status="failed", problem=result.to_problem())
+            )
         return to_message(Answer(topic=topic, query=query, status="done", result=result))
 
     def _do(self, message: dict[str, Any]) -> None:
@@ -158,7 +167,12 @@ class FormKernel:
 
 
 def open_form(
-    page: Any, kernel: FormKernel, parts: tuple[str, ...] = ALL_PARTS, *, dark: bool = False, run_id: str = ""
+    page: Any,
+    kernel: FormKernel,
+    parts: tuple[str, ...] = ALL_PARTS,
+    *,
+    dark: bool = False,
+    run_id: str = "",
 ) -> Any:
     """Show a form on a page and wait until it is there."""
     traits = json.dumps({"parts": parts, "run_id": run_id})
@@ -169,11 +183,14 @@ def open_form(
     if not hasattr(page, "form_kernel"):
         # Numbers in what Python answers are those of JSON, as they are in a message of a widget.
         page.expose_binding(
-            "toKernel", lambda _source, message: json.loads(json.dumps(page.form_kernel.hear(message)))
+            "toKernel",
+            lambda _source, message: json.loads(json.dumps(page.form_kernel.hear(message))),
         )
     page.form_kernel = kernel
     page.route(_URL, lambda route: route.fulfill(content_type="text/html", body=html))
-    page.route(f"{_URL}form.js", lambda route: route.fulfill(content_type="text/javascript", body=script))
+    page.route(
+        f"{_URL}form.js", lambda route: route.fulfill(content_type="text/javascript", body=script)
+    )
     page.goto(_URL)
     page.locator(".workbench-form .workbench-form-head").wait_for()
     return page

@@ -1,4 +1,7 @@
-"""Pictures of the slow parts of a form, as a kernel sends them: a small network on handwritten digits."""
+"""Pictures of the slow parts of a form, as a kernel sends them.
+
+A small network on handwritten digits.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ _LAYERS = [
 def png(seed: int, size: int = 8) -> str:
     """A picture of grey dots as a data URL."""
     rows = b"".join(
-        b"\0" + bytes((seed * 37 + 23 * x * (y + seed % 5)) % 256 for x in range(size)) for y in range(size)
+        b"\0" + bytes((seed * 37 + 23 * x * (y + seed % 5)) % 256 for x in range(size))
+        for y in range(size)
     )
     chunks = [
         (b"IHDR", struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)),
@@ -46,7 +50,12 @@ MODEL: dict[str, Any] = {
     "memory": {
         "micro_batch": 64,
         "bytes": 21_500_000,
-        "parts": {"parameters": 77_096, "optimizer": 154_192, "activations": 20_400_000, "gradients": 77_096},
+        "parts": {
+            "parameters": 77_096,
+            "optimizer": 154_192,
+            "activations": 20_400_000,
+            "gradients": 77_096,
+        },
         "fits": True,
         "largest_micro_batch": 65536,
         "words": "fits into the 16 GiB that a worker has here; estimated from shapes alone",
@@ -75,7 +84,11 @@ ROWS: dict[str, Any] = {
     "class_counts": None,
     "target_histogram": {"edges": [0.0, 2.5, 5.0, 7.5], "counts": [120, 310, 40]},
     "samples": [
-        {"kind": "row", "cells": {"age": 0.31 * row, "rooms": row, "town": "Ulm"}, "target": 2.5 * row}
+        {
+            "kind": "row",
+            "cells": {"age": 0.31 * row, "rooms": row, "town": "Ulm"},
+            "target": 2.5 * row,
+        }
         for row in range(4)
     ],
     "load_samples_per_s": 2_000.0,
@@ -88,7 +101,9 @@ TEXT: dict[str, Any] = {
     "input_shape": [64],
     "class_names": None,
     "class_counts": None,
-    "samples": [{"kind": "text", "text": "def parse(line):\n    return line.split()", "target": None}],
+    "samples": [
+        {"kind": "text", "text": "def parse(line):\n    return line.split()", "target": None}
+    ],
 }
 
 CARD: dict[str, Any] = {
@@ -102,7 +117,11 @@ CARD: dict[str, Any] = {
     "predicted": [{"name": "time to target", "text": "41 s (30 s to 55 s)"}],
     "why": ["both workers are free, and the batch is below the noise scale"],
     "others": [
-        {"name": "runner-up", "plan": "global batch 64 on one worker", "compared": "1.27 times the time"},
+        {
+            "name": "runner-up",
+            "plan": "global batch 64 on one worker",
+            "compared": "1.27 times the time",
+        },
     ],
     "measured": ["12 plans in 40 s"],
     "exchanges": ["bf16, approximate: 9 ms a step"],
@@ -110,12 +129,18 @@ CARD: dict[str, Any] = {
     "settings": ["training:", "  global_batch: 128"],
 }
 
-_SPEEDS = [{"x": [1, 2, 4], "y": [9300, 16900, 28100], "type": "scatter", "name": "samples a second"}]
+_SPEEDS = [
+    {"x": [1, 2, 4], "y": [9300, 16900, 28100], "type": "scatter", "name": "samples a second"}
+]
 
 ADVICE: dict[str, Any] = {
     "card": CARD,
     "figures": [
-        {"name": "speeds", "title": "Samples a second by workers", "figure": {"data": _SPEEDS, "layout": {}}}
+        {
+            "name": "speeds",
+            "title": "Samples a second by workers",
+            "figure": {"data": _SPEEDS, "layout": {}},
+        }
     ],
     "apply": [
         {
@@ -133,7 +158,13 @@ ADVICE: dict[str, Any] = {
             "reason": None,
             "removals": ["search.lr"],
         },
-        {"path": "plan.workers", "label": "Workers", "now": "auto", "value": 2, "reason": "both cores"},
+        {
+            "path": "plan.workers",
+            "label": "Workers",
+            "now": "auto",
+            "value": 2,
+            "reason": "both cores",
+        },
     ],
     "controls": [
         {
@@ -173,14 +204,23 @@ PREFLIGHT: dict[str, Any] = {
     ],
     "notes": ["budget.trials: 24 trials cannot train the population to its end, which takes 32"],
     "problems": [],
-    "forecast": ["about 2 min 30 s; the time ends it after some 20 trials", "checkpoints of up to 3 MiB"],
+    "forecast": [
+        "about 2 min 30 s; the time ends it after some 20 trials",
+        "checkpoints of up to 3 MiB",
+    ],
 }
 
 
 def _row(trial: int, accuracy: float, lr: float, width: int) -> dict[str, Any]:
     values = {"val_accuracy": accuracy, "val_loss": round(1.3 - accuracy, 3)}
     params = {"lr": lr, "width": width}
-    return {"trial": trial, "state": "complete", "values": values, "params": params, "duration_s": 6.4}
+    return {
+        "trial": trial,
+        "state": "complete",
+        "values": values,
+        "params": params,
+        "duration_s": 6.4,
+    }
 
 
 RESULT: dict[str, Any] = {
@@ -197,7 +237,11 @@ RESULT: dict[str, Any] = {
             "python": "wb.attach('swift-otter-41').extend(trials=1, enqueue={'lr': 0.001})",
         },
     },
-    "leaderboard": [_row(7, 0.9861, 0.0123, 32), _row(3, 0.9806, 0.031, 32), _row(11, 0.9722, 0.0042, 16)],
+    "leaderboard": [
+        _row(7, 0.9861, 0.0123, 32),
+        _row(3, 0.9806, 0.031, 32),
+        _row(11, 0.9722, 0.0042, 16),
+    ],
     "commands": [
         {
             "label": "Export",

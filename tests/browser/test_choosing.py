@@ -19,9 +19,14 @@ RESULTS = [(0.98, 5.0), (0.97, 1.2), (0.9, 0.3), (0.85, 2.0)]
 
 def store_run_with_a_front(url: str) -> str:
     """Store a run of two objectives, whose first three trials are on the front."""
-    objectives = [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "size_mb", "goal": "minimize"}]
+    objectives = [
+        {"metric": "val_accuracy", "goal": "maximize"},
+        {"metric": "size_mb", "goal": "minimize"},
+    ]
     with Store.open(url) as store:
-        run_id = store.create_run(Experiment(**{**EXPERIMENT, "name": "front", "objectives": objectives}))
+        run_id = store.create_run(
+            Experiment(**{**EXPERIMENT, "name": "front", "objectives": objectives})
+        )
         events = [*begin()]
         for number, (accuracy, size_mb) in enumerate(RESULTS):
             *training, end = trial_events(number, at_s=number, accuracy=accuracy)

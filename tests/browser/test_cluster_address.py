@@ -1,4 +1,7 @@
-"""Where a run goes, in a real browser: the address of a cluster in the form and in JupyterLab's panel."""
+"""Where a run goes, in a real browser.
+
+The address of a cluster in the form and in JupyterLab's panel.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def under(field: Any) -> str:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.slow
-def test_an_address_that_is_none_is_told_under_its_field_and_starts_nothing(page, kernel, dark) -> None:
+def test_an_address_that_is_none_is_told_under_its_field_and_starts_nothing(
+    page, kernel, dark
+) -> None:
     open_form(page, kernel, dark=dark)
     panel = show(page, "Run")
     panel.get_by_label("a Ray cluster").check()
@@ -53,7 +58,9 @@ def test_an_address_that_is_none_is_told_under_its_field_and_starts_nothing(page
     assert violations(page, ".workbench-form") == []
 
 
-def test_a_cluster_that_does_not_answer_is_told_under_its_address_until_that_changes(page, kernel) -> None:
+def test_a_cluster_that_does_not_answer_is_told_under_its_address_until_that_changes(
+    page, kernel
+) -> None:
     said = f"nothing answers at {ADDRESS}"
     kernel.pictures["start"] = RunError(said, field="address")
     open_form(page, kernel)
@@ -70,7 +77,9 @@ def test_a_cluster_that_does_not_answer_is_told_under_its_address_until_that_cha
     until(page, lambda: "Nothing answers at" not in under(field))
 
 
-def test_what_was_chosen_is_seen_at_once_also_while_the_kernel_is_busy(page, kernel: FormKernel) -> None:
+def test_what_was_chosen_is_seen_at_once_also_while_the_kernel_is_busy(
+    page, kernel: FormKernel
+) -> None:
     open_form(page, kernel)
     panel = show(page, "Run")
     panel.get_by_label("a Ray cluster").check()
@@ -106,7 +115,10 @@ def test_the_panel_tells_a_wrong_cluster_under_its_field(page, jupyter) -> None:
     page.locator("#workbench-panel").get_by_role("button", name=re.compile("^Start")).first.click()
     dialog = page.get_by_role("dialog")
     field = dialog.get_by_label("Cluster")
-    for address, said in {**WRONG, "http://127.0.0.1:1": "nothing answers at http://127.0.0.1:1"}.items():
+    for address, said in {
+        **WRONG,
+        "http://127.0.0.1:1": "nothing answers at http://127.0.0.1:1",
+    }.items():
         field.fill(address)
         dialog.get_by_role("button", name="Start", exact=True).click()
         notice = dialog.get_by_role("alert").get_by_text(said)

@@ -1,4 +1,7 @@
-"""The form in a real JupyterLab with a kernel: an experiment made by clicks alone, run and exported."""
+"""The form in a real JupyterLab with a kernel.
+
+An experiment made by clicks alone, run and exported.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def show(page: Any, part: str) -> Any:
 
 
 def first_proposals(store: Store, run_id: str) -> list[Any]:
-    return [each.event.params for each in store.events(run_id) if isinstance(each.event, TrialProposed)]
+    return [
+        each.event.params for each in store.events(run_id) if isinstance(each.event, TrialProposed)
+    ]
 
 
 @pytest.mark.slow
@@ -77,12 +82,16 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
     wait_until(lambda: page.wait_for_timeout(100) or (jupyter.root / "clicked.yaml").exists())
 
     run.get_by_role("button", name="Start the run").click(timeout=60_000)
-    form.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for(timeout=120_000)
+    form.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for(
+        timeout=120_000
+    )
     form.locator(".workbench-head [role=status]", has_text="complete").wait_for(timeout=90_000)
     result = show(page, "Result")
     result.get_by_label("Export the best to the folder").fill("mine")
     result.get_by_role("button", name="Export").click()
-    wait_until(lambda: page.wait_for_timeout(100) or (jupyter.root / "mine" / "experiment.yaml").exists())
+    wait_until(
+        lambda: page.wait_for_timeout(100) or (jupyter.root / "mine" / "experiment.yaml").exists()
+    )
 
     done = subprocess.run(
         [sys.executable, "-m", "workbench", "sweep", "clicked.yaml", "--json"],
@@ -102,7 +111,9 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
 
 
 @pytest.mark.slow
-def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(page, jupyter) -> None:
+def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(
+    page, jupyter
+) -> None:
     write_notebook(jupyter.root, "themes.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "themes.ipynb")
     form = page.locator(FORM)
@@ -113,7 +124,9 @@ def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(pa
         for part in ("Model", "Data", "Search space", "Advice", "Run", "Result"):
             show(page, part)
             page.wait_for_timeout(500)
-            form.evaluate("(one) => one.querySelectorAll('details').forEach((two) => { two.open = true; })")
+            form.evaluate(
+                "(one) => one.querySelectorAll('details').forEach((two) => { two.open = true; })"
+            )
             assert violations(page, FORM) == [], (theme, part)
 
     page.evaluate(f"() => {KERNEL}.restart()")
@@ -135,7 +148,11 @@ def test_a_notebook_that_is_opened_again_shows_the_draft_and_running_the_cell_co
     page.locator(FORM).get_by_role("button", name="Undo: Name").wait_for()
     page.evaluate("() => { void window.jupyterapp.commands.execute('docmanager:save'); }")
     wait_until(lambda: page.wait_for_timeout(100) or any(jupyter.folder.rglob(".drafts/*.json")))
-    wait_until(lambda: page.wait_for_timeout(100) or "form+json" in (jupyter.root / "kept.ipynb").read_text())
+    wait_until(
+        lambda: (
+            page.wait_for_timeout(100) or "form+json" in (jupyter.root / "kept.ipynb").read_text()
+        )
+    )
     for session in jupyter.request("api/sessions"):
         jupyter.request(f"api/sessions/{session['id']}", method="DELETE")
 

@@ -1,4 +1,7 @@
-"""What a form says of the experiment is true: ready, not applied, cut off; and lists grow by clicks."""
+"""What a form says of the experiment is true: ready, not applied, cut off.
+
+And lists grow by clicks.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def test_ready_is_what_can_be_built_and_nothing_else(page, kernel) -> None:
     kernel.pictures["model"] = form_pictures.MODEL
     enter(panel.get_by_label("Convolutions per block", exact=True), "2")
     identity(page).get_by_text("✓ ready").wait_for()
-    kernel.pictures["model"] = {**form_pictures.MODEL, "problems": [{"problem": "too few", "field": "model"}]}
+    kernel.pictures["model"] = {
+        **form_pictures.MODEL,
+        "problems": [{"problem": "too few", "field": "model"}],
+    }
     enter(panel.get_by_label("Convolutions per block", exact=True), "3")
     identity(page).get_by_text("building the model failed").wait_for()
 
@@ -72,7 +78,8 @@ def test_the_layers_are_always_those_of_what_is_written(page, kernel) -> None:
     open_form(page, kernel)
     panel = show(page, "Model")
     panel.get_by_role("row", name=re.compile("head")).wait_for()
-    # While one thing is wrong, the model is changed; the picture has to follow when the other is mended.
+    # While one thing is wrong, the model is changed; the picture has to follow when the other is
+    # mended.
     kernel.draft.edit([("objectives.0.target", "many")])
     enter(panel.get_by_label("Convolutions per block", exact=True), "2")
     panel.get_by_text("its last valid state").wait_for()
@@ -84,15 +91,13 @@ def test_the_layers_are_always_those_of_what_is_written(page, kernel) -> None:
     until(page, lambda: len(kernel.asked("model")) == num_asked + 1)
 
     # What is changed and changed back within a moment may have been answered in between.
-    page.evaluate(
-        """() => {
+    page.evaluate("""() => {
             const buttons = [...document.querySelectorAll(".workbench-form-head button")];
             const card = (name) => [...document.querySelectorAll(".workbench-form-card")].find(
                 (one) => one.innerText.startsWith(name));
             card("resnet").click();
             setTimeout(() => buttons.find((one) => one.innerText.includes("Undo")).click(), 100);
-        }"""
-    )
+        }""")
     until(page, lambda: len(kernel.asked("model")) == num_asked + 2)
     assert kernel.draft.document["model"] == {"name": "convnet", "convolutions_per_block": 2}
 
@@ -145,14 +150,19 @@ def test_objectives_and_constraints_are_added_and_removed_by_clicks(page, kernel
     panel.get_by_role("button", name="Add an objective").click()
     second = panel.get_by_role("group", name="objective 2")
     second.wait_for()
-    assert second.get_by_label("Metric", exact=True).evaluate("(one) => one === document.activeElement")
+    assert second.get_by_label("Metric", exact=True).evaluate(
+        "(one) => one === document.activeElement"
+    )
     enter(second.get_by_label("Metric", exact=True), "train_loss")
     second.get_by_label("Goal", exact=True).select_option("minimize")
 
     def written(name: str) -> Any:
         return kernel.draft.document.get(name)
 
-    until(page, lambda: (written("objectives") or [{}])[-1] == {"metric": "train_loss", "goal": "minimize"})
+    until(
+        page,
+        lambda: (written("objectives") or [{}])[-1] == {"metric": "train_loss", "goal": "minimize"},
+    )
 
     panel.get_by_text("Constraints", exact=True).click()
     panel.get_by_role("button", name="Add a constraint").click()
@@ -191,7 +201,9 @@ def test_where_the_kernel_is_gone_the_form_says_so(page, kernel) -> None:
     assert violations(page, ".workbench-form") == []
 
 
-def test_with_the_colours_of_the_system_what_is_chosen_wrong_and_focused_is_still_seen(page, kernel) -> None:
+def test_with_the_colours_of_the_system_what_is_chosen_wrong_and_focused_is_still_seen(
+    page, kernel
+) -> None:
     page.emulate_media(forced_colors="active")
     open_form(page, kernel)
 
@@ -204,23 +216,24 @@ def test_with_the_colours_of_the_system_what_is_chosen_wrong_and_focused_is_stil
     border = ("borderBottomWidth", "borderBottomColor")
     tabs = [page.get_by_role("tab", name=name) for name in ("Model", "Data")]
     assert style(tabs[0], *border) != style(tabs[1], *border)
-    cards = [panel.get_by_role("button", name=re.compile(f"^{name}")) for name in ("convnet", "mlp")]
+    cards = [
+        panel.get_by_role("button", name=re.compile(f"^{name}")) for name in ("convnet", "mlp")
+    ]
     assert style(cards[0], "backgroundColor") != style(cards[1], "backgroundColor")
     parts = panel.locator(".workbench-parts-bar > div")
     parts.first.wait_for()
     assert len({style(part, "backgroundColor")[0] for part in parts.all()}) == parts.count() > 1
 
-    # Lines of a figure's grid are drawn: they keep behind what it shows, whatever colours the system has.
+    # Lines of a figure's grid are drawn: they keep behind what it shows, whatever colours the
+    # system has.
     page.emulate_media(forced_colors="active", color_scheme="dark")
-    lightness = page.locator(".workbench").first.evaluate(
-        """(root) => {
+    lightness = page.locator(".workbench").first.evaluate("""(root) => {
           const line = root.appendChild(document.createElement("i"));
           line.style.cssText = "forced-color-adjust: none; color: var(--workbench-line)";
           const parts = getComputedStyle(line).color.match(/[\\d.]+/g).slice(0, 3).map(Number);
           line.remove();
           return Math.max(...parts);
-        }"""
-    )
+        }""")
     assert lightness < 0.3 or 1 < lightness < 80
     page.emulate_media(forced_colors="active", color_scheme="light")
 
@@ -261,7 +274,9 @@ def test_a_started_run_comes_into_view_and_does_not_jump_there_again(page, kerne
 
 def test_the_text_is_set_in_columns_as_yaml_and_python_need_it(page, kernel) -> None:
     open_form(page, kernel)
-    font = page.get_by_label("The experiment as YAML").evaluate("(text) => getComputedStyle(text).fontFamily")
+    font = page.get_by_label("The experiment as YAML").evaluate(
+        "(text) => getComputedStyle(text).fontFamily"
+    )
     assert "mono" in font.lower()
 
 

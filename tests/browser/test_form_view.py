@@ -30,7 +30,9 @@ def test_every_part_is_readable_for_all(page, kernel, dark) -> None:
     for part in PARTS:
         panel = show(page, part)
         page.wait_for_timeout(400)
-        page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        page.evaluate(
+            "() => document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+        )
         assert violations(page, ".workbench-form") == [], part
         assert panel.inner_text()
 
@@ -66,7 +68,12 @@ WRONG = {
     "duration": ("Run", "Time", "soon", "budget.time"),
     "text": ("Run", "Metric", "val_acuracy", "objectives.0.metric"),
     "size": ("Run", "Max checkpoints size", "large", "resources.max_checkpoints_size"),
-    "setting of the model": ("Model", "Convolutions per block", "0", "model.convolutions_per_block"),
+    "setting of the model": (
+        "Model",
+        "Convolutions per block",
+        "0",
+        "model.convolutions_per_block",
+    ),
     "setting of the data": ("Data", "Validation fraction", "2", "data.validation_fraction"),
     "model": ("Model", "Model", "no_such_model", "model"),
     "data": ("Data", "Data", "no_such_data", "data"),
@@ -78,7 +85,9 @@ def test_wrong_input_has_its_message_under_the_field_and_stays(page, kernel, kin
     part, label, text, path = WRONG[kind]
     open_form(page, kernel)
     panel = show(page, part)
-    panel.evaluate("(panel) => panel.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    panel.evaluate(
+        "(panel) => panel.querySelectorAll('details').forEach((one) => { one.open = true; })"
+    )
     field = panel.get_by_label(label, exact=True)
     enter(field, text)
 
@@ -103,7 +112,9 @@ RANGE_WRONG = [
 
 
 @pytest.mark.parametrize(("name", "label", "text", "path"), RANGE_WRONG)
-def test_wrong_values_of_a_parameter_are_said_in_its_row(page, kernel, name, label, text, path) -> None:
+def test_wrong_values_of_a_parameter_are_said_in_its_row(
+    page, kernel, name, label, text, path
+) -> None:
     open_form(page, kernel, ("space",))
     field = row(page, name).get_by_label(label, exact=True)
     enter(field, text)
@@ -283,7 +294,8 @@ def test_advice_is_applied_in_part_and_overruled(page, kernel) -> None:
     assert "plan" not in kernel.draft.document
     assert len(kernel.edits()) == 1
 
-    # What if: each control asks anew, and a number stands there with its interval or why there is none.
+    # What if: each control asks anew, and a number stands there with its interval or why there is
+    # none.
     panel.get_by_label("Workers", exact=True).select_option("8")
     until(page, lambda: [asked["workers"] for asked in kernel.asked("what_if")][-1:] == [8])
     panel.get_by_text("15,100 to 18,200").wait_for()
@@ -301,7 +313,9 @@ def test_data_of_every_kind_are_shown(page, kernel) -> None:
         kernel.pictures["data"] = picture
         page.get_by_role("button", name=re.compile(f"^{name}")).click()
         page.get_by_text(shown).wait_for()
-    kernel.pictures["data"] = DataError("the file is gone", field="data.path", next_step="Name another one.")
+    kernel.pictures["data"] = DataError(
+        "the file is gone", field="data.path", next_step="Name another one."
+    )
     page.get_by_role("button", name=re.compile("^digits")).click()
     page.get_by_role("alert").get_by_text("Name another one.").wait_for()
     assert kernel.draft.document["data"] == "digits"
@@ -352,7 +366,9 @@ def test_two_forms_of_a_notebook_share_the_draft_and_no_names_of_fields(page, ke
     ids = page.evaluate("() => [...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert len(ids) == len(set(ids)) > 10
     enter(row(page, "lr").last.get_by_label("low", exact=True), "0.002")
-    until(page, lambda: row(page, "lr").first.get_by_label("low", exact=True).input_value() == "0.002")
+    until(
+        page, lambda: row(page, "lr").first.get_by_label("low", exact=True).input_value() == "0.002"
+    )
 
 
 def test_what_is_wrong_cannot_be_started(page, kernel) -> None:
@@ -363,7 +379,9 @@ def test_what_is_wrong_cannot_be_started(page, kernel) -> None:
     assert panel.get_by_role("button", name="Start the run").is_disabled()
 
 
-def test_an_experiment_is_saved_opened_and_begun_with_a_preset(page, kernel, tmp_path: Path) -> None:
+def test_an_experiment_is_saved_opened_and_begun_with_a_preset(
+    page, kernel, tmp_path: Path
+) -> None:
     open_form(page, kernel)
     saved = tmp_path / "mine.yaml"
     hint = show(page, "Run").get_by_text("save your changes first")

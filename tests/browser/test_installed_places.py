@@ -1,4 +1,7 @@
-"""The installed package in other places than the newest JupyterLab: older, Notebook 7, behind a hub."""
+"""The installed package in other places than the newest JupyterLab.
+
+Older, Notebook 7, behind a hub.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,15 @@ import pytest
 
 from tests.builders.notebooks import write_notebook
 from tests.builders.recorded_runs import finished_run
-from tests.services.jupyter_lab import ROOT, TOKEN, Jupyter, execute, lab_is_there, new_page, open_lab
+from tests.services.jupyter_lab import (
+    ROOT,
+    TOKEN,
+    Jupyter,
+    execute,
+    lab_is_there,
+    new_page,
+    open_lab,
+)
 from tests.services.live_run import LiveRun
 from tests.services.ports import free_port
 from tests.services.waiting import wait_until
@@ -44,8 +55,8 @@ def pip(python: str, *words: str) -> None:
 def environment(folder: Path, wheel: Path, *packages: str) -> str:
     """Make an environment with the package installed, and beside it what this environment has.
 
-    What is installed here is found there by its path only, so that the package is the installed one, and its
-    extensions are those in the environment's own folders.
+    What is installed here is found there by its path only, so that the package is the installed
+    one, and its extensions are those in the environment's own folders.
     """
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin" / "python")
@@ -65,19 +76,25 @@ def environment(folder: Path, wheel: Path, *packages: str) -> str:
 def see_runs(page: Any, jupyter: Jupyter) -> None:
     """A panel, a tab and a cell, each with a live picture."""
     with LiveRun(jupyter.store_url) as live:
-        write_notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
+        write_notebook(
+            jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')"
+        )
         open_lab(page, jupyter, "live.ipynb")
         execute(page, "workbench:show-panel")
         page.locator("#workbench-panel").get_by_role("img", name=CHART).wait_for()
         page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
         page.wait_for_timeout(3000)
         execute(page, "notebook:run-all-cells")
-        page.locator(".jp-OutputArea .workbench-cell").get_by_role("img", name=CHART).wait_for(timeout=60_000)
+        page.locator(".jp-OutputArea .workbench-cell").get_by_role("img", name=CHART).wait_for(
+            timeout=60_000
+        )
         execute(page, "workbench:open", run=live.run_id)
         page.locator(".jp-MainAreaWidget .workbench-wide").get_by_role("img", name=CHART).wait_for()
 
 
-def test_the_installed_package_shows_runs_in_the_oldest_jupyterlab(live_browser, wheel, tmp_path) -> None:
+def test_the_installed_package_shows_runs_in_the_oldest_jupyterlab(
+    live_browser, wheel, tmp_path
+) -> None:
     python = environment(tmp_path / "venv", wheel, "--no-deps", OLDEST_LAB)
     jupyter = Jupyter(tmp_path / "jupyter", python=python).start()
     page = new_page(live_browser)
@@ -90,7 +107,9 @@ def test_the_installed_package_shows_runs_in_the_oldest_jupyterlab(live_browser,
         jupyter.stop()
 
 
-def test_notebook_7_shows_a_cell_live_and_opens_the_page_for_the_rest(live_browser, wheel, tmp_path) -> None:
+def test_notebook_7_shows_a_cell_live_and_opens_the_page_for_the_rest(
+    live_browser, wheel, tmp_path
+) -> None:
     # Notebook finds the settings of JupyterLab in its own environment only.
     python = environment(
         tmp_path / "venv", wheel, "--no-deps", "--ignore-installed", "notebook>=7,<8", THIS_LAB
@@ -99,7 +118,9 @@ def test_notebook_7_shows_a_cell_live_and_opens_the_page_for_the_rest(live_brows
     page = new_page(live_browser)
     try:
         with LiveRun(jupyter.store_url) as live:
-            write_notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
+            write_notebook(
+                jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')"
+            )
             page.goto(f"{jupyter.url}notebooks/live.ipynb?token={TOKEN}")
             lab_is_there(page)
             page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
@@ -145,7 +166,15 @@ def hub(tmp_path: Path, wheel: Path) -> Iterator[tuple[str, str]]:
     """A JupyterHub behind its proxy; its address, and the store of its users."""
     python = environment(tmp_path / "venv", wheel, "jupyterhub>=5")
     node = tmp_path / "node"
-    install = ["npm", "install", "--no-fund", "--no-audit", "--prefix", str(node), "configurable-http-proxy"]
+    install = [
+        "npm",
+        "install",
+        "--no-fund",
+        "--no-audit",
+        "--prefix",
+        str(node),
+        "configurable-http-proxy",
+    ]
     subprocess.run(install, check=True, capture_output=True)
     jupyter = Jupyter(tmp_path / "jupyter", python=python)  # for its folders
     settings = {
@@ -155,7 +184,10 @@ def hub(tmp_path: Path, wheel: Path) -> Iterator[tuple[str, str]]:
         "python": python,
         "environment": jupyter.environment,
         "root": str(jupyter.root),
-        "proxy": [shutil.which("node"), str(node / "node_modules" / ".bin" / "configurable-http-proxy")],
+        "proxy": [
+            shutil.which("node"),
+            str(node / "node_modules" / ".bin" / "configurable-http-proxy"),
+        ],
         "folder": str(tmp_path),
     }
     (tmp_path / "hub.py").write_text(HUB.format(**settings))

@@ -1,4 +1,7 @@
-"""What a person sees of runs at one look: nothing covers anything, nothing is cut, nothing untrue is said."""
+"""What a person sees of runs at one look.
+
+Nothing covers anything, nothing is cut, nothing untrue is said.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +85,11 @@ def run_of_trials(url: str, name: str, num_trials: int, every_s: float = 1.0) ->
 
 def run_of_nothing_but_nan(url: str) -> str:
     events = [
-        event.model_copy(update={"values": {"val_accuracy": math.nan}})
-        if isinstance(event, TrialReported)
-        else event
+        (
+            event.model_copy(update={"values": {"val_accuracy": math.nan}})
+            if isinstance(event, TrialReported)
+            else event
+        )
         for number in range(3)
         for event in trial_events(number, at_s=number, state="failed", reason="diverged")
     ]
@@ -95,7 +100,9 @@ def failed_run(url: str) -> str:
     ended = RunStateChanged(
         state="failed", reason="error", message="too many failures", time_unix_s=START_UNIX_S + 9
     )
-    return store_run(url, "failing", *trial_events(0, at_s=1, state="failed", reason="error"), ended)
+    return store_run(
+        url, "failing", *trial_events(0, at_s=1, state="failed", reason="error"), ended
+    )
 
 
 def open_page(page: Any, jupyter: Jupyter, run_id: str) -> None:
@@ -105,7 +112,9 @@ def open_page(page: Any, jupyter: Jupyter, run_id: str) -> None:
 
 
 def press(page: Any, name: str) -> Any:
-    """Press a button of the run that asks a person, and return the dialog with all of it in sight."""
+    """Press a button of the run that asks a person, and return the dialog with all of it in
+    sight.
+    """
     offers = page.get_by_role("group", name="Actions for the run")
     offers.get_by_role("button", name=re.compile("^More")).click()
     offers.get_by_role("button", name=f"{name}…", exact=True).click()
@@ -149,7 +158,8 @@ def test_marks_of_the_time_axis_do_not_cover_each_other(page, jupyter) -> None:
 def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> None:
     names = ("many", LONG_NAME)
     cells = [
-        f"import workbench as wb\nwb.attach('{run_of_trials(jupyter.store_url, name, 30)}')" for name in names
+        f"import workbench as wb\nwb.attach('{run_of_trials(jupyter.store_url, name, 30)}')"
+        for name in names
     ]
     write_notebook(jupyter.root, "rows.ipynb", *cells)
     run_all(page, jupyter, "rows.ipynb")
@@ -167,10 +177,13 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
         assert seen["isApart"]
     # All trials are there, below the first.
     output = outputs.nth(0)
-    output.get_by_role("region", name="Table of trials").evaluate("table => { table.scrollTop = 10_000; }")
+    output.get_by_role("region", name="Table of trials").evaluate(
+        "table => { table.scrollTop = 10_000; }"
+    )
     output.get_by_role("button", name="Trial 29", exact=True).last.wait_for()
 
-    # Shortcuts of JupyterLab work with the focus in the output; single keys, which delete cells, do not.
+    # Shortcuts of JupyterLab work with the focus in the output; single keys, which delete cells, do
+    # not.
     output.get_by_role("button", name=re.compile("^More")).focus()
     page.keyboard.press("d")
     page.keyboard.press("d")
@@ -178,7 +191,8 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
     page.locator("#workbench-panel .workbench-panel").wait_for(state="visible")
     num_cells = "() => window.jupyterapp.shell.currentWidget.content.model.cells.length"
     assert page.evaluate(num_cells) == len(cells)
-    # The run opens beside the notebook; again, and chosen in the list of that tab, it stays one tab.
+    # The run opens beside the notebook; again, and chosen in the list of that tab, it stays one
+    # tab.
     for _ in range(2):
         output.get_by_role("button", name="Open beside").click()
     tab = page.locator(".jp-MainAreaWidget .workbench-wide")
@@ -191,7 +205,9 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
 
 def wait_for_snippet(page: Any, dialog: Any, snippet: Snippet) -> None:
     texts = dialog.locator(".workbench-code pre")
-    wait_until(lambda: page.wait_for_timeout(50) or texts.all_inner_texts() == [*snippet], timeout_s=20)
+    wait_until(
+        lambda: page.wait_for_timeout(50) or texts.all_inner_texts() == [*snippet], timeout_s=20
+    )
 
 
 @pytest.mark.slow
@@ -244,7 +260,9 @@ def test_in_a_low_or_narrow_window_no_entry_is_cut_and_no_size_wraps(page, jupyt
     sizes.first.wait_for()
     for width in (320, 700, 1400):
         page.set_viewport_size({"width": width, "height": 900})
-        one_line = "all => all.every((one) => one.offsetHeight < 24 && one.scrollWidth <= one.clientWidth)"
+        one_line = (
+            "all => all.every((one) => one.offsetHeight < 24 && one.scrollWidth <= one.clientWidth)"
+        )
         assert sizes.evaluate_all(one_line), width
 
 
@@ -286,12 +304,15 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
         page.get_by_text(words, exact=True).first.wait_for()
         page.wait_for_timeout(300)
         too_wide = page.evaluate(
-            "() => [...document.querySelectorAll(':is(.workbench, .workbench-main, .workbench-runs)')]"
-            ".filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.className)"
+            "() => [...document.querySelectorAll(':is(.workbench, .workbench-main,"
+            " .workbench-runs)')].filter((one) => one.scrollWidth > one.clientWidth + 1).map((one)"
+            " => one.className)"
         )
         assert too_wide == [], (run_id, width)
     page.get_by_role("button", name="Trial 0", exact=True).last.click()
-    page.get_by_role("complementary", name="Trial 0").get_by_text(re.compile("x 1 worker,")).wait_for()
+    page.get_by_role("complementary", name="Trial 0").get_by_text(
+        re.compile("x 1 worker,")
+    ).wait_for()
 
 
 BEYOND_THEIR_BOX = """(box) => {
@@ -314,7 +335,9 @@ def test_in_a_narrow_panel_the_reason_of_an_end_wraps(page, jupyter) -> None:
         message="the time budget of 15 min is used up",
         time_unix_s=START_UNIX_S + 9,
     )
-    run_id = store_run(jupyter.store_url, "in time", *trial_events(0, at_s=0, state="stopped"), ended)
+    run_id = store_run(
+        jupyter.store_url, "in time", *trial_events(0, at_s=0, state="stopped"), ended
+    )
     page.set_viewport_size({"width": 280, "height": 900})
     open_page(page, jupyter, run_id)
     page.get_by_text("the time budget of 15 min is used up").wait_for()

@@ -96,14 +96,17 @@ def show_panel(page: Any) -> Any:
 
 def restart_kernel(page: Any) -> None:
     page.evaluate(
-        "() => { void window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel(); }"
+        "() => { void"
+        " window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel(); }"
     )
     page.wait_for_timeout(500)
     page.wait_for_function(KERNEL_IS_IDLE)
 
 
 @pytest.mark.slow
-def test_the_panel_opens_by_shortcut_palette_and_menu_and_the_tab_by_the_launcher(page, jupyter) -> None:
+def test_the_panel_opens_by_shortcut_palette_and_menu_and_the_tab_by_the_launcher(
+    page, jupyter
+) -> None:
     finished_run(jupyter.store_url)
     open_lab(page, jupyter)
     panel = page.locator(f"{PANEL} .workbench-panel")
@@ -161,12 +164,16 @@ def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter) -> No
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_stopped_trial_takes_its_processes_along_and_the_one_that_was_added_follows(page, jupyter) -> None:
+def test_a_stopped_trial_takes_its_processes_along_and_the_one_that_was_added_follows(
+    page, jupyter
+) -> None:
     (jupyter.root / "slow_function.py").write_text(SLOW_FUNCTION)
     (jupyter.root / "slow.yaml").write_text(SLOW_EXPERIMENT)
     headers = {"Content-Type": "application/json"}
     action = json.dumps({"kind": "start", "arguments": {"path": "slow.yaml"}}).encode()
-    run_id = jupyter.request("workbench/api/actions", data=action, method="POST", headers=headers)["run_id"]
+    run_id = jupyter.request("workbench/api/actions", data=action, method="POST", headers=headers)[
+        "run_id"
+    ]
     open_lab(page, jupyter)
     execute(page, "workbench:open", run=run_id)
     tab = page.locator(TAB)
@@ -186,7 +193,9 @@ def test_a_stopped_trial_takes_its_processes_along_and_the_one_that_was_added_fo
     trial.get_by_role("button", name=re.compile("Stop")).click()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("Stop")).click()
 
-    wait_until(lambda: page.wait_for_timeout(100) or not Path(f"/proc/{child}").exists(), timeout_s=30)
+    wait_until(
+        lambda: page.wait_for_timeout(100) or not Path(f"/proc/{child}").exists(), timeout_s=30
+    )
     trial.get_by_text("stopped").first.wait_for()
     tab.get_by_role("row", name=re.compile(r"running.*1\.125")).wait_for(timeout=60_000)
     tab.get_by_role("button", name=re.compile("^Stop")).first.click()
@@ -197,7 +206,9 @@ def test_a_stopped_trial_takes_its_processes_along_and_the_one_that_was_added_fo
 
 @pytest.mark.slow
 def test_after_a_reload_everything_is_as_it_was_left(page, jupyter) -> None:
-    first, second = (finished_run(jupyter.store_url, name=name) for name in ("reload-one", "reload-two"))
+    first, second = (
+        finished_run(jupyter.store_url, name=name) for name in ("reload-one", "reload-two")
+    )
     open_lab(page, jupyter)
     panel = show_panel(page)
     panel.get_by_role("button", name=re.compile("reload-one")).click()
@@ -253,7 +264,9 @@ def is_of_jupyterlab(complaint: str) -> bool:
 def test_a_run_in_a_cell_is_live_whatever_becomes_of_the_kernel(page, jupyter) -> None:
     with LiveRun(jupyter.store_url) as live:
         points = Points(page)
-        write_notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
+        write_notebook(
+            jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')"
+        )
         run_all(page, jupyter, "live.ipynb")
         output = page.locator(OUTPUT)
         output.get_by_role("img", name=re.compile("best so far")).wait_for(timeout=40_000)
@@ -270,7 +283,9 @@ def test_a_saved_notebook_shows_its_run_without_a_kernel_and_its_snapshot_withou
     run_id = finished_run(jupyter.store_url, name="kept")
     write_notebook(jupyter.root, "kept.ipynb", f"import workbench as wb\nwb.attach('{run_id}')")
     run_all(page, jupyter, "kept.ipynb")
-    page.locator(OUTPUT).get_by_role("img", name=re.compile("best so far 0.95")).wait_for(timeout=40_000)
+    page.locator(OUTPUT).get_by_role("img", name=re.compile("best so far 0.95")).wait_for(
+        timeout=40_000
+    )
     assert violations(page, OUTPUT) == []
     execute(page, "docmanager:save")
     kept = jupyter.root / "kept.ipynb"
@@ -356,7 +371,9 @@ def test_an_alert_becomes_a_notification(page, jupyter) -> None:
 
 
 @pytest.mark.slow
-def test_an_alert_of_a_rule_is_told_once_with_what_it_speaks_of_whatever_its_level(page, jupyter) -> None:
+def test_an_alert_of_a_rule_is_told_once_with_what_it_speaks_of_whatever_its_level(
+    page, jupyter
+) -> None:
     rule = {"rule": "r", "to": ["jupyter"]}
     with LiveRun(jupyter.store_url) as live:
         open_lab(page, jupyter)
@@ -387,7 +404,9 @@ def test_nothing_runs_while_nobody_sees_the_view(page, jupyter) -> None:
         panel.get_by_role("img", name=re.compile("best so far")).wait_for()
         execute(page, "filebrowser:activate")
         wait_until(
-            lambda: page.wait_for_timeout(100) or [url for url in closed if "workbench/api/live" in url]
+            lambda: (
+                page.wait_for_timeout(100) or [url for url in closed if "workbench/api/live" in url]
+            )
         )
 
 

@@ -1,4 +1,7 @@
-"""The first notebook in a real JupyterLab: what a person sees who runs it, and what its text claims."""
+"""The first notebook in a real JupyterLab.
+
+What a person sees who runs it, and what its text claims.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,16 @@ CODE_CELLS = (
 
 
 @pytest.mark.slow
-def test_the_first_notebook_shows_its_run_live_and_ends_with_a_figure(page: Any, jupyter: Any) -> None:
+def test_the_first_notebook_shows_its_run_live_and_ends_with_a_figure(
+    page: Any, jupyter: Any
+) -> None:
     shutil.copy(ROOT / "notebooks" / NAME, jupyter.root)
     run_all(page, jupyter, NAME)
     live = page.locator(".jp-OutputArea .workbench-cell")
     live.get_by_role("img", name=re.compile("best so far 0")).first.wait_for(timeout=90_000)
-    page.wait_for_function(f"() => ({CODE_CELLS})().every((cell) => cell.execution_count)", timeout=90_000)
+    page.wait_for_function(
+        f"() => ({CODE_CELLS})().every((cell) => cell.execution_count)", timeout=90_000
+    )
     page.wait_for_function(KERNEL_IS_IDLE)
 
     outputs = [output for cell in page.evaluate(CODE_CELLS) for output in cell["outputs"]]

@@ -43,7 +43,8 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, report_p
     page.on("request", lambda request: requests.append(request.url))
     page.goto(report_path.as_uri())
     page.wait_for_function(
-        "() => [...document.querySelectorAll('.plot')].every((p) => p.querySelector('.plot-container'))"
+        "() => [...document.querySelectorAll('.plot')].every((p) =>"
+        " p.querySelector('.plot-container'))"
     )
     drawn = page.evaluate(
         "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => ["
@@ -64,7 +65,8 @@ def narrow_dark_page(browser, report_path) -> Iterator[Any]:
     page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme="dark")
     page.goto(report_path.as_uri())
     page.wait_for_function(
-        "() => [...document.querySelectorAll('.plot')].every((p) => p.querySelector('.plot-container'))"
+        "() => [...document.querySelectorAll('.plot')].every((p) =>"
+        " p.querySelector('.plot-container'))"
     )
     yield page
     page.close()
@@ -78,7 +80,9 @@ def luminance(colour: Any) -> float:
 
 
 def contrasts(element: Any) -> tuple[float, float]:
-    """Return the luminance of the ground of an element, and the contrast of what stands out most on it."""
+    """Return the luminance of the ground of an element, and the contrast of what stands out most on
+    it.
+    """
     pixels = np.asarray(Image.open(io.BytesIO(element.screenshot())).convert("RGB")).reshape(-1, 3)
     colours, counts = np.unique(pixels, axis=0, return_counts=True)
     ground = luminance(colours[counts.argmax()])
@@ -89,7 +93,8 @@ def contrasts(element: Any) -> tuple[float, float]:
 def test_a_narrow_screen_scrolls_wide_figures_and_not_the_page(narrow_dark_page):
     assert narrow_dark_page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
     widths = narrow_dark_page.evaluate(
-        "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => [p.id, p.clientWidth]))"
+        "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => [p.id,"
+        " p.clientWidth]))"
     )
     assert widths["plot-parallel"] > widths["plot-slice"] > 400 > widths["plot-convergence"]
 
@@ -124,7 +129,8 @@ def test_the_charts_of_an_advice_are_drawn_and_no_words_lie_on_others(browser, t
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(path.as_uri())
     page.wait_for_function(
-        "() => [...document.querySelectorAll('.plot')].every((p) => p.querySelector('.plot-container'))"
+        "() => [...document.querySelectorAll('.plot')].every((p) =>"
+        " p.querySelector('.plot-container'))"
     )
     drawn = page.evaluate(
         "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => ["
@@ -151,7 +157,9 @@ def test_the_page_prints_with_charts_that_fit_the_paper(browser, report_path, tm
     page.goto(report_path.as_uri())
     page.locator(".main-svg").first.wait_for()
     page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
-    widths = page.evaluate("() => [...document.querySelectorAll('.main-svg')].map((svg) => svg.clientWidth)")
+    widths = page.evaluate(
+        "() => [...document.querySelectorAll('.main-svg')].map((svg) => svg.clientWidth)"
+    )
     assert set(widths) == {690}
     page.pdf(path=tmp_path / "report.pdf", format="A4")
     assert (tmp_path / "report.pdf").stat().st_size > 50_000

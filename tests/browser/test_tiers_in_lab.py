@@ -1,4 +1,7 @@
-"""Tiers in a notebook of a real JupyterLab: a slider over thresholds, and processes with their queues."""
+"""Tiers in a notebook of a real JupyterLab.
+
+A slider over thresholds, and processes with their queues.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,14 @@ place: {from: bundle, scheduler: end-cloud, threshold: 0.9}
 
 def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
     exported(jupyter.root / "bundle", "convnet", "digits", exits=1, width=4)
-    (jupyter.root / "bundle" / "experiment.yaml").write_text(experiment("convnet", "digits").to_yaml())
+    (jupyter.root / "bundle" / "experiment.yaml").write_text(
+        experiment("convnet", "digits").to_yaml()
+    )
     (jupyter.root / "tiers.yaml").write_text(FILE)
     write_notebook(
-        jupyter.root, "tiers.ipynb", 'import workbench as wb\nview = wb.widgets.tiers("tiers.yaml")\nview'
+        jupyter.root,
+        "tiers.ipynb",
+        'import workbench as wb\nview = wb.widgets.tiers("tiers.yaml")\nview',
     )
     run_all(page, jupyter, "tiers.ipynb")
     slider = page.get_by_role("slider", name="Exit threshold")
@@ -44,7 +51,9 @@ def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
     keys = page.locator(".workbench-tiers-key[data-series]")
     colour = "all => all.map((one) => getComputedStyle(one, '::before').backgroundColor)"
     wait_until(
-        lambda: page.wait_for_timeout(50) or len(set(keys.evaluate_all(colour))) == keys.count() == 2,
+        lambda: (
+            page.wait_for_timeout(50) or len(set(keys.evaluate_all(colour))) == keys.count() == 2
+        ),
         what="a colour of its own for each key",
     )
     page.emulate_media(forced_colors="none")
@@ -54,6 +63,8 @@ def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
         page.get_by_label(label).press("Enter")
     page.get_by_role("button", name="Run end-cloud").click()
     page.get_by_role("img", name=re.compile("Queue of end: ")).wait_for(timeout=120_000)
-    page.get_by_text(re.compile("end-cloud at the threshold 1: .* 0 unanswered")).wait_for(timeout=120_000)
+    page.get_by_text(re.compile("end-cloud at the threshold 1: .* 0 unanswered")).wait_for(
+        timeout=120_000
+    )
     page.get_by_role("rowheader", name="expected").wait_for()
     assert violations(page, ".workbench-tiers") == []

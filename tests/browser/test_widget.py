@@ -52,5 +52,10 @@ def test_where_no_server_answers_the_kernel_sends_the_pictures(page, plain_jupyt
         views[1].get_by_role("img", name=re.compile("by Time since .* best so far")).wait_for()
         for picture in pictures:
             before = picture.get_attribute("aria-label")
-            wait_until(lambda: page.wait_for_timeout(200) or picture.get_attribute("aria-label") != before)  # noqa: B023
+
+            def has_another_label(picture=picture, before=before) -> bool:
+                page.wait_for_timeout(200)
+                return picture.get_attribute("aria-label") != before
+
+            wait_until(has_another_label)
         assert "by Step" in (pictures[0].get_attribute("aria-label") or "")

@@ -1,4 +1,6 @@
-"""A small GAN with two optimizers, as a class with steps of its own and as the loop that one would write."""
+"""A small GAN with two optimizers, as a class with steps of its own and as the loop that one would
+write.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ class Adversaries:
     def evaluate(self, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
         noise, real = batch
         made = self.generator(noise)
-        return {"distance": (made - real).abs().mean(), "fooled": (self.critic(made) > 0).float().mean()}
+        return {
+            "distance": (made - real).abs().mean(),
+            "fooled": (self.critic(made) > 0).float().mean(),
+        }
 
 
 class Alone:

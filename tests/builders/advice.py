@@ -1,4 +1,6 @@
-"""Advice as a run stores it: plans measured, rates tested, candidates tried, trials trained, one answer.
+"""Advice as a run stores it.
+
+Plans measured, rates tested, candidates tried, trials trained, one answer.
 
 Numbers follow simple laws with a little noise, so that figures look as those of a real run do.
 """
@@ -40,7 +42,9 @@ EXPERIMENT = Experiment(
 
 
 def step_s(workers: int, micro_batch: int) -> float:
-    """Seconds of a step: a floor, then proportional to the samples, then what workers wait for each other."""
+    """Seconds of a step: a floor, then proportional to the samples, then what workers wait for each
+    other.
+    """
     waiting = 0.0 if workers == 1 else 0.006 * math.log2(2 * workers)
     return max(0.011, 0.004 + 0.00034 * micro_batch) + waiting
 
@@ -75,7 +79,9 @@ def interval(value: float, width: float = 0.08, *, extrapolated: bool = False) -
 
 def time_to_target_s(global_batch: int) -> float:
     """Few samples at small batches, few steps at large ones."""
-    best_s = min(step_s(2, max(1, global_batch // 2)) / global_batch, step_s(1, global_batch) / global_batch)
+    best_s = min(
+        step_s(2, max(1, global_batch // 2)) / global_batch, step_s(1, global_batch) / global_batch
+    )
     return 1.2e6 * (1 + global_batch / 420) * best_s
 
 
@@ -95,7 +101,9 @@ def candidate(
         "samples_per_s": interval(samples_per_s),
         "step_time_s": interval(seconds),
         "memory_bytes": {"value": peak_bytes(micro_batch), "limit": 8.0 * GIB, "measured": True},
-        "time_to_target_s": interval(time_to_target_s(its_plan["global_batch"]), 0.25, extrapolated=True),
+        "time_to_target_s": interval(
+            time_to_target_s(its_plan["global_batch"]), 0.25, extrapolated=True
+        ),
         "epoch_time_s": interval(SAMPLES_PER_EPOCH / samples_per_s),
         "reasons": list(reasons),
     }
@@ -111,7 +119,10 @@ def advice() -> dict[str, Any]:
             1,
             0.003,
             (
-                "two workers together do 1.65 times the samples of one, each at its best micro batch",
+                (
+                    "two workers together do 1.65 times the samples of one, each at its best micro"
+                    " batch"
+                ),
                 "the noise scale of 520 samples makes a step of 256 worth 1.7 steps of 128",
                 "a micro batch of 256 does not fit the memory of the device",
             ),
@@ -153,7 +164,9 @@ def advice() -> dict[str, Any]:
                 for workers in (1, 2, 4)
                 for micro_batch in MICRO_BATCHES
             ],
-            "memory": [{"micro_batch": each, "peak_bytes": peak_bytes(each)} for each in MICRO_BATCHES],
+            "memory": [
+                {"micro_batch": each, "peak_bytes": peak_bytes(each)} for each in MICRO_BATCHES
+            ],
             "memory_limit_bytes": 8.0 * GIB,
             "time_to_target": [
                 {
@@ -187,7 +200,9 @@ def events(*, with_trials: bool = True) -> list[Event]:
 
 
 def _measurements(draw: random.Random) -> list[Event]:
-    plans = [plan(workers, micro_batch) for workers in (1, 2) for micro_batch in (8, 16, 32, 64, 128)]
+    plans = [
+        plan(workers, micro_batch) for workers in (1, 2) for micro_batch in (8, 16, 32, 64, 128)
+    ]
     found: list[Event] = []
     for number, each in enumerate([*plans, {**plan(1, 64), "precision": "fp32"}, plan(1, 256)]):
         fits = each["micro_batch"] < 256
@@ -204,7 +219,9 @@ def _measurements(draw: random.Random) -> list[Event]:
                 step_time_s=seconds if fits else None,
                 step_time_spread_s=0.08 * seconds if fits else None,
                 samples_per_s=each["global_batch"] / seconds if fits else None,
-                peak_bytes=int(peak_bytes(each["micro_batch"]) * draw.gauss(1.0, 0.02)) if fits else None,
+                peak_bytes=(
+                    int(peak_bytes(each["micro_batch"]) * draw.gauss(1.0, 0.02)) if fits else None
+                ),
             )
         )
     return found
@@ -213,7 +230,8 @@ def _measurements(draw: random.Random) -> list[Event]:
 def _rate_test(draw: random.Random) -> Event:
     rates = [1e-5 * 10 ** (number / 20) for number in range(90)]
     losses = [
-        2.3 - 1.1 / (1 + (8e-4 / rate) ** 1.5) + draw.gauss(0, 0.01) + (rate / 0.05) ** 3 for rate in rates
+        2.3 - 1.1 / (1 + (8e-4 / rate) ** 1.5) + draw.gauss(0, 0.01) + (rate / 0.05) ** 3
+        for rate in rates
     ]
     losses[-4:] = [math.inf, math.nan, math.nan, math.nan]
     return RatesTested(
@@ -254,7 +272,9 @@ def _trial(draw: random.Random, trial: int, workers: int, micro_batch: int) -> l
     begin, its_plan = START_UNIX_S + 300 + 100 * trial, plan(workers, micro_batch)
     seconds = step_s(workers, micro_batch)
     found: list[Event] = [
-        TrialProposed(time_unix_s=begin, trial=trial, params={"width": 64}, configuration=trial, seed=trial),
+        TrialProposed(
+            time_unix_s=begin, trial=trial, params={"width": 64}, configuration=trial, seed=trial
+        ),
         TrialStarted(time_unix_s=begin, trial=trial, attempt=0, worker_pids=[7]),
         TrialPlanned(time_unix_s=begin + 1, trial=trial, plan=its_plan),
     ]
@@ -276,5 +296,7 @@ def _trial(draw: random.Random, trial: int, workers: int, micro_batch: int) -> l
             )
         )
     values = {"val_accuracy": accuracy}
-    found.append(TrialEnded(time_unix_s=begin + 90, trial=trial, attempt=0, state="complete", values=values))
+    found.append(
+        TrialEnded(time_unix_s=begin + 90, trial=trial, attempt=0, state="complete", values=values)
+    )
     return found

@@ -1,4 +1,6 @@
-"""Steps and peaks of divided plans on imagined devices, made differently from the laws under test."""
+"""Steps and peaks of divided plans on imagined devices, made differently from the laws under
+test.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ def true_step_s(plan: ParallelPlan) -> float:
     tokens = plan.micro_batch * 1024
     operations = 72.0 * tokens * hidden**2 / plan.tensor
     layer_s = operations / 1.5e14 * (1.0 + 3e9 / operations) + 4e-4
-    layer_s += 170.0 * tokens * hidden / plan.tensor / 1.5e12  # attention's scores never reach memory
+    layer_s += (
+        170.0 * tokens * hidden / plan.tensor / 1.5e12
+    )  # attention's scores never reach memory
     if plan.tensor > 1:
         layer_s += 4.0 * (3e-5 * math.log2(plan.tensor) + tokens * hidden * 2.0 / 1e11)
     head_s = 6.0 * tokens * hidden * 51_200 / plan.tensor / 1.5e14

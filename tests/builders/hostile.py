@@ -1,6 +1,9 @@
-"""Input that no program would write: files and documents of a user with parts replaced, removed and added.
+"""Input that no program would write.
 
-Each case uses the workbench with such an input as a user would. What a case may raise is a WorkbenchError.
+Files and documents of a user with parts replaced, removed and added.
+
+Each case uses the workbench with such an input as a user would. What a case may raise is a
+WorkbenchError.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _MODEL: dict[str, Any] = {
     "data": {"name": "digits", "validation_fraction": 0.3},
     "loss": "cross_entropy",
     "metrics": ["accuracy"],
-    "objectives": [{"metric": "val_accuracy", "goal": "maximize", "target": 0.9, "value": {"mean_last": 2}}],
+    "objectives": [
+        {"metric": "val_accuracy", "goal": "maximize", "target": 0.9, "value": {"mean_last": 2}}
+    ],
     "constraints": [{"metric": "val_loss", "at_most": 3}],
     "search": {
         "lr": {"low": 1e-4, "high": 1.0, "log": True},
@@ -36,12 +41,22 @@ _MODEL: dict[str, Any] = {
         "momentum": {"low": 0.8, "high": 0.98, "when": {"optimizer": "sgd"}},
         "activation": "relu",
     },
-    "training": {"epochs": 3, "global_batch": 64, "warmup_epochs": 1, "optimizer_options": {"eps": 1e-8}},
+    "training": {
+        "epochs": 3,
+        "global_batch": 64,
+        "warmup_epochs": 1,
+        "optimizer_options": {"eps": 1e-8},
+    },
     "plan": {"workers": 1, "micro_batch": 32, "precision": "fp32", "strategy": "auto"},
     "budget": {"trials": 4, "time": "10m", "plateau": 3},
     "early_stop": {"pruner": "asha", "grace": 1, "reduction_factor": 2},
     "sampler": {"name": "tpe", "options": {"n_startup_trials": 3}},
-    "resources": {"cpus_per_worker": 1, "max_checkpoints_size": "10GB", "trial_time": "5m", "keep_best": 3},
+    "resources": {
+        "cpus_per_worker": 1,
+        "max_checkpoints_size": "10GB",
+        "trial_time": "5m",
+        "keep_best": 3,
+    },
     "alerts": [{"on": "no_progress", "within": "1h"}, {"on": "log", "pattern": "NaN|inf"}],
     "repeats": 2,
     "seed": 3,
@@ -72,7 +87,9 @@ _SWEEP: dict[str, Any] = {
         "dropout": {"distribution": "q_uniform", "min": 0.0, "max": 0.5, "q": 0.1},
         "decay": {"distribution": "log_uniform", "min": -9, "max": -2},
         "units": {"distribution": "q_log_uniform_values", "min": 8, "max": 64},
-        "optimizer": {"parameters": {"name": {"value": "sgd"}, "momentum": {"min": 0.5, "max": 0.9}}},
+        "optimizer": {
+            "parameters": {"name": {"value": "sgd"}, "momentum": {"min": 0.5, "max": 0.9}}
+        },
     },
 }
 _STEPS = (
@@ -85,23 +102,136 @@ _PLANS = "nodes,gpus,micro_batch,accumulation\n1,4,64,2\n2,16,32,1\n"
 _EXTREMES: list[Any] = [
     *(0, -1, 1, 2, 10**400, -(10**400), 2**31, 2**53 + 1, 2**63, 2**64, 10**17),
     *(1e308, -1e308, 5e-324, 1.5, math.inf, -math.inf, math.nan),
-    *("", " ", "auto", "self", "\0", "\x1b[31m", "\ud800", "é" * 300, "a.b:c", ":", "m:", ":f", "a..b:c"),
-    *("embedded:x@y", "1e400", "10m", "9" * 400, "9" * 30 + "h", "-5s", "nan", "1e5", "10GB", "../..", "~"),
+    *(
+        "",
+        " ",
+        "auto",
+        "self",
+        "\0",
+        "\x1b[31m",
+        "\ud800",
+        "é" * 300,
+        "a.b:c",
+        ":",
+        "m:",
+        ":f",
+        "a..b:c",
+    ),
+    *(
+        "embedded:x@y",
+        "1e400",
+        "10m",
+        "9" * 400,
+        "9" * 30 + "h",
+        "-5s",
+        "nan",
+        "1e5",
+        "10GB",
+        "../..",
+        "~",
+    ),
     [[[[]]]],
     *({"name": None}, {"low": 1, "high": 0}, {"choices": []}, {"value": {}}, {"when": {}}),
 ]
-_FROM_YAML: list[Any] = [datetime.date(1, 1, 1), datetime.datetime(2026, 1, 1), b"\xff\xfe", (), {1: 2}]
+_FROM_YAML: list[Any] = [
+    datetime.date(1, 1, 1),
+    datetime.datetime(2026, 1, 1),
+    b"\xff\xfe",
+    (),
+    {1: 2},
+]
 _PIECES = [
-    *(b"", b",", b"\n", b"\r", b'"', b"'", b"\0", b"\xff", b"\xef\xbb\xbf", b"\xc3\xa9", b"\xe2\x80\xae"),
-    *(b"-1", b"0", b"1e400", b"nan", b"inf", b"9" * 400, b"9" * 17, b"1e-320", b"1e308", b"1+1+1", b"True"),
-    *(b":", b"- ", b"{", b"[", b"*a", b"&a ", b"!!binary x", b"2026-01-01", b"? ", b"|", b"%", b"\t", b" "),
+    *(
+        b"",
+        b",",
+        b"\n",
+        b"\r",
+        b'"',
+        b"'",
+        b"\0",
+        b"\xff",
+        b"\xef\xbb\xbf",
+        b"\xc3\xa9",
+        b"\xe2\x80\xae",
+    ),
+    *(
+        b"-1",
+        b"0",
+        b"1e400",
+        b"nan",
+        b"inf",
+        b"9" * 400,
+        b"9" * 17,
+        b"1e-320",
+        b"1e308",
+        b"1+1+1",
+        b"True",
+    ),
+    *(
+        b":",
+        b"- ",
+        b"{",
+        b"[",
+        b"*a",
+        b"&a ",
+        b"!!binary x",
+        b"2026-01-01",
+        b"? ",
+        b"|",
+        b"%",
+        b"\t",
+        b" ",
+    ),
     *(b";", b"1_000", b"0x1F"),
 ]
 _NAMES = [
-    *("self", "cls", "__class__", "__init__", "fields", "model_config", "settings", "experiment", "hash"),
-    *("name", "lr", "learning_rate", "batch_size", "num_workers", "max_epochs", "epochs", "workers", "seed"),
-    *("type", "when", "value", "choices", "low", "high", "step", "log", "options", "on", "metric", "target"),
-    *("model", "data", "train", "search", "training", "plan", "objectives", "micro_batch", "optimizer"),
+    *(
+        "self",
+        "cls",
+        "__class__",
+        "__init__",
+        "fields",
+        "model_config",
+        "settings",
+        "experiment",
+        "hash",
+    ),
+    *(
+        "name",
+        "lr",
+        "learning_rate",
+        "batch_size",
+        "num_workers",
+        "max_epochs",
+        "epochs",
+        "workers",
+        "seed",
+    ),
+    *(
+        "type",
+        "when",
+        "value",
+        "choices",
+        "low",
+        "high",
+        "step",
+        "log",
+        "options",
+        "on",
+        "metric",
+        "target",
+    ),
+    *(
+        "model",
+        "data",
+        "train",
+        "search",
+        "training",
+        "plan",
+        "objectives",
+        "micro_batch",
+        "optimizer",
+    ),
     *("", ".", "a.b", "0", "é", "a b", "\n", "\ud800", "x" * 300),
 ]
 json_values = st.recursive(
@@ -111,7 +241,9 @@ json_values = st.recursive(
     | st.integers()
     | st.floats()
     | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_NAMES), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_NAMES), inner, max_size=3)
+    ),
     max_leaves=4,
 )
 values = json_values | st.sampled_from(_FROM_YAML)
@@ -119,7 +251,13 @@ values = json_values | st.sampled_from(_FROM_YAML)
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:
     """Yield every container with each of its keys or indices."""
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    items = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
     for key, inner in list(items):
         yield node, key
         yield from _places(inner)
@@ -156,7 +294,9 @@ def texts(draw: st.DrawFn, base: str) -> bytes:
     for _ in range(draw(st.integers(1, 4))):
         first = draw(st.integers(0, len(content)))
         last = min(len(content), first + draw(st.sampled_from([0, 0, 1, 1, 2, 5, 30])))
-        piece = draw(st.sampled_from(_PIECES) | st.binary(max_size=3) | st.just(content[first:last] * 3))
+        piece = draw(
+            st.sampled_from(_PIECES) | st.binary(max_size=3) | st.just(content[first:last] * 3)
+        )
         content = content[:first] + piece + content[last:]
     return content
 
@@ -255,7 +395,9 @@ def use_points(content: bytes) -> None:
         measured, points = Path(name) / "steps.csv", Path(name) / "points.csv"
         measured.write_text(_STEPS)
         points.write_bytes(content)
-        run_command("what-if", "step-time", "--measured", str(measured), "--points", str(points), "--json")
+        run_command(
+            "what-if", "step-time", "--measured", str(measured), "--points", str(points), "--json"
+        )
 
 
 def use_noise(content: bytes) -> None:
@@ -280,7 +422,9 @@ def use_table(content: bytes) -> None:
         path.write_bytes(content)
         for use in (
             lambda: TableOptions(path=path, target="price").find_task(),
-            lambda: TableOptions(path=path, target="price").load(seed=0, cache=Path(name) / "cache"),
+            lambda: TableOptions(path=path, target="price").load(
+                seed=0, cache=Path(name) / "cache"
+            ),
             lambda: TableOptions(path=path, target="price").written_rows(3),
             lambda: read_problem(path, "price"),
         ):
@@ -323,7 +467,15 @@ _PATHS = [
         "model",
         "data",
     ),
-    *("data.path", "data.target", "objectives.0.metric", "objectives.0", "objectives", "metrics", "sampler"),
+    *(
+        "data.path",
+        "data.target",
+        "objectives.0.metric",
+        "objectives.0",
+        "objectives",
+        "metrics",
+        "sampler",
+    ),
     *(
         "loss",
         "sampler.name",
@@ -338,7 +490,13 @@ _PATHS = [
 ]
 _MESSAGES: list[dict[str, Any]] = [
     {"number": 1, "type": "hello", "parts": ["model", "space"]},
-    {"number": 2, "type": "edit", "changes": [["training.epochs", 3]], "removals": ["loss"], "label": "x"},
+    {
+        "number": 2,
+        "type": "edit",
+        "changes": [["training.epochs", 3]],
+        "removals": ["loss"],
+        "label": "x",
+    },
     {"number": 3, "type": "rename", "path": "search.lr", "name": "rate"},
     {"number": 4, "type": "yaml", "text": "model: mlp"},
     {"number": 5, "type": "query", "topic": "samples", "query": 1, "arguments": {"time": "1m"}},

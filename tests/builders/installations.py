@@ -42,7 +42,10 @@ def normalized(name: str) -> str:
 
 
 def needed_by(requirements: Iterable[str]) -> set[str]:
-    """Return what pip installs for requirements: the distributions, and what they and their extras need."""
+    """Return what pip installs for requirements.
+
+    The distributions, and what they and their extras need.
+    """
     found: set[tuple[str, str]] = set()
     waiting = [Requirement(text) for text in requirements]
     while waiting:
@@ -64,7 +67,10 @@ def needed_by(requirements: Iterable[str]) -> set[str]:
 
 @functools.cache
 def owners_of_modules() -> dict[str, set[str]]:
-    """Return which distributions a module comes from; Python 3.10 knows it for some of them only."""
+    """Return which distributions a module comes from.
+
+    Python 3.10 knows it for some of them only.
+    """
     owners: dict[str, set[str]] = {}
     # Not what a library brings along and adds to the path, as Ray does once it is imported.
     for distribution in importlib.metadata.distributions(path=site.getsitepackages()):
@@ -78,7 +84,8 @@ def owners_of_modules() -> dict[str, set[str]]:
 
 
 def installed_with(requirements: Iterable[str], folder: Path) -> dict[str, str]:
-    """Return the variables of processes that can import only what pip installs for some requirements.
+    """Return the variables of processes that can import only what pip installs for some
+    requirements.
 
     Args:
         requirements: As pip takes them.
@@ -87,7 +94,9 @@ def installed_with(requirements: Iterable[str], folder: Path) -> dict[str, str]:
     kept = needed_by(requirements)
     modules = owners_of_modules()
     absent = {
-        module for module, owners in modules.items() if not any(normalized(owner) in kept for owner in owners)
+        module
+        for module, owners in modules.items()
+        if not any(normalized(owner) in kept for owner in owners)
     }
     owners = {normalized(owner) for module in absent for owner in modules[module]}
     startup = folder / "startup"

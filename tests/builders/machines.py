@@ -1,4 +1,7 @@
-"""Two machines as a driver saw them: a big one with a hot card and a lost one, and one that is silent."""
+"""Two machines as a driver saw them.
+
+A big one with a hot card and a lost one, and one that is silent.
+"""
 
 from __future__ import annotations
 
@@ -43,5 +46,6 @@ def see_machines(url: str, run_id: str, age_s: float = 0.0) -> None:
         now_s = time.time() - age_s
         nodes = {"b" * 56: BUSY, "a" * 56: SILENT}
         keep_samples(
-            writer, [SampleRow(0, now_s, node, Rollup(one).to_json()) for node, one in nodes.items()]
+            writer,
+            [SampleRow(0, now_s, node, Rollup(one).to_json()) for node, one in nodes.items()],
         )

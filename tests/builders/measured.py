@@ -1,4 +1,7 @@
-"""The folder of public measurements that tests and benchmarks compare with; no part of the repository."""
+"""The folder of public measurements that tests and benchmarks compare with.
+
+No part of the repository.
+"""
 
 from __future__ import annotations
 

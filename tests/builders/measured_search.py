@@ -1,6 +1,8 @@
-"""Tasks for searches: what 18 public trainings of a network gave, for any setting of seven parameters.
+"""Tasks for searches: what 18 public trainings of a network gave, for any setting of seven
+parameters.
 
-`find_measured` says where the measurements are, and skips the test or benchmark where they are absent.
+`find_measured` says where the measurements are, and skips the test or benchmark where they are
+absent.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ _NUM_DRAWS = 20_000
 
 @dataclass(frozen=True)
 class SearchTask:
-    """One data set on which the network was trained; the predictions are those of the published surrogate."""
+    """One data set on which the network was trained.
+
+    The predictions are those of the published surrogate.
+    """
 
     name: str
     code: int
@@ -58,7 +63,10 @@ class SearchTask:
         return accuracy, np.maximum.accumulate(seconds, axis=1)
 
     def regret(self, accuracy: float) -> float:
-        """Return how far an accuracy is from the best: 0 at the best random one, 1 at their median."""
+        """Return how far an accuracy is from the best.
+
+        0 at the best random one, 1 at their median.
+        """
         return (self.best - accuracy) / (self.best - self.median)
 
 
@@ -80,9 +88,13 @@ def read_search_tasks(folder: Path, num: int | None = None) -> list[SearchTask]:
     if num is not None and num < len(known):
         known = [known[index * len(known) // num] for index in range(num)]
     for name, code in known:
-        last = np.column_stack([np.full(_NUM_DRAWS, EPOCHS, dtype=np.float32), draws.astype(np.float32)])
+        last = np.column_stack(
+            [np.full(_NUM_DRAWS, EPOCHS, dtype=np.float32), draws.astype(np.float32)]
+        )
         accuracy = _predict(session, code, last)[:, 1]
-        tasks.append(SearchTask(name, code, session, float(accuracy.max()), float(np.median(accuracy))))
+        tasks.append(
+            SearchTask(name, code, session, float(accuracy.max()), float(np.median(accuracy)))
+        )
     return tasks
 
 
@@ -98,7 +110,9 @@ def draw(num: int, random: np.random.Generator) -> np.ndarray:
         low, high, log = domain["low"], domain["high"], domain.get("log", False)
         whole = isinstance(low, int)
         shift = 0.5 if whole else 0.0
-        ends = np.log([max(low - shift, 1e-9), high + shift]) if log else (low - shift, high + shift)
+        ends = (
+            np.log([max(low - shift, 1e-9), high + shift]) if log else (low - shift, high + shift)
+        )
         values = random.uniform(*ends, size=num)
         values = np.exp(values) if log else values
         columns.append(np.clip(np.round(values), low, high) if whole else values)

@@ -1,4 +1,7 @@
-"""What public measurements say of whole trainings: steps to a metric by batch, epochs to a target by seed."""
+"""What public measurements say of whole trainings.
+
+Steps to a metric by batch, epochs to a target by seed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from tests.builders.measured import PlacedStep
 
 # A metric counts as reached at this part of what the worst batch reaches in the end.
 REACHED = 0.98
-# The targets that the authors of the epochs trained for; their files tell of easier and harder ones too.
+# The targets that the authors of the epochs trained for; their files tell of easier and harder ones
+# too.
 PUBLISHED_TARGETS = {"cifar100": 0.6, "movielens-1m": 0.41, "squad": 84.0}
 
 
@@ -58,7 +62,9 @@ def steps_to_accuracy(curves: Mapping[int, TrainingCurve]) -> dict[int, float]:
 
 
 def measured_step_s(rows: Sequence[PlacedStep], global_batch: int) -> float | None:
-    """Return the seconds of the fastest way to make a batch on one placement; None where none was measured.
+    """Return the seconds of the fastest way to make a batch on one placement.
+
+    None where none was measured.
 
     Args:
         rows: What was measured on the placement.
@@ -103,7 +109,8 @@ class EpochsTask:
     def times_to_target_s(self) -> dict[int, float]:
         """Return the mean time by batch; the batches with which most seeds got there."""
         reached = {
-            batch: [each for each in seeds if each is not None] for batch, seeds in self.epochs.items()
+            batch: [each for each in seeds if each is not None]
+            for batch, seeds in self.epochs.items()
         }
         return {
             batch: self.epoch_time_s[batch] * float(np.mean(epochs))
@@ -122,7 +129,9 @@ def read_epochs_tasks(folder: Path) -> list[EpochsTask]:
                 (float(row["power_limit"]), float(row["time_per_epoch"])),
             )
             limits[_name(row)][batch] = max(limits[_name(row)].get(batch, (0.0, 0.0)), measured)
-    epochs: dict[tuple[str, float], dict[int, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+    epochs: dict[tuple[str, float], dict[int, list[float | None]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     with (folder / "summary_train.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             batch, reached = int(row["batch_size"]), row["target_epoch"]
@@ -131,7 +140,10 @@ def read_epochs_tasks(folder: Path) -> list[EpochsTask]:
                 task[batch].append(float(reached) if reached else None)
     tasks = [
         EpochsTask(
-            name, target, dict(sorted(found.items())), {batch: limits[name][batch][1] for batch in found}
+            name,
+            target,
+            dict(sorted(found.items())),
+            {batch: limits[name][batch][1] for batch in found},
         )
         for (name, target), found in epochs.items()
     ]

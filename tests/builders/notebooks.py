@@ -20,7 +20,9 @@ def write_notebook(folder: Path, name: str, *cells: str) -> None:
             }
             for index, cell in enumerate(cells)
         ],
-        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+        "metadata": {
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+        },
         "nbformat": 4,
         "nbformat_minor": 5,
     }

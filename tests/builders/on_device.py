@@ -1,4 +1,7 @@
-"""Tensors on the CPU that behave like those on a GPU: they meet no others, and looking at them is noticed."""
+"""Tensors on the CPU that behave like those on a GPU.
+
+They meet no others, and looking at them is noticed.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,23 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-_LOOKS = {"item", "tolist", "__bool__", "__float__", "__int__", "nonzero", "unique", "_local_scalar_dense"}
+_LOOKS = {
+    "item",
+    "tolist",
+    "__bool__",
+    "__float__",
+    "__int__",
+    "nonzero",
+    "unique",
+    "_local_scalar_dense",
+}
 DEVICE = torch.device("cuda", 0)
 
 
 class OnDevice(Tensor):
-    """A tensor of which operations stay on the device, and refuse tensors of the CPU as a GPU does."""
+    """A tensor of which operations stay on the device, and refuse tensors of the CPU as a GPU
+    does.
+    """
 
     looks: list[str] = []
     """The operations that would have waited for the device."""
@@ -38,10 +52,14 @@ class OnDevice(Tensor):
         if name == "to":
             return cls._moved(args, kwargs)
         if any(not isinstance(each, OnDevice) and each.ndim for each in plain):
-            raise RuntimeError("Expected all tensors to be on the same device, but found cuda:0 and cpu")
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found cuda:0 and cpu"
+            )
         if name in _LOOKS:
             cls.looks.append(name)
-        given = tree_map(lambda each: each.as_subclass(Tensor) if isinstance(each, OnDevice) else each, args)
+        given = tree_map(
+            lambda each: each.as_subclass(Tensor) if isinstance(each, OnDevice) else each, args
+        )
         named = {
             key: tree_map(lambda v: v.as_subclass(Tensor) if isinstance(v, OnDevice) else v, value)
             for key, value in kwargs.items()
@@ -57,7 +75,10 @@ class OnDevice(Tensor):
         goes_there = isinstance(values, OnDevice)
         for other in others:
             if isinstance(other, Tensor):
-                goes_there, plain = isinstance(other, OnDevice), plain.to(other.as_subclass(Tensor).dtype)
+                goes_there, plain = (
+                    isinstance(other, OnDevice),
+                    plain.to(other.as_subclass(Tensor).dtype),
+                )
             elif isinstance(other, torch.dtype):
                 plain = plain.to(other)
             elif isinstance(other, torch.device | str):
@@ -82,4 +103,6 @@ class WithDevice(TorchFunctionMode):
 
 def on_device(values: Any) -> Any:
     """Return tensors as if they were on a GPU."""
-    return tree_map(lambda each: each.as_subclass(OnDevice) if isinstance(each, Tensor) else each, values)
+    return tree_map(
+        lambda each: each.as_subclass(OnDevice) if isinstance(each, Tensor) else each, values
+    )

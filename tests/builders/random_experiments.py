@@ -43,11 +43,17 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "weight_decay": st.sampled_from([0.0, 1e-4]),
         "optimizer_options": _JSON,
         "parameter_groups": st.sampled_from(
-            [{}, {"bias|norm": {"weight_decay": 0.0}, "^body": {"frozen": True}}, {"x": {"lr_factor": 0.5}}]
+            [
+                {},
+                {"bias|norm": {"weight_decay": 0.0}, "^body": {"frozen": True}},
+                {"x": {"lr_factor": 0.5}},
+            ]
         ),
         "schedule": st.sampled_from(["constant", "one_cycle", "plateau", "my.rates:Slow"]),
         "schedule_options": _JSON,
-        "weights": st.sampled_from([None, "net.pt", {"path": "a/b", "strict": False, "skip": ["^head"]}]),
+        "weights": st.sampled_from(
+            [None, "net.pt", {"path": "a/b", "strict": False, "skip": ["^head"]}]
+        ),
         "initialisation": st.sampled_from(["default", "he", "orthogonal"]),
         "augment": st.sampled_from([None, {"mixup": 0.2}, {"noise": 0.1, "crop": 0.25}]),
         "adapter": st.sampled_from([None, {"method": "lora", "rank": 4, "targets": ["q"]}]),
@@ -156,7 +162,10 @@ FEDERATED: dict[str, st.SearchStrategy[Any]] = {
     "target": st.sampled_from([None, {"metric": "val_accuracy", "at_least": 0.9}]),
     "secure": st.booleans(),
 }
-"""Every setting of a federation with values that it may have; those of one server and one aggregation."""
+"""Every setting of a federation with values that it may have.
+
+Those of one server and one aggregation.
+"""
 _NOT_PRIVATE = {"clip_norm", "gradient_hook", "gradient_hook_options", "augment", "lr_rule"}
 _NOT_FEDERATED = {
     "training": {
@@ -195,7 +204,10 @@ _TOLD = {
 }
 RULES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "target_reached": _TOLD,
-    "run_ended": {**_TOLD, "states": st.lists(st.sampled_from(["failed", "lost"]), min_size=1, unique=True)},
+    "run_ended": {
+        **_TOLD,
+        "states": st.lists(st.sampled_from(["failed", "lost"]), min_size=1, unique=True),
+    },
     "diverged": _TOLD,
     "no_progress": {**_TOLD, "within": _SECONDS},
     "queue": {**_TOLD, "waiting": _SECONDS},
@@ -233,19 +245,30 @@ def _early_stops(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def _constraints(draw: st.DrawFn) -> dict[str, Any]:
-    return {"metric": draw(_METRICS), draw(st.sampled_from(["at_most", "at_least"])): draw(_NUMBERS)}
+    return {
+        "metric": draw(_METRICS),
+        draw(st.sampled_from(["at_most", "at_least"])): draw(_NUMBERS),
+    }
 
 
 @st.composite
 def _budgets(draw: st.DrawFn) -> dict[str, Any]:
     found = draw(_section("budget", ["price"]))
-    return found if found.get("money") is None else {**found, "price": draw(SETTINGS["budget"]["price"])}
+    return (
+        found
+        if found.get("money") is None
+        else {**found, "price": draw(SETTINGS["budget"]["price"])}
+    )
 
 
 @st.composite
 def _confirmations(draw: st.DrawFn) -> dict[str, Any]:
     best = draw(SETTINGS["confirm"]["best"])
-    return {} if best is None else {**draw(_section("confirm", ["trainings"])), "best": best, "trainings": 4}
+    return (
+        {}
+        if best is None
+        else {**draw(_section("confirm", ["trainings"])), "best": best, "trainings": 4}
+    )
 
 
 _OBJECTIVES = st.fixed_dictionaries(
@@ -265,18 +288,24 @@ def _federations(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def experiments(draw: st.DrawFn) -> Experiment:
-    """Draw an experiment with a model and data, or with a train function or a command and any space."""
+    """Draw an experiment with a model and data, or with a train function or a command and any
+    space.
+    """
     fields: dict[str, Any] = {
         "name": draw(names),
         "seed": draw(st.integers(0, 2**32 - 1)),
         "repeats": draw(st.integers(1, 3)),
-        "report_to": draw(st.lists(st.sampled_from(["tensorboard", "mlflow", "wandb"]), unique=True)),
+        "report_to": draw(
+            st.lists(st.sampled_from(["tensorboard", "mlflow", "wandb"]), unique=True)
+        ),
         "objectives": draw(
             st.lists(_OBJECTIVES, min_size=1, max_size=2, unique_by=lambda each: each["metric"])
         ),
         "goals": draw(
             st.dictionaries(
-                st.sampled_from(["side", "a b"]), st.sampled_from(["maximize", "minimize"]), max_size=2
+                st.sampled_from(["side", "a b"]),
+                st.sampled_from(["maximize", "minimize"]),
+                max_size=2,
             )
         ),
         "constraints": draw(st.lists(_constraints(), max_size=2)),
@@ -296,16 +325,24 @@ def experiments(draw: st.DrawFn) -> Experiment:
     }
     if kind == "command":
         fields |= {
-            "command": draw(st.sampled_from(["t {args}", "t 'a b' {folder} {args:json}", ["t", "{args}"]]))
+            "command": draw(
+                st.sampled_from(["t {args}", "t 'a b' {folder} {args:json}", ["t", "{args}"]])
+            )
         }
-        fields |= {"metrics": draw(st.sampled_from([[], {"from": "wandb"}, {"csv": "{folder}/m.csv"}]))}
+        fields |= {
+            "metrics": draw(st.sampled_from([[], {"from": "wandb"}, {"csv": "{folder}/m.csv"}]))
+        }
         fields |= {"step": draw(st.sampled_from([None, "epoch"])), "search": draw(spaces())}
         fields["early_stop"] = {**fields.get("early_stop", {}), "unit": None}
     elif kind == "function":
-        fields |= {"train": draw(st.sampled_from(["json:dumps", {"name": "m:f", "text": "a'b\"c"}]))}
+        fields |= {
+            "train": draw(st.sampled_from(["json:dumps", {"name": "m:f", "text": "a'b\"c"}]))
+        }
         fields |= {"search": draw(spaces()), "plan": draw(st.sampled_from([{}, {"workers": 2}]))}
     else:
-        search = draw(st.sampled_from([{}, {"lr": _LR}, {"lr": _LR, "num_layers": {"low": 1, "high": 3}}]))
+        search = draw(
+            st.sampled_from([{}, {"lr": _LR}, {"lr": _LR, "num_layers": {"low": 1, "high": 3}}])
+        )
         training = draw(_section("training", search))
         if training.get("gradient_hook") is None:
             training.pop("gradient_hook_options", None)
@@ -313,7 +350,9 @@ def experiments(draw: st.DrawFn) -> Experiment:
             "model": draw(st.sampled_from(["mlp", "convnet", {"name": "mlp", "dropout": 0.5}])),
             "data": draw(st.sampled_from(["digits", {"name": "text", "context": 8}])),
             "loss": draw(st.sampled_from([None, "cross_entropy", {"name": "m:loss", "k": 1}])),
-            "metrics": draw(st.sampled_from([[], ["accuracy"], ["accuracy", {"name": "m:f", "k": 3}]])),
+            "metrics": draw(
+                st.sampled_from([[], ["accuracy"], ["accuracy", {"name": "m:f", "k": 3}]])
+            ),
             "training": training | ({"optimizer": "sgd"} if "momentum" in training else {}),
             "plan": draw(_section("plan")),
             "search": search,
@@ -326,7 +365,9 @@ def experiments(draw: st.DrawFn) -> Experiment:
         if draw(st.integers(0, 3)) == 0:
             fields |= draw(_federations())
             for section, unread in _NOT_FEDERATED.items():
-                fields[section] = {key: value for key, value in fields[section].items() if key not in unread}
+                fields[section] = {
+                    key: value for key, value in fields[section].items() if key not in unread
+                }
     try:
         return Experiment(**fields)
     except ExperimentError:  # what a random space may be and an experiment must not
@@ -334,7 +375,17 @@ def experiments(draw: st.DrawFn) -> Experiment:
 
 
 _PATHS = [
-    *("name", "seed", "loss", "train", "model", "model.hidden_width", "model.options", "data", "data.path"),
+    *(
+        "name",
+        "seed",
+        "loss",
+        "train",
+        "model",
+        "model.hidden_width",
+        "model.options",
+        "data",
+        "data.path",
+    ),
     *(
         "training.epochs",
         "training",
@@ -343,7 +394,14 @@ _PATHS = [
         "sampler.name",
         "sampler",
     ),
-    *("search", "search.lr", "search.lr.low", "search.lr.high", "search.lr.when", "search.p0.choices"),
+    *(
+        "search",
+        "search.lr",
+        "search.lr.low",
+        "search.lr.high",
+        "search.lr.when",
+        "search.p0.choices",
+    ),
     *(
         "objectives",
         "objectives.0",
@@ -357,14 +415,29 @@ _PATHS = [
         "alerts.0.on",
     ),
 ]
-_KEYS = ["low", "high", "step", "log", "type", "choices", "value", "when", "name", "metric", "on", "é"]
+_KEYS = [
+    "low",
+    "high",
+    "step",
+    "log",
+    "type",
+    "choices",
+    "value",
+    "when",
+    "name",
+    "metric",
+    "on",
+    "é",
+]
 paths = st.sampled_from(_PATHS) | st.text(alphabet="ab.0é \n", max_size=6)
 values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**70), 2**70)
     | st.floats()
-    | st.sampled_from(["auto", "10m", "1e5", "convnet", "val_loss", "MyNet", math.inf, 1.7e308, -1.7e308])
+    | st.sampled_from(
+        ["auto", "10m", "1e5", "convnet", "val_loss", "MyNet", math.inf, 1.7e308, -1.7e308]
+    )
     | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)

@@ -69,11 +69,18 @@ def trial_events(
     reason: str | None = None,
     checkpoint: str | None = None,
 ) -> list[Event]:
-    """A whole trial of two epochs; `at_s` seconds after the start it is proposed, 3 s later it ends."""
+    """A whole trial of two epochs.
+
+    `at_s` seconds after the start it is proposed, 3 s later it ends.
+    """
     now = START_UNIX_S + at_s
     events: list[Event] = [
         TrialProposed(
-            trial=number, params={"lr": lr, "width": width}, configuration=number, seed=7, time_unix_s=now
+            trial=number,
+            params={"lr": lr, "width": width},
+            configuration=number,
+            seed=7,
+            time_unix_s=now,
         ),
         TrialStarted(trial=number, attempt=0, worker_pids=[99], plan=PLAN, time_unix_s=now + 0.1),
     ]
@@ -93,7 +100,9 @@ def trial_events(
     if state == "running":
         return events
     values = {"val_accuracy": math.nan if reason == "diverged" else accuracy}
-    traceback = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide'
+    traceback = (
+        'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide'
+    )
     events.append(
         TrialEnded(
             trial=number,
@@ -154,7 +163,10 @@ def finished_run(url: str, **changes: object) -> str:
 
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
-SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script><rect width="9" height="9"/></svg>'
+SVG = (
+    b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script><rect width="9"'
+    b' height="9"/></svg>'
+)
 
 
 def attach(store: Store, run_id: str, trial: int) -> dict[str, str]:

@@ -67,7 +67,10 @@ class Answer:
 
 
 class Named(nn.Module):
-    """Takes named inputs, labels among them, and returns a dataclass with its loss; it has a lazy layer."""
+    """Takes named inputs, labels among them, and returns a dataclass with its loss.
+
+    It has a lazy layer.
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
@@ -86,7 +89,10 @@ class Several(nn.Module):
         self.first, self.second = nn.Linear(2, 2), nn.Linear(4, 2)
 
     def forward(self, first: Tensor, others: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {"hidden": others["rest"].sum(), "logits": self.first(first) + self.second(others["rest"])}
+        return {
+            "hidden": others["rest"].sum(),
+            "logits": self.first(first) + self.second(others["rest"]),
+        }
 
 
 class Lengths(nn.Module):
@@ -137,7 +143,11 @@ KINDS: dict[str, dict[str, Any]] = {
 def fields_of(kind: str) -> dict[str, Any]:
     """Return model, data, loss and objective of an experiment on one kind of batch."""
     task = {"task": "other"} if kind == "whole" else {"task": "classification", "num_outputs": 2}
-    data = {"name": "tests.builders.structured:load", "kind": "named" if kind == "whole" else kind, **task}
+    data = {
+        "name": "tests.builders.structured:load",
+        "kind": "named" if kind == "whole" else kind,
+        **task,
+    }
     return {**KINDS[kind], "data": data, "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
 
 

@@ -1,4 +1,7 @@
-"""Runs whose trials take known times: the events that a driver would store, and when the run ends."""
+"""Runs whose trials take known times.
+
+The events that a driver would store, and when the run ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The ways of making a step that are registered, so that tests cover a new one without naming it."""
+"""The ways of making a step that are registered, so that tests cover a new one without naming
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ OF_REPLICAS = tuple(name for name in OF_SEVERAL if capabilities_of(name).axis is
 """Those in which each worker computes the whole model."""
 
 
-def worker_of(name: str, rank: int, num_workers: int, group: Group, per_replica: int | None = None) -> Worker:
-    """Return a worker of a strategy: where it divides models, all workers hold one copy together."""
+def worker_of(
+    name: str, rank: int, num_workers: int, group: Group, per_replica: int | None = None
+) -> Worker:
+    """Return a worker of a strategy.
+
+    Where it divides models, all workers hold one copy together.
+    """
     size = (per_replica or num_workers) if capabilities_of(name).axis is not None else 1
     return Worker(rank, num_workers, group=group, workers_per_replica=size)

@@ -1,4 +1,7 @@
-"""Metrics that are no means over samples, measured by workers: light to import, as each worker does it."""
+"""Metrics that are no means over samples, measured by workers.
+
+Light to import, as each worker does it.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +72,16 @@ class Identity:
         pass
 
 
-def measure(rank: int, num_workers: int, meeting: str | None, batches: tuple[int, ...]) -> list[Any]:
+def measure(
+    rank: int, num_workers: int, meeting: str | None, batches: tuple[int, ...]
+) -> list[Any]:
     group = Group(rank, num_workers, None, meeting)
     metrics = load_metrics({each.__name__: each for each in FUNCTIONS}, "regression")
     worker, results = Worker(rank, num_workers, group=group), []
     for targets in (NUMBERS, LABELS):
         source = Source(ArraySplit(SCORES[:, None], targets), torch.device("cpu"))
-        results += [evaluate(Identity(), source, metrics, batch=each, worker=worker) for each in batches]
+        results += [
+            evaluate(Identity(), source, metrics, batch=each, worker=worker) for each in batches
+        ]
     group.close()
     return results

@@ -10,7 +10,9 @@ def test_what_advice_waits_for_is_printed_and_slower_candidates_are_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     printer = MeasurementPrinter()
-    printer(Noted(level="info", message="waits for workers: run other has 2 workers, this run is next"))
+    printer(
+        Noted(level="info", message="waits for workers: run other has 2 workers, this run is next")
+    )
     for elapsed_s in (20.0, 30.0, 10.0):
         printer(
             CandidateTried(

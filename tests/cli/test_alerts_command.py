@@ -29,7 +29,9 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_sink_is_tried_and_the_exit_code_says_whether_it_works(shell: Shell, settings: Path) -> None:
+def test_a_sink_is_tried_and_the_exit_code_says_whether_it_works(
+    shell: Shell, settings: Path
+) -> None:
     with web_server() as server:
         settings.write_text(f"sinks: {{team: {{kind: webhook, url: '{server.url}'}}}}")
         assert shell("alerts", "--try", "team")[:2] == (0, "team received the message\n")
@@ -61,7 +63,10 @@ def test_a_missing_secret_is_said_and_fails(shell: Shell, settings: Path) -> Non
     code, out, err = shell("alerts")
     assert code == 1
     assert "team: webhook" in out
-    assert err == "error: sinks.team: cannot be used: the environment variable NOBODY_SET_THIS is not set\n"
+    assert (
+        err == "error: sinks.team: cannot be used: the environment variable NOBODY_SET_THIS is not"
+        " set\n"
+    )
     code, out, _ = shell("alerts", "--json")
     assert (code, list(json.loads(out)["problems"])) == (1, ["team"])
     found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
@@ -82,7 +87,9 @@ def test_show_lists_alerts_with_who_was_told(shell: Shell) -> None:
         ]
         append(store, run_id, [*begin(), *events])
     _, out, _ = shell("show", run_id)
-    assert "0: trial 3 diverged (sent to team) (not sent to mail: TimeoutError)" in " ".join(out.split())
+    assert "0: trial 3 diverged (sent to team) (not sent to mail: TimeoutError)" in " ".join(
+        out.split()
+    )
     assert "1: the run waits; by now: a trial has workers" in " ".join(out.split())
     shown = shell.json("show", run_id)["alerts"]
     assert [(alert["message"], alert["cleared"]) for alert in shown] == [
@@ -96,8 +103,14 @@ def test_a_run_whose_driver_is_gone_is_told_of_once(shell: Shell, settings: Path
     rule = {"on": "run_ended", "states": ["lost"], "to": ["team"]}
     with web_server() as server, Store.open() as store:
         settings.write_text(f"sinks: {{team: {{kind: webhook, url: '{server.url}'}}}}")
-        ended, lost = store.create_run(Experiment(**EXPERIMENT)), store.create_run(Experiment(**EXPERIMENT))
-        for run_id, rest in ((ended, [RunStateChanged(state="stopped", reason="person")]), (lost, [])):
+        ended, lost = (
+            store.create_run(Experiment(**EXPERIMENT)),
+            store.create_run(Experiment(**EXPERIMENT)),
+        )
+        for run_id, rest in (
+            (ended, [RunStateChanged(state="stopped", reason="person")]),
+            (lost, []),
+        ):
             gone = subprocess.Popen(["true"])
             with store.writer(
                 run_id, owner_pid=gone.pid, owner_host=socket.gethostname(), lease_timeout_s=0.5

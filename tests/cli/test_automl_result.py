@@ -73,7 +73,10 @@ def test_a_run_beyond_its_time_shows_by_how_much_and_why(
     ("events", "state", "lines"),
     [
         (
-            [*trial_events(0, at_s=1, state="failed", reason="error"), *finish(2, "failed", "failures")],
+            [
+                *trial_events(0, at_s=1, state="failed", reason="error"),
+                *finish(2, "failed", "failures"),
+            ],
             "failed",
             [
                 "failed (failures): no model was trained",

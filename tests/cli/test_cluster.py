@@ -24,11 +24,15 @@ def file(shell: Shell) -> str:
 @pytest.fixture
 def advised(shell: Shell, file: str) -> str:
     with Store.open(None) as store:
-        append(store, store.create_run(experiment()), [*measured(), RunStateChanged(state="complete")])
+        append(
+            store, store.create_run(experiment()), [*measured(), RunStateChanged(state="complete")]
+        )
     return file
 
 
-def test_machines_are_compared_as_a_table_as_values_and_as_a_picture(shell: Shell, advised: str) -> None:
+def test_machines_are_compared_as_a_table_as_values_and_as_a_picture(
+    shell: Shell, advised: str
+) -> None:
     picture = shell.folder / "offers.html"
     code, out, err = shell(
         "cluster", "plan", advised, "--deadline", "6h", "--budget", "40", "--to", str(picture)
@@ -58,7 +62,10 @@ def test_without_a_measurement_the_next_step_is_named(shell: Shell, file: str) -
         (("--deadline", "soon"), "--deadline: 'soon' is not a duration"),
         (("--deadline", "nan"), "--deadline: 'nan' is not a duration"),
         (("--deadline", "-5"), "--deadline: '-5' is not a duration"),
-        (("--deadline", "0"), "--deadline: '0' is not a duration greater than 0; allowed: such as 90s"),
+        (
+            ("--deadline", "0"),
+            "--deadline: '0' is not a duration greater than 0; allowed: such as 90s",
+        ),
         (("--start-up", "inf"), "--start-up: 'inf' is not a duration"),
         (("--budget", "nan"), "'--budget': nan is not a finite number"),
         (("--budget", "inf"), "'--budget': inf is not a finite number"),
@@ -70,7 +77,9 @@ def test_without_a_measurement_the_next_step_is_named(shell: Shell, file: str) -
         (("--catalogue", "absent.yaml"), "cannot read absent.yaml"),
     ],
 )
-def test_what_is_wrong_is_said(shell: Shell, advised: str, words: tuple[str, ...], said: str) -> None:
+def test_what_is_wrong_is_said(
+    shell: Shell, advised: str, words: tuple[str, ...], said: str
+) -> None:
     code, _, err = shell("cluster", "plan", advised, *words)
     assert code == 2
     assert said in err
@@ -92,7 +101,9 @@ def test_the_table_fits_a_terminal_of_any_usual_width(
     lines = out.partition("\n\n")[0].splitlines()
     assert max(map(len, lines)) <= columns
     names = {machine.type for machine in read_catalogue().machines}
-    assert names <= {word for line in lines for word in line.split()}  # none is broken over two lines
+    assert names <= {
+        word for line in lines for word in line.split()
+    }  # none is broken over two lines
 
 
 def test_the_best_lines_are_shown_and_how_many_more_there_are(shell: Shell, advised: str) -> None:
@@ -104,7 +115,18 @@ def test_the_best_lines_are_shown_and_how_many_more_there_are(shell: Shell, advi
 
 
 def test_a_cluster_is_simulated_by_each_rule(shell: Shell) -> None:
-    asked = ("cluster", "simulate", "--gpus", "32", "--trials", "60", "--failure-rate", "0.1", "--seed", "2")
+    asked = (
+        "cluster",
+        "simulate",
+        "--gpus",
+        "32",
+        "--trials",
+        "60",
+        "--failure-rate",
+        "0.1",
+        "--seed",
+        "2",
+    )
     told = shell.json(*asked)
     assert list(told["policies"]) == ["workbench", "elastic", "fifo", "one-gpu"]
     assert all(each["makespan_s"] >= told["least_makespan_s"] for each in told["policies"].values())
@@ -143,7 +165,9 @@ def test_what_is_simulated_explains_itself_in_80_columns(
         (("--runs", "9", "--trials", "3"), "--runs: 9 runs cannot share 3 trials"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(shell: Shell, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_simulated_is_refused(
+    shell: Shell, words: tuple[str, ...], said: str
+) -> None:
     code, out, err = shell("cluster", "simulate", *words)
     assert (code, out) == (2, "")
     assert said in err
@@ -180,7 +204,9 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
     assert (code, err) == (0, "")
     assert "wrote" in out
     assert "InstanceType: g5.xlarge" in path.read_text()
-    code, out, _ = template(shell, "kubernetes", file, "--machine", "g5.xlarge", "--image", "mine:1")
+    code, out, _ = template(
+        shell, "kubernetes", file, "--machine", "g5.xlarge", "--image", "mine:1"
+    )
     assert code == 0
     assert "kind: RayJob" in out
     code, out, _ = template(shell, "slurm", file, "--environment", "venv", "--gpus", "2")
@@ -191,7 +217,10 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("aws", "--machine", "g5.xlarge"), "--package: this option is required here. Build a wheel"),
+        (
+            ("aws", "--machine", "g5.xlarge"),
+            "--package: this option is required here. Build a wheel",
+        ),
         (("aws", "--package", "w.whl"), "--machine: this option is required here. Choose one"),
         (
             ("gcp", "--machine", "g5.xlarge", "--package", "w.whl"),
@@ -200,9 +229,18 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
         (("kubernetes", "--machine", "g5.xlarge"), "--image: this option is required here"),
         (("slurm",), "--environment: this option is required here"),
         (("aws", "--machine", "g5.xlarge", "--idle", "long"), "--idle: 'long' is not a duration"),
-        (("aws", "--machine", "g5.xlarge", "--idle", "0"), "--idle: '0' is not a duration greater than 0"),
-        (("aws", "--machine", "g5.xlarge", "--package", "w.whl"), "--package: the file w.whl does not exist"),
-        (("slurm", "--environment", "v", "--time", "banana"), "--time: 'banana' is not a time limit"),
+        (
+            ("aws", "--machine", "g5.xlarge", "--idle", "0"),
+            "--idle: '0' is not a duration greater than 0",
+        ),
+        (
+            ("aws", "--machine", "g5.xlarge", "--package", "w.whl"),
+            "--package: the file w.whl does not exist",
+        ),
+        (
+            ("slurm", "--environment", "v", "--time", "banana"),
+            "--time: 'banana' is not a time limit",
+        ),
         (("slurm", "--environment", "v", "--memory-gib", "nan"), "nan is not a finite number"),
         (
             ("slurm", "--idle", "5m"),
@@ -211,7 +249,9 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
         (("aws", "--gpus", "4"), "--gpus: this option has no effect for aws; allowed: with slurm"),
     ],
 )
-def test_what_a_template_lacks_is_named(shell: Shell, file: str, words: tuple[str, ...], said: str) -> None:
+def test_what_a_template_lacks_is_named(
+    shell: Shell, file: str, words: tuple[str, ...], said: str
+) -> None:
     code, _, err = template(shell, words[0], file, *words[1:])
     assert code == 2
     assert said in err
@@ -220,13 +260,19 @@ def test_what_a_template_lacks_is_named(shell: Shell, file: str, words: tuple[st
 def test_settings_go_along_whatever_the_target(shell: Shell, file: str) -> None:
     wheel, kept = shell.folder / "workbench.whl", ("--set", "training.epochs=7")
     wheel.touch()
-    _, aws, _ = template(shell, "aws", file, "--machine", "g5.xlarge", "--package", str(wheel), *kept)
+    _, aws, _ = template(
+        shell, "aws", file, "--machine", "g5.xlarge", "--package", str(wheel), *kept
+    )
     assert f"workbench submit {file} --set training.epochs=7 --address" in aws
     _, slurm, _ = template(shell, "slurm", file, "--environment", "venv", *kept)
     assert f"workbench sweep {file} --set training.epochs=7 --detach" in slurm
-    _, pods, _ = template(shell, "kubernetes", file, "--machine", "g5.xlarge", "--image", "mine:1", *kept)
+    _, pods, _ = template(
+        shell, "kubernetes", file, "--machine", "g5.xlarge", "--image", "mine:1", *kept
+    )
     assert "epochs: 7" in pods
-    code, _, err = template(shell, "slurm", file, "--environment", "venv", "--set", "training.epochs=no")
+    code, _, err = template(
+        shell, "slurm", file, "--environment", "venv", "--set", "training.epochs=no"
+    )
     assert code == 2
     assert "training.epochs" in err
 

@@ -80,7 +80,11 @@ def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shel
     run_id = record_run(shell.folder)
     words = ("export", "last", "--to", str(shell.folder / "best"))
 
-    assert shell.json(*words) == {"run_id": run_id, "bundle": str(shell.folder / "best"), "study": None}
+    assert shell.json(*words) == {
+        "run_id": run_id,
+        "bundle": str(shell.folder / "best"),
+        "study": None,
+    }
     code, _, err = shell(*words)
     assert code == 1
     assert "is not empty" in err
@@ -89,7 +93,9 @@ def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shel
 
 
 @pytest.mark.parametrize("name", ["", "new/best", "mine"])
-def test_a_full_disk_is_named_and_no_part_of_the_bundle_stays(shell: Shell, disk: Disk, name: str) -> None:
+def test_a_full_disk_is_named_and_no_part_of_the_bundle_stays(
+    shell: Shell, disk: Disk, name: str
+) -> None:
     record_run(shell.folder)
     (disk.path / "mine").mkdir()
     (disk.path / "mine" / "thesis.txt").write_text("years of work")
@@ -100,8 +106,10 @@ def test_a_full_disk_is_named_and_no_part_of_the_bundle_stays(shell: Shell, disk
 
     assert (code, err) == (
         1,
-        f"error: cannot write {disk.path / name}: No space left on device. Free space there, or name another "
-        "folder.\n",
+        (
+            f"error: cannot write {disk.path / name}: No space left on device. Free space there, or"
+            " name another folder.\n"
+        ),
     )
     assert sorted(disk.path.rglob("*")) == before
 
@@ -117,7 +125,10 @@ def test_a_full_disk_of_temporary_files_is_named_with_the_variable_that_moves_th
 
     assert code == 1
     assert f"the bundle cannot be written: {disk.path}" in err
-    assert "No space left on device. Free space there, or let the variable TMPDIR name another folder." in err
+    assert (
+        "No space left on device. Free space there, or let the variable TMPDIR name another folder."
+        in err
+    )
     assert not (shell.folder / "best").exists()
 
 
@@ -144,7 +155,9 @@ def test_a_trial_may_be_named_with_its_run(verb: str, shell: Shell) -> None:
     for trial in ("first", "1 2"):
         code, _, err = shell(verb, f"{run_id}/{trial}", *to)
         assert (code, "is not a trial. Allowed: RUN, RUN/best, or RUN/NUMBER" in err) == (2, True)
-    assert "--trial 2 is not the trial that" in shell(verb, f"{run_id}/best", "--trial", "2", *to)[2]
+    assert (
+        "--trial 2 is not the trial that" in shell(verb, f"{run_id}/best", "--trial", "2", *to)[2]
+    )
     assert f"run {run_id} has no trial 99" in shell(verb, f"{run_id}/99", *to)[2]
 
 
@@ -262,7 +275,8 @@ def test_a_file_that_is_not_there_is_one_line(shell: Shell) -> None:
     assert (code, out) == (2, "")
     assert (
         err
-        == f"error: cannot read {shell.folder / 'nowhere.yaml'}: No such file or directory. Check the path.\n"
+        == f"error: cannot read {shell.folder / 'nowhere.yaml'}: No such file or directory. Check"
+        " the path.\n"
     )
 
 
@@ -282,16 +296,24 @@ def test_the_doctor_finds_runs_that_train_nothing_and_a_broken_store_first(
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         proposed = trial_events(0, at_s=-100)[0]
-        note = Noted(level="info", message="waits for workers: run a has 2", time_unix_s=proposed.time_unix_s)
+        note = Noted(
+            level="info", message="waits for workers: run a has 2", time_unix_s=proposed.time_unix_s
+        )
         append(store, run_id, [*begin(-100), proposed, note])
 
     healthy = shell.json("doctor")
 
     assert healthy["ok"]
     findings = {finding["subject"]: finding for finding in healthy["findings"]}
-    assert {"python", "torch", "torch devices", "hardware", "store", "ray head", "data cache"} <= set(
-        findings
-    )
+    assert {
+        "python",
+        "torch",
+        "torch devices",
+        "hardware",
+        "store",
+        "ray head",
+        "data cache",
+    } <= set(findings)
     found = findings["run"]
     assert found["state"] == "notable"
     assert found["text"].startswith(f"{run_id} has not trained for ")
@@ -305,7 +327,9 @@ def test_the_doctor_finds_runs_that_train_nothing_and_a_broken_store_first(
     assert out.splitlines()[1].strip().startswith("fix: ")
 
 
-def test_the_doctor_notes_a_store_that_the_environment_names_and_does_not_create_it(shell: Shell) -> None:
+def test_the_doctor_notes_a_store_that_the_environment_names_and_does_not_create_it(
+    shell: Shell,
+) -> None:
     found = {each["subject"]: each for each in shell.json("doctor")["findings"]}["store"]
     assert found["state"] == "notable"
     assert f"there is no store at {shell.folder / 'store.sqlite'}" in found["text"]
@@ -320,7 +344,15 @@ def test_the_doctor_looks_at_each_gpu(
     hurt = {**H100, **links, "ecc_uncorrected": 2, "slowed_bits": 0x20}
     fake_nvml_library.play({**H100, **links}, hurt, {**T4, "error": 15}, topology=30)
     environment = {**os.environ, **fake_nvml_library.environment, "PYTHONPATH": str(ROOT)}
-    program = [sys.executable, "-m", "workbench", "doctor", "--json", "--store", str(shell.folder / "s")]
+    program = [
+        sys.executable,
+        "-m",
+        "workbench",
+        "doctor",
+        "--json",
+        "--store",
+        str(shell.folder / "s"),
+    ]
     told = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     fake_nvml_library.play()
     found = {finding["subject"]: finding for finding in json.loads(told.stdout)["findings"]}
@@ -335,7 +367,9 @@ def test_the_doctor_looks_at_each_gpu(
     assert found["GPU driver"]["text"] == "NVML cannot describe GPU 2: GPU is lost"
 
 
-def test_shutting_down_without_a_head_is_done_already(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutting_down_without_a_head_is_done_already(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))
 
     assert shell.json("shutdown") == {"ended": False, "address": None, "runs": []}

@@ -66,7 +66,9 @@ def test_following_prints_one_line_for_each_change_of_state(shell: Shell) -> Non
         '  File "x.py", line 1, in f',
         "ValueError: too wide",
     ]
-    assert sum(line.startswith("Traceback") for line in lines) == 1, "only the first failure shows it"
+    assert sum(line.startswith("Traceback") for line in lines) == 1, (
+        "only the first failure shows it"
+    )
     assert lines[-1] == "run complete: trials"
     assert err == ""
     assert code == 5
@@ -83,7 +85,9 @@ def test_lines_and_summary_go_by_the_same_clock(shell: Shell) -> None:
     assert "after 10 s:" in summary
 
 
-def test_the_summary_shows_some_reasons_of_failures_and_how_many_more_there_are(shell: Shell) -> None:
+def test_the_summary_shows_some_reasons_of_failures_and_how_many_more_there_are(
+    shell: Shell,
+) -> None:
     store, run_id = _new_run(shell.folder)
     failed = []
     for number in range(6):
@@ -115,7 +119,9 @@ def test_lines_are_in_the_order_of_time_where_a_trial_reports_its_start_late(she
 def test_the_time_of_a_line_is_not_in_microseconds(shell: Shell) -> None:
     store, run_id = _new_run(shell.folder)
     first, *others = begin(100)
-    later = [event.model_copy(update={"time_unix_s": event.time_unix_s + 15e-6}) for event in others]
+    later = [
+        event.model_copy(update={"time_unix_s": event.time_unix_s + 15e-6}) for event in others
+    ]
     append(store, run_id, [first, *later, *finish(110)])
 
     _, out, _ = shell("follow", run_id)
@@ -145,7 +151,9 @@ def test_a_run_that_another_shell_stores_meanwhile_is_followed_like_one_that_was
     (shell.folder / "x.yaml").write_text(Experiment(**EXPERIMENT).to_yaml())
     find, looked = runs.find_same_run, []
 
-    def store_after_the_first_look(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:
+    def store_after_the_first_look(
+        experiment: Experiment, run_id: str, *, store: Store
+    ) -> Run | None:
         found = find(experiment, run_id, store=store)
         if not looked:
             store.create_run(experiment, run_id=run_id)
@@ -202,7 +210,9 @@ def test_a_run_that_another_process_drives_first_is_followed_by_the_one_that_wou
         def drive_too() -> None:
             with pytest.raises(LeaseError) as refused:
                 _writer(own, run_id)
-            threading.Timer(0.3, writer.append, [*begin(), *trial_events(0, at_s=1), *finish(5)]).start()
+            threading.Timer(
+                0.3, writer.append, [*begin(), *trial_events(0, at_s=1), *finish(5)]
+            ).start()
             raise refused.value
 
         history, state = follow_while(drive_too, Run(own, run_id), as_json=False)
@@ -210,7 +220,10 @@ def test_a_run_that_another_process_drives_first_is_followed_by_the_one_that_wou
     assert (state, len(history.trials)) == ("complete", 1)
     out, err = capsys.readouterr()
     assert "trial 0 complete" in out
-    assert err == f"note: run {run_id} exists, and another process drives it: it is only followed here\n"
+    assert (
+        err
+        == f"note: run {run_id} exists, and another process drives it: it is only followed here\n"
+    )
 
 
 def test_interrupting_leaves_the_run_alone_and_says_how_to_come_back(shell: Shell) -> None:
@@ -234,7 +247,9 @@ def test_following_a_run_whose_owner_died_ends_and_offers_to_go_on(shell: Shell)
     store, run_id = _new_run(shell.folder)
     owner = subprocess.Popen([sys.executable, "-c", ""])
     owner.wait()
-    writer = store.writer(run_id, owner_pid=owner.pid, owner_host=socket.gethostname(), lease_timeout_s=0.3)
+    writer = store.writer(
+        run_id, owner_pid=owner.pid, owner_host=socket.gethostname(), lease_timeout_s=0.3
+    )
     writer.append(*begin())
     writer._closing.set()  # the heart stops, as in a process that was killed
     time.sleep(0.5)
@@ -261,7 +276,9 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
     events = [
         *begin(),
         *trial_events(0, at_s=0, state="running"),
-        AttemptEnded(trial=0, attempt=0, reason="lost", message="worker 99 was killed\nby a signal"),
+        AttemptEnded(
+            trial=0, attempt=0, reason="lost", message="worker 99 was killed\nby a signal"
+        ),
         TrialStarted(trial=0, attempt=1, worker_pids=[100], resumed_from="last.pt"),
         CheckpointSaved(trial=0, attempt=1, step=40, path="last.pt"),
         AttemptEnded(trial=0, attempt=1, reason="lost", message="worker 100 died", is_retry=True),
@@ -277,8 +294,13 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
 
     assert "trial 1 stopped: the run ended\n" in out
     assert "trial 0 waiting: attempt 1 failed (lost): worker 99 was killed\n" in out
-    assert "attempt 2 failed (lost): worker 100 died; retry 1 of 2 follows from its last checkpoint\n" in out
-    assert re.search(r"trial 0 failed \(lost\): .*; it had 1 retry \(resources.max_retries\)\n", out)
+    assert (
+        "attempt 2 failed (lost): worker 100 died; retry 1 of 2 follows from its last checkpoint\n"
+        in out
+    )
+    assert re.search(
+        r"trial 0 failed \(lost\): .*; it had 1 retry \(resources.max_retries\)\n", out
+    )
     assert "trial 0 running again (attempt 2) from its checkpoint lr=0.01 width=16\n" in out
     assert "warning: the disk is nearly full\n" in out
     assert code == 4
@@ -343,7 +365,11 @@ def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) ->
         code, _, err = shell("stop", "last", "--trial", "0")
         assert code == 1
         assert "refused: as you say" in err
-        assert shell.json("stop", run_id) == {"run_id": run_id, "trial": None, "answer": "as you say"}
+        assert shell.json("stop", run_id) == {
+            "run_id": run_id,
+            "trial": None,
+            "answer": "as you say",
+        }
     finally:
         done.set()
         thread.join()
@@ -363,7 +389,9 @@ def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) ->
         (["lr"], "--set"),
     ],
 )
-def test_what_is_no_configuration_is_never_enqueued(shell: Shell, assignments: list[str], named: str) -> None:
+def test_what_is_no_configuration_is_never_enqueued(
+    shell: Shell, assignments: list[str], named: str
+) -> None:
     store, run_id = _new_run(shell.folder)
     words = [word for assignment in assignments for word in ("--set", assignment)]
 
@@ -394,11 +422,15 @@ sys.argv = ["workbench", "list"]
 {beginning}
 workbench.cli.main()
 """
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("where", ["click", "sqlalchemy"])
-def test_interrupting_a_command_that_is_being_imported_is_said_in_a_word(shell: Shell, where: str) -> None:
+def test_interrupting_a_command_that_is_being_imported_is_said_in_a_word(
+    shell: Shell, where: str
+) -> None:
     done = interrupt_while_importing(where)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
 
@@ -413,12 +445,16 @@ def test_what_a_script_sends_to_the_background_goes_on_when_it_is_interrupted(
     assert "No runs yet" in done.stdout
 
 
-def test_a_home_that_cannot_be_is_refused_in_a_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_cannot_be_is_refused_in_a_line(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (shell.folder / "file").write_text("")
     monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "file"))
     code, _, err = shell("shutdown")
     assert code == 2
-    assert err.startswith("error: WORKBENCH_HOME: the files of the local Ray head cannot be written to ")
+    assert err.startswith(
+        "error: WORKBENCH_HOME: the files of the local Ray head cannot be written to "
+    )
     assert err.count("\n") == 1
     found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
     assert found["ray head"]["state"] == "broken"
@@ -450,7 +486,9 @@ def test_a_run_in_this_process_shows_its_lines_as_they_come_and_ends_like_an_int
 ) -> None:
     (shell.folder / "curve.py").write_text(CURVE)
     search, objectives = {"lr": {"low": 0.1, "high": 1.0}}, [{"metric": "loss", "goal": "minimize"}]
-    experiment = Experiment(train="curve:train", search=search, objectives=objectives, budget={"trials": 2})
+    experiment = Experiment(
+        train="curve:train", search=search, objectives=objectives, budget={"trials": 2}
+    )
     (shell.folder / "curve.yaml").write_text(experiment.to_yaml())
     process = shell.process("sweep", "curve.yaml", "--launcher", "inline")
     assert process.stdout is not None
@@ -465,5 +503,7 @@ def test_a_run_in_this_process_shows_its_lines_as_they_come_and_ends_like_an_int
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         row = store.run("last")
     assert (process.returncode, row.state) == (130, "stopped")
-    assert err.strip() == (f"The run ended with this process. To continue it: workbench resume {row.run_id}")
+    assert err.strip() == (
+        f"The run ended with this process. To continue it: workbench resume {row.run_id}"
+    )
     assert "best" not in out

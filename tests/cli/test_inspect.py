@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 import workbench
-from tests.builders.recorded_runs import EXPERIMENT, PLAN, append, begin, finish, record_run, trial_events
+from tests.builders.recorded_runs import (
+    EXPERIMENT,
+    PLAN,
+    append,
+    begin,
+    finish,
+    record_run,
+    trial_events,
+)
 from tests.services.shell import Shell, run_without
 from workbench.cli.entry import COMMANDS
 from workbench.cli.options import write_for_shell
@@ -21,7 +29,10 @@ from workbench.store.database import Store
 
 
 def test_list_as_json_names_every_run_newest_first(shell: Shell) -> None:
-    first, second = record_run(shell.folder, name="one"), record_run(shell.folder, name="two", ended=False)
+    first, second = (
+        record_run(shell.folder, name="one"),
+        record_run(shell.folder, name="two", ended=False),
+    )
 
     listed = shell.json("list")
 
@@ -36,9 +47,14 @@ def test_show_states_what_is_measured_before_the_first_trial(shell: Shell) -> No
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         append(
-            store, run_id, [*begin(), Noted(level="info", message="measuring how many trials share a GPU")]
+            store,
+            run_id,
+            [*begin(), Noted(level="info", message="measuring how many trials share a GPU")],
         )
-        assert "before its first trial: measuring how many trials share a GPU" in shell("show", run_id)[1]
+        assert (
+            "before its first trial: measuring how many trials share a GPU"
+            in shell("show", run_id)[1]
+        )
         append(store, run_id, trial_events(0, at_s=1, state="running"))
         assert "before its first trial" not in shell("show", run_id)[1]
 
@@ -57,8 +73,14 @@ def test_show_states_why_the_latest_trials_were_pruned(shell: Shell) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         pruned = [trial_events(number, at_s=number, state="pruned") for number in range(7)]
-        ends = [end.model_copy(update={"message": f"reason {n}"}) for n, (*_, end) in enumerate(pruned)]
-        append(store, run_id, [*begin(), *(e for n, one in enumerate(pruned) for e in (*one[:-1], ends[n]))])
+        ends = [
+            end.model_copy(update={"message": f"reason {n}"}) for n, (*_, end) in enumerate(pruned)
+        ]
+        append(
+            store,
+            run_id,
+            [*begin(), *(e for n, one in enumerate(pruned) for e in (*one[:-1], ends[n]))],
+        )
     _, out, _ = shell("show", run_id)
     shown = out.partition("Why trials were pruned")[2].splitlines()
     assert shown[1:7] == [
@@ -100,7 +122,10 @@ def test_the_next_step_of_an_error_names_the_store_in_use(
             suggest("resume", "a-1", lead="To continue"),
             "To continue: workbench resume a-1 --address http://h:1",
         ),
-        (suggest("extend", "a.b", trials=1), "workbench extend a.b --trials 1 --address http://h:1"),
+        (
+            suggest("extend", "a.b", trials=1),
+            "workbench extend a.b --trials 1 --address http://h:1",
+        ),
         (suggest("sweep", "a.yaml"), "workbench submit a.yaml --address http://h:1"),
         (suggest("advise", "FILE"), "workbench advise FILE"),
         (suggest("doctor"), "workbench doctor"),
@@ -113,7 +138,9 @@ def test_a_next_step_names_the_cluster_where_its_command_takes_one(
     assert write_for_shell(suggestion) == written
 
 
-@pytest.mark.parametrize("words", [("list",), ("show", "last"), ("report", "last"), ("compare", "a", "b")])
+@pytest.mark.parametrize(
+    "words", [("list",), ("show", "last"), ("report", "last"), ("compare", "a", "b")]
+)
 def test_a_store_that_the_environment_names_by_mistake_is_refused_and_not_created(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
@@ -176,7 +203,9 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
         "segment": None,
         "resumes": None,
         "fidelity": None,
-        "traceback": 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide',
+        "traceback": (
+            'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide'
+        ),
     }
     assert [trial["state"] for trial in shown["trials"]] == [
         "complete",
@@ -248,7 +277,12 @@ def test_show_tells_the_plan_and_what_trials_went_on_from(shell: Shell) -> None:
     shown = shell.json("show", run_id)["trials"][0]
     assert shown["attempts"] == 2
     assert shown["setbacks"] == [
-        {"attempt": 0, "reason": "lost", "message": "the driver ended\nas process 12", "next_plan": {}}
+        {
+            "attempt": 0,
+            "reason": "lost",
+            "message": "the driver ended\nas process 12",
+            "next_plan": {},
+        }
     ]
 
 
@@ -256,7 +290,9 @@ def test_a_run_in_which_everything_failed_is_extended_and_not_resumed(shell: She
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": {"trials": 1}}))
         failed = trial_events(0, at_s=0, state="failed", reason="error")
-        end = finish(9, "failed", "failures")[0].model_copy(update={"message": "the only trial failed: no"})
+        end = finish(9, "failed", "failures")[0].model_copy(
+            update={"message": "the only trial failed: no"}
+        )
         append(store, run_id, [*begin(), *failed, end])
 
     assert "failed" in shell("list")[1]
@@ -281,10 +317,14 @@ def test_an_error_of_the_workbench_stands_without_its_class(shell: Shell) -> Non
     assert "  trial 0: data.task: there is none\n" in shell("show", run_id)[1]
 
 
-def test_a_run_that_ends_because_its_trials_fail_alike_is_resumed_once_that_is_fixed(shell: Shell) -> None:
+def test_a_run_that_ends_because_its_trials_fail_alike_is_resumed_once_that_is_fixed(
+    shell: Shell,
+) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
-        failed = [trial_events(number, at_s=0, state="failed", reason="error") for number in range(3)]
+        failed = [
+            trial_events(number, at_s=0, state="failed", reason="error") for number in range(3)
+        ]
         end = finish(9, "failed", "failures")[0].model_copy(
             update={"message": "the first 3 failed: too wide"}
         )
@@ -304,7 +344,10 @@ def test_a_run_that_ends_because_its_trials_fail_alike_is_resumed_once_that_is_f
 
 def test_several_objectives_have_a_front_in_the_terminal(shell: Shell) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
-        objectives = [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "cost", "goal": "minimize"}]
+        objectives = [
+            {"metric": "val_accuracy", "goal": "maximize"},
+            {"metric": "cost", "goal": "minimize"},
+        ]
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "objectives": objectives}))
         events = [*begin()]
         for number, (accuracy, cost) in enumerate([(0.9, 5.0), (0.8, 1.0), (0.7, 2.0)]):
@@ -317,7 +360,10 @@ def test_several_objectives_have_a_front_in_the_terminal(shell: Shell) -> None:
     assert "Best: trial" not in shown
     assert "On the front, beaten by no other in every objective: trials 0, 1" in shown
     assert "(best so far)" not in followed
-    assert [line.split()[0] for line in followed.splitlines() if "cost=" in line][-2:] == ["front", "front"]
+    assert [line.split()[0] for line in followed.splitlines() if "cost=" in line][-2:] == [
+        "front",
+        "front",
+    ]
 
 
 def test_a_trial_that_is_chosen_by_hand_heads_what_show_prints(shell: Shell) -> None:
@@ -436,7 +482,10 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
         append(
             store,
             run_id,
-            [*begin(), *(event for number in range(3000) for event in trial_events(number, at_s=number))],
+            [
+                *begin(),
+                *(event for number in range(3000) for event in trial_events(number, at_s=number)),
+            ],
         )
     process = shell.process("show", "last", "--json")
     assert process.stdout is not None
@@ -453,7 +502,10 @@ def _experiment_text() -> str:
 
 
 def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell: Shell) -> None:
-    text = "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsearch: {x: {low: 0, high: 9}}\n"
+    text = (
+        "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsearch: {x: {low: 0, high:"
+        " 9}}\n"
+    )
     (shell.folder / "free.yaml").write_text(text, encoding="utf-8")
     (shell.folder / "timed.yaml").write_text(f"{text}budget: {{time: 5m}}\n", encoding="utf-8")
 
@@ -461,11 +513,13 @@ def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell
     assert "no limit on trials" in shell("check", str(shell.folder / "timed.yaml"), "--no-step")[1]
 
 
-def test_check_counts_configurations_and_no_fidelity_where_trainings_are_cheap_at_first(shell: Shell) -> None:
+def test_check_counts_configurations_and_no_fidelity_where_trainings_are_cheap_at_first(
+    shell: Shell,
+) -> None:
     file = shell.folder / "cheap.yaml"
     file.write_text(
-        "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsearch: {x: {low: 0, high: 9}}\n"
-        "fidelity: {size: [8, 128]}\nbudget: {trials: 5}\n",
+        "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsearch: {x: {low: 0, high:"
+        " 9}}\nfidelity: {size: [8, 128]}\nbudget: {trials: 5}\n",
         encoding="utf-8",
     )
     out = shell("check", file, "--no-step")[1]
@@ -487,10 +541,15 @@ def test_check_notes_that_nothing_is_searched(shell: Shell) -> None:
     file.write_text(f"{text}budget: {{trials: 3}}\n", encoding="utf-8")
     out = shell("check", file, "--no-step")[1]
     assert "1 parameter, 1 trial." in out
-    assert "budget.trials: nothing is searched, so 3 trials would be the same one: only one runs" in out
+    assert (
+        "budget.trials: nothing is searched, so 3 trials would be the same one: only one runs"
+        in out
+    )
     code, out, _ = shell("check", file, "--no-step", "--set", "budget.trials=1")
     assert (code, "nothing is searched" in out) == (0, False)
-    code, out, _ = shell("check", file, "--no-step", "--trials", "1", "--name", "short", "--time", "5m")
+    code, out, _ = shell(
+        "check", file, "--no-step", "--trials", "1", "--name", "short", "--time", "5m"
+    )
     assert (code, "valid: short" in out, "nothing is searched" in out) == (0, True, False)
 
 
@@ -503,11 +562,16 @@ def test_check_notes_that_nothing_is_searched(shell: Shell) -> None:
         ("{low: 0, high: 1, type: int}", False),
     ],
 )
-def test_check_notes_that_a_range_holds_two_whole_numbers(shell: Shell, written: str, is_noted: bool) -> None:
+def test_check_notes_that_a_range_holds_two_whole_numbers(
+    shell: Shell, written: str, is_noted: bool
+) -> None:
     file = shell.folder / "whole.yaml"
     text = "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nbudget: {trials: 3}\n"
     file.write_text(f"{text}search: {{x: {written}}}\n", encoding="utf-8")
-    note = "search.x tries only the whole numbers 0 and 1. If real numbers are meant, write 0.0 and 1.0."
+    note = (
+        "search.x tries only the whole numbers 0 and 1. If real numbers are meant, write 0.0 and"
+        " 1.0."
+    )
     assert (note in shell("check", str(file), "--no-step")[1].splitlines()) == is_noted
     assert (note in shell.json("check", str(file), "--no-step")["notes"]) == is_noted
 
@@ -534,7 +598,10 @@ def test_check_notes_that_nothing_is_ever_stopped_early(
     )
     code, out, errors = shell("check", str(file), "--no-step")
     noted = [line for line in out.splitlines() if line.startswith("early_stop never stops a trial")]
-    assert (code, noted) == (0, [] if note is None else [f"early_stop never stops a trial: {note}"]), errors
+    assert (code, noted) == (
+        0,
+        [] if note is None else [f"early_stop never stops a trial: {note}"],
+    ), errors
 
 
 def test_check_refuses_what_the_sampler_would_refuse_at_the_start(shell: Shell) -> None:
@@ -568,7 +635,9 @@ def test_a_run_that_has_ended_is_offered_to_go_on_beyond_the_limit_that_ended_it
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": budget}))
         append(store, run_id, [*begin(), *trial_events(0, at_s=1), *finish(9, reason=reason)])
     _, out, _ = shell("show", run_id)
-    found = [line.partition(run_id)[2].strip() for line in out.splitlines() if "workbench extend" in line]
+    found = [
+        line.partition(run_id)[2].strip() for line in out.splitlines() if "workbench extend" in line
+    ]
     assert found == ([] if offer is None else [offer])
 
 
@@ -602,7 +671,10 @@ def test_check_summarises_a_table(shell: Shell) -> None:
     file.write_text(json.dumps(document), encoding="utf-8")
     out = shell("check", str(file), "--no-step")[1]
     assert "The table has 60 rows, 2 input columns (2 of numbers); none missing." in out
-    assert "churned has 2 classes: no 75%, yes 25%. Always guessing no has an accuracy of 0.750." in out
+    assert (
+        "churned has 2 classes: no 75%, yes 25%. Always guessing no has an accuracy of 0.750."
+        in out
+    )
     assert "leave it out with data: {drop: ['Customer ID']}" in out
     found = shell.json("check", str(file), "--no-step")
     assert found["table"]["majority_share"] == 0.75
@@ -610,13 +682,15 @@ def test_check_summarises_a_table(shell: Shell) -> None:
 
 
 def test_a_note_has_no_marks_of_code_in_the_terminal(shell: Shell) -> None:
-    rows = "\n".join(f"{row * 7 % 30},{row % 2}.5,{'no' if row % 2 else 'yes'}" for row in range(300))
+    rows = "\n".join(
+        f"{row * 7 % 30},{row % 2}.5,{'no' if row % 2 else 'yes'}" for row in range(300)
+    )
     table = shell.folder / "people.csv"
     table.write_text(f"age,paid,churned\n{rows}\n", encoding="utf-8")
     file = shell.folder / "people.yaml"
     file.write_text(
-        f"{{model: mlp, data: {{name: table, path: '{table}', target: churned}}, "
-        "objectives: [{metric: val_accuracy, goal: maximize}], search: {lr: {low: 0.1, high: 1.0}}}"
+        f"{{model: mlp, data: {{name: table, path: '{table}', target: churned}}, objectives:"
+        " [{metric: val_accuracy, goal: maximize}], search: {lr: {low: 0.1, high: 1.0}}}"
     )
     _, out, err = shell("check", str(file), "--no-step")
     assert "\npaid alone predicts churned with accuracy 1.00: " in out, err

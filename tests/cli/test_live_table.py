@@ -50,7 +50,11 @@ def test_a_long_trial_shows_how_far_it_is_every_half_minute(
         clock.s = second
         if second == 50:
             report = TrialReported(
-                trial=0, step=60, epoch=3, values={"val_accuracy": 0.97}, time_unix_s=START_UNIX_S + second
+                trial=0,
+                step=60,
+                epoch=3,
+                values={"val_accuracy": 0.97},
+                time_unix_s=START_UNIX_S + second,
             )
             history.apply(report)
             view.show(report)
@@ -63,7 +67,9 @@ def test_a_long_trial_shows_how_far_it_is_every_half_minute(
     ]
 
 
-def test_many_running_trials_stay_one_line(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_running_trials_stay_one_line(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, view = follow(5)
     capsys.readouterr()
     clock.s = 31.0
@@ -73,7 +79,9 @@ def test_many_running_trials_stay_one_line(clock: Clock, capsys: pytest.CaptureF
     assert "trial 3" not in line
 
 
-def test_a_run_of_days_does_not_fill_a_log(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_days_does_not_fill_a_log(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, view = follow(1)
     capsys.readouterr()
     for minute in range(2 * 24 * 60):

@@ -35,9 +35,18 @@ def test_an_automl_run_is_exported_as_its_result_wherever_that_is_offered(
 ) -> None:
     history = automatic.history
     assert f"workbench export {automatic.run_id} --to best\n" in shell("show", automatic.run_id)[1]
-    [offer] = [one for one in offers_of_run(automatic.row, history, is_advice=False) if one.kind == "export"]
-    assert ("ONNX graph" in offer.explanation, [field.name for field in offer.fields]) == (True, ["to"])
-    assert "compress" not in {one.kind for one in offers_of_run(automatic.row, history, is_advice=False)}
+    [offer] = [
+        one
+        for one in offers_of_run(automatic.row, history, is_advice=False)
+        if one.kind == "export"
+    ]
+    assert ("ONNX graph" in offer.explanation, [field.name for field in offer.fields]) == (
+        True,
+        ["to"],
+    )
+    assert "compress" not in {
+        one.kind for one in offers_of_run(automatic.row, history, is_advice=False)
+    }
     with pytest.raises(RunError, match=f"model of one fold.*{automatic.run_id}.*export"):
         automatic.compress()
     assert describe_export(automatic.experiment).startswith("the result as one ONNX graph")
@@ -88,12 +97,18 @@ def test_resume_is_not_offered_where_nothing_is_left_to_try(tmp_path: Path) -> N
     ],
 )
 def test_the_report_of_a_run_without_a_result_names_the_commands_of_the_terminal(
-    tmp_path: Path, shell: Shell, events: Sequence[Event], budget: dict[str, object], steps: list[str]
+    tmp_path: Path,
+    shell: Shell,
+    events: Sequence[Event],
+    budget: dict[str, object],
+    steps: list[str],
 ) -> None:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": budget}))
         append(store, run_id, [*begin(), *events])
-        page = html.unescape(wb.attach(run_id, store=store).report(tmp_path / "report.html").read_text())
+        page = html.unescape(
+            wb.attach(run_id, store=store).report(tmp_path / "report.html").read_text()
+        )
     commands = [f"workbench {step.replace('RUN', run_id)}" for step in steps]
     assert ("How to go on" in page) == bool(steps)
     for command in commands:

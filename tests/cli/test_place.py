@@ -30,7 +30,9 @@ privacy: {features: uint8}
 
 
 def write_bundle(folder: Path) -> Path:
-    """Write a bundle with stages and what was measured of them, and a file of tiers that names both."""
+    """Write a bundle with stages and what was measured of them, and a file of tiers that names
+    both.
+    """
     bundle = folder / "bundle"
     bundle.mkdir()
     stages, timings = [], []
@@ -38,7 +40,14 @@ def write_bundle(folder: Path) -> Path:
         name = f"stage_{number}.onnx"
         (bundle / name).write_bytes(bytes([number]) * 100)
         stages.append(
-            Stage(file=name, input_shape=shape, temperature=1.0, accuracy=0.9, threshold=0.5, share=0.5)
+            Stage(
+                file=name,
+                input_shape=shape,
+                temperature=1.0,
+                accuracy=0.9,
+                threshold=0.5,
+                share=0.5,
+            )
         )
         timings += [
             StageTiming(
@@ -67,7 +76,11 @@ def write_bundle(folder: Path) -> Path:
         for what, busy_s in (("inputs", 0.001), ("features", 0.002))
     ]
     Profile(
-        machine="board", runtime="onnxruntime", threads=1, timings=tuple(timings), frames=tuple(frames)
+        machine="board",
+        runtime="onnxruntime",
+        threads=1,
+        timings=tuple(timings),
+        frames=tuple(frames),
     ).write(folder / "machine.json")
     path = folder / "tiers.yaml"
     path.write_text(FILE)
@@ -84,23 +97,47 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     assert set(document) == {"plans", "recommended", "cut", "heartbeats"}
     by_name = {plan["scheduler"]: plan for plan in document["plans"]}
     assert list(by_name) == ["end", "cloud", "end-cloud", "mapping", "threshold"]
-    keys = {"scheduler", "accuracy", "p50_s", "p95_s", "bytes_per_sample", "load", "link_load", "low", "high"}
+    keys = {
+        "scheduler",
+        "accuracy",
+        "p50_s",
+        "p95_s",
+        "bytes_per_sample",
+        "load",
+        "link_load",
+        "low",
+        "high",
+    }
     assert all(set(plan) == keys for plan in document["plans"])
     # The features of 32 x 4 x 4 numbers in one byte each, and a header, for half of the requests.
-    assert by_name["end-cloud"]["bytes_per_sample"] == pytest.approx((512 + HEADER_BYTES) * 0.5, rel=0.05)
+    assert by_name["end-cloud"]["bytes_per_sample"] == pytest.approx(
+        (512 + HEADER_BYTES) * 0.5, rel=0.05
+    )
     assert by_name["end"]["load"]["end"] == pytest.approx(0.1 * 0.11, rel=0.05)
     # Of 8 Mbit/s, these with 22 bytes of TLS for every second request, and a heartbeat each 12.5 s.
     bits_per_s = 8 * (0.1 * 0.5 * (512 + HEADER_BYTES + 22) + (HEADER_BYTES + 22) / 12.5)
-    assert by_name["end-cloud"]["link_load"]["end-cloud"] == pytest.approx(bits_per_s / 8e6, rel=0.05)
+    assert by_name["end-cloud"]["link_load"]["end-cloud"] == pytest.approx(
+        bits_per_s / 8e6, rel=0.05
+    )
     code, out, err = shell("place", command, str(path), *more)
     assert code == 0, err
     assert "Whether a cut alone pays is not known: the nodes of the model were not measured." in out
     assert "Recommended: " in out
-    assert "bytes are those of frames; busiest link also counts 22 B of TLS for each and heartbeats." in out
-    # 250 devices for each server, which answers in 1 ms: one of each every 12.5 s takes 2 % of its time.
+    assert (
+        "bytes are those of frames; busiest link also counts 22 B of TLS for each and heartbeats."
+        in out
+    )
+    # 250 devices for each server, which answers in 1 ms: one of each every 12.5 s takes 2 % of its
+    # time.
     assert document["heartbeats"]["period_s"] == pytest.approx(12.5)
-    assert "Each machine of end sends a heartbeat to cloud every 12.5 s: 4.48 B per second, and 11.5 B" in out
-    assert "Every 100 ms, as place.heartbeat_period states, they would take more than 2% of a link" in out
+    assert (
+        "Each machine of end sends a heartbeat to cloud every 12.5 s: 4.48 B per second, and 11.5 B"
+        in out
+    )
+    assert (
+        "Every 100 ms, as place.heartbeat_period states, they would take more than 2% of a link"
+        in out
+    )
     path.write_text(FILE.replace("place: {", "place: {heartbeat_period: 20s, "))
     code, out, err = shell("place", command, str(path), *more)
     assert "sends a heartbeat to cloud every 20 s: " in out
@@ -113,9 +150,11 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
 def test_making_protecting_and_reading_frames_is_part_of_a_plan(shell: Shell) -> None:
     file, folder = read_tiers(write_bundle(shell.folder)), shell.folder
     without, found = (
-        assemble(file, folder, measure=profile_stages, with_frames=is_part)[0] for is_part in (False, True)
+        assemble(file, folder, measure=profile_stages, with_frames=is_part)[0]
+        for is_part in (False, True)
     )
-    # The sender's part, and waking up on both sides, before the link; the receiver's part at the server.
+    # The sender's part, and waking up on both sides, before the link; the receiver's part at the
+    # server.
     assert found.send_s - without.send_s == pytest.approx([0, 0.004 + 0.014])
     assert found.send_raw_s - without.send_raw_s == pytest.approx([0, 0.002 + 0.007])
     assert list(found.received_s) == [0, 0.002]
@@ -150,7 +189,9 @@ def test_a_tier_without_memory_for_the_first_stage_is_refused(shell: Shell) -> N
 
 
 @pytest.mark.parametrize("place", ["option", "file"])
-def test_an_unknown_scheduler_is_refused_before_anything_is_measured(shell: Shell, place: str) -> None:
+def test_an_unknown_scheduler_is_refused_before_anything_is_measured(
+    shell: Shell, place: str
+) -> None:
     path = shell.folder / "tiers.yaml"  # nothing else that it names exists
     words = ["place", "run", str(path)]
     if place == "file":
@@ -160,7 +201,10 @@ def test_an_unknown_scheduler_is_refused_before_anything_is_measured(shell: Shel
         words += ["--scheduler", "nearest"]
     code, _, err = shell(*words)
     assert code == 2
-    assert "unknown scheduler 'nearest'; allowed: end, cloud, cut, end-cloud, mapping, threshold" in err
+    assert (
+        "unknown scheduler 'nearest'; allowed: end, cloud, cut, end-cloud, mapping, threshold"
+        in err
+    )
 
 
 @pytest.mark.slow
@@ -192,10 +236,31 @@ def test_a_measurement_that_other_work_disturbed_is_stated(
     is_busy: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = Measured(
-        "end", 1.0, 0.01, 0.01, 0.02, 0.01, 0.03, 0.0, {"end": 0.1}, 20, 0, 0, {"end": 1.0}, 0, Probes((), ())
+        "end",
+        1.0,
+        0.01,
+        0.01,
+        0.02,
+        0.01,
+        0.03,
+        0.0,
+        {"end": 0.1},
+        20,
+        0,
+        0,
+        {"end": 1.0},
+        0,
+        Probes((), ()),
     )
     expected = Expected(0.01, 0.01, 0.02, 1.0)
-    steps = {"hop_s": 0.001, "beyond_stages_s": 0.001, "processor_wait_s": 0.004 if is_busy else 0.0004}
+    steps = {
+        "hop_s": 0.001,
+        "beyond_stages_s": 0.001,
+        "processor_wait_s": 0.004 if is_busy else 0.0004,
+    }
     place_run._show([measured], [expected], [steps])
-    stated = "end: other work kept this machine busy: for each request, processes waited 4 ms for a processor"
+    stated = (
+        "end: other work kept this machine busy: for each request, processes waited 4 ms for a"
+        " processor"
+    )
     assert (stated in " ".join(capsys.readouterr().out.split())) is is_busy

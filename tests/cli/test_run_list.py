@@ -16,7 +16,9 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
         == f"tag {first}: tags: baseline, small\n"
     )
     assert shell.json("tag", first, "--remove", "small")["answer"] == "tags: baseline"
-    assert shell("rename", first, "--name", "warm-up")[1] == f"rename {first}: its name is warm-up\n"
+    assert (
+        shell("rename", first, "--name", "warm-up")[1] == f"rename {first}: its name is warm-up\n"
+    )
     assert shell("note", first, "--text", "Before the fix.")[0] == 0
     assert shell("pin", first)[1] == f"pin {first}: pinned\n"
 

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import json
 
-from tests.builders.recorded_runs import EXPERIMENT, append, attach, begin, finish, record_run, trial_events
+from tests.builders.recorded_runs import (
+    EXPERIMENT,
+    append,
+    attach,
+    begin,
+    finish,
+    record_run,
+    trial_events,
+)
 from tests.services.shell import Shell
 from workbench.experiment import Experiment
 from workbench.runs.plots.report import report_html
@@ -34,7 +42,9 @@ def test_a_trial_that_did_not_fail_is_shown_without_one(shell: Shell) -> None:
 
 def test_only_the_traceback_can_be_printed(shell: Shell) -> None:
     record_run(shell.folder)
-    traceback = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide\n'
+    traceback = (
+        'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide\n'
+    )
 
     assert shell("show", "last", "--traceback") == (0, traceback, "")
     assert shell("show", "last", "--trial", "3", "--traceback") == (0, traceback, "")
@@ -58,12 +68,18 @@ def test_a_stopped_trial_and_its_continuation_name_each_other(shell: Shell) -> N
         proposed, *rest = trial_events(1, at_s=5)
         resumed = proposed.model_copy(update={"resumes": 0, "configuration": 0})
         append(
-            store, run_id, [*begin(), *trial_events(0, at_s=0, state="pruned"), resumed, *rest, *finish(9)]
+            store,
+            run_id,
+            [*begin(), *trial_events(0, at_s=0, state="pruned"), resumed, *rest, *finish(9)],
         )
-        page = report_html(store.experiment(run_id), [stored.event for stored in store.events(run_id)])
+        page = report_html(
+            store.experiment(run_id), [stored.event for stored in store.events(run_id)]
+        )
 
     assert "continued by trial 1" in shell("show", run_id, "--trial", "0")[1]
-    assert "continues trial 0, which was stopped at step" in shell("show", run_id, "--trial", "1")[1]
+    assert (
+        "continues trial 0, which was stopped at step" in shell("show", run_id, "--trial", "1")[1]
+    )
     sentence = "2 trials of 1 configuration: 1 stopped trial was continued (0 by 1)"
     assert sentence in shell("show", run_id)[1]
     assert f"<p>{sentence}.</p>" in page

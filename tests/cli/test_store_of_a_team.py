@@ -28,7 +28,13 @@ def test_commands_that_read_take_the_url_and_show_no_password(shell: Shell, url:
     run_id = record_run(url)
     told = {
         words: shell(*words, "--store", url)
-        for words in [("list",), ("show", "last"), ("follow", run_id), ("report", run_id), ("doctor",)]
+        for words in [
+            ("list",),
+            ("show", "last"),
+            ("follow", run_id),
+            ("report", run_id),
+            ("doctor",),
+        ]
     }
     for words, (code, out, err) in told.items():
         assert_hidden(out + err)
@@ -72,7 +78,9 @@ def test_a_server_that_is_down_is_one_line_that_says_where(
     assert_hidden(err)
 
 
-def test_a_follower_goes_on_when_the_server_is_back(shell: Shell, url: str, postgresql: Server) -> None:
+def test_a_follower_goes_on_when_the_server_is_back(
+    shell: Shell, url: str, postgresql: Server
+) -> None:
     with Store.open(url) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         process = shell.process("follow", run_id, "--store", url)

@@ -50,8 +50,12 @@ def hold(config, report):
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, shell: Shell) -> Path:
-    """A folder with an experiment and its code, on a machine that knows the cluster's token by a file."""
+def project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, shell: Shell
+) -> Path:
+    """A folder with an experiment and its code, on a machine that knows the cluster's token by a
+    file.
+    """
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(cluster.token))
@@ -106,7 +110,12 @@ def state_of(cluster: Cluster, run_id: str) -> str:
 
 def files_with(secret: str, folder: Path, but: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
-        if path.is_file() and path != but and not path.is_socket() and secret.encode() in path.read_bytes():
+        if (
+            path.is_file()
+            and path != but
+            and not path.is_socket()
+            and secret.encode() in path.read_bytes()
+        ):
             yield path
 
 
@@ -138,7 +147,9 @@ def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
     configuration = json.loads((project / "best" / "configuration.json").read_text())
     assert configuration["params"] == {"x": 1.0}
     assert (project / "best" / "code" / "beside.py").exists()
-    assert optuna.load_study(study_name=run.run_id, storage="sqlite:///study.db").best_params == {"x": 1.0}
+    assert optuna.load_study(study_name=run.run_id, storage="sqlite:///study.db").best_params == {
+        "x": 1.0
+    }
     code, _, err = submit("export", run.run_id, "--to", "best")
     assert code == 2
     assert "is not empty" in err
@@ -148,7 +159,9 @@ def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
 
     code, out, _ = submit("submit", file, "--json")
     assert (code, json.loads(out)["run_id"]) == (5, run.run_id), "what was brought here is no code"
-    assert len(runs_of(cluster, "first")) == 1, "the same experiment with the same code is the same run"
+    assert len(runs_of(cluster, "first")) == 1, (
+        "the same experiment with the same code is the same run"
+    )
 
 
 @pytest.mark.slow
@@ -160,14 +173,18 @@ def test_a_question_removes_earlier_ones_and_names_commands_that_work(
     there = ("--address", cluster.jobs_address, "--token-file", str(cluster.token))
     Store.open(str(cluster.folder / "empty.sqlite")).close()
     code, out, _ = shell("list", "--store", str(cluster.folder / "empty.sqlite"), *there)
-    named = f"--address {cluster.jobs_address} --store {cluster.folder / 'empty.sqlite'} --token-file"
+    named = (
+        f"--address {cluster.jobs_address} --store {cluster.folder / 'empty.sqlite'} --token-file"
+    )
     assert (code, named in out) == (0, True)
     code, _, err = shell("show", "nothing", *there)
     assert (code, "there is no run 'nothing'" in err) == (2, True)
     code, out, _ = shell("alerts", *there)
     assert (code, "jupyter" in out) == (0, True)
     asked = [
-        job.submission_id.split("-")[1] for job in cluster.jobs.jobs() if "workbench-" in job.submission_id
+        job.submission_id.split("-")[1]
+        for job in cluster.jobs.jobs()
+        if "workbench-" in job.submission_id
     ]
     assert "alerts" in asked
     assert "list" not in asked
@@ -185,7 +202,9 @@ def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
 
     follower = shell.process("submit", file, "--address", cluster.jobs_address)
     wait_until(
-        lambda: [job for job in running(cluster) if "--detach" not in job.metadata["workbench_command"]]
+        lambda: [
+            job for job in running(cluster) if "--detach" not in job.metadata["workbench_command"]
+        ]
     )
     other = shell.process("submit", file, "--address", cluster.jobs_address)
     assert other.stderr is not None
@@ -213,12 +232,16 @@ def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
 
 def running(cluster: Cluster) -> list[Job]:
     return [
-        job for job in cluster.jobs.jobs() if job.status == "RUNNING" and job.metadata.get("workbench_run")
+        job
+        for job in cluster.jobs.jobs()
+        if job.status == "RUNNING" and job.metadata.get("workbench_run")
     ]
 
 
 @pytest.mark.slow
-def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: Cluster, project: Path) -> None:
+def test_a_plain_job_of_ray_sweeps_as_well(
+    write_experiment, cluster: Cluster, project: Path
+) -> None:
     file = write_experiment("plain")
     words = ["job", "submit", "--address", cluster.jobs_address, "--working-dir", ".", "--"]
     finished = subprocess.run(
@@ -233,16 +256,24 @@ def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: Cluster, p
     assert finished.returncode == 1, "Ray knows of success and failure only, and one trial failed"
     assert "plain complete" in finished.stdout, finished.stdout + finished.stderr
     [run] = runs_of(cluster, "plain")
-    assert (cluster.folder / "artifacts" / run.run_id / "code.zip").exists(), "the code outlives the job"
+    assert (cluster.folder / "artifacts" / run.run_id / "code.zip").exists(), (
+        "the code outlives the job"
+    )
 
 
 def test_what_keeps_it_from_being_submitted_is_said(
-    shell: Shell, write_experiment, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: Shell,
+    write_experiment,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = write_experiment("refused")
     wrong = tmp_path / "wrong"
     wrong.write_text("not-the-token-of-this-cluster")
-    code, _, err = shell("submit", file, "--address", cluster.jobs_address, "--token-file", str(wrong))
+    code, _, err = shell(
+        "submit", file, "--address", cluster.jobs_address, "--token-file", str(wrong)
+    )
     assert code == 1
     assert f"{cluster.jobs_address} rejects the token (403)" in err
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
@@ -250,7 +281,8 @@ def test_what_keeps_it_from_being_submitted_is_said(
     code, _, err = shell("show", "last", "--address", cluster.jobs_address)
     assert code == 1
     assert (
-        "requires a token, and none was given. Give its file with --token-file or RAY_AUTH_TOKEN_PATH." in err
+        "requires a token, and none was given. Give its file with --token-file or"
+        " RAY_AUTH_TOKEN_PATH." in err
     )
     [port] = free_ports(1)
     code, _, err = shell("submit", file, "--address", f"http://127.0.0.1:{port}")
@@ -259,7 +291,9 @@ def test_what_keeps_it_from_being_submitted_is_said(
     code, _, err = shell("sweep", file, "--address", cluster.jobs_address)
     assert code == 1
     assert f"workbench submit FILE --address {cluster.jobs_address}" in err
-    code, _, err = shell("submit", file, "--set", "train=mine:missing", "--address", cluster.jobs_address)
+    code, _, err = shell(
+        "submit", file, "--set", "train=mine:missing", "--address", cluster.jobs_address
+    )
     assert code == 2, "refused here, before anything is sent"
 
 

@@ -73,28 +73,38 @@ def test_the_live_view_shows_progress_and_ends_with_the_best(shell: Shell) -> No
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
-            writer.append(*begin(), *trial_events(0, at_s=0), *trial_events(1, at_s=1, state="running"))
+            writer.append(
+                *begin(), *trial_events(0, at_s=0), *trial_events(1, at_s=1, state="running")
+            )
             terminal = Terminal(shell, "follow", run_id)
             seen = terminal.wait_for("samples/s")
             assert "1/5 trials" in seen
             assert "1 complete" in seen
             assert "best  trial 0  val_accuracy=0.9" in seen
-            assert re.search(r"1 +2/10 +0\.9 +1,235 +lr=0\.01 width=16", terminal.wait_for("1,235 "))
+            assert re.search(
+                r"1 +2/10 +0\.9 +1,235 +lr=0\.01 width=16", terminal.wait_for("1,235 ")
+            )
             terminal.wait_for(" left")
             now_s = time.time() - begin()[0].time_unix_s
             writer.append(
-                *trial_events(2, at_s=now_s, accuracy=0.97), *trial_events(1, at_s=1)[-1:], *finish(4)
+                *trial_events(2, at_s=now_s, accuracy=0.97),
+                *trial_events(1, at_s=1)[-1:],
+                *finish(4),
             )
 
     assert terminal.wait() == 0
     text = terminal.text
     assert "trial 2 complete val_accuracy=0.97 (best so far) lr=0.01 width=16" in text
     assert text.rstrip().splitlines()[-1].endswith(f"workbench export {run_id} --to best")
-    assert terminal.raw.rstrip().rfind("\x1b[?25h") > terminal.raw.rfind("\x1b[?25l"), "the cursor is back"
+    assert terminal.raw.rstrip().rfind("\x1b[?25h") > terminal.raw.rfind("\x1b[?25l"), (
+        "the cursor is back"
+    )
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
-def test_ending_the_live_view_gives_the_terminal_back(shell: Shell, ended_by: signal.Signals) -> None:
+def test_ending_the_live_view_gives_the_terminal_back(
+    shell: Shell, ended_by: signal.Signals
+) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
@@ -133,8 +143,12 @@ def test_colours_are_left_out_where_they_are_unwanted(
     assert (terminal.raw == terminal.text) is is_plain
 
 
-def test_long_texts_are_broken_at_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "the data cache /a/long/path/that-stays-whole/however-long-it-may-be holds 3 GiB of samples"
+def test_long_texts_are_broken_at_the_width_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = (
+        "the data cache /a/long/path/that-stays-whole/however-long-it-may-be holds 3 GiB of samples"
+    )
     assert wrapped(text, 20) == text, "no terminal"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
@@ -162,6 +176,8 @@ def test_of_many_trials_a_terminal_keeps_those_that_fail_or_improve(shell: Shell
             writer.append(*finish(9))
     assert terminal.wait() == 5
     lines = [
-        line for line in terminal.text.splitlines() if re.search(r" s trial \d+ (complete|failed)", line)
+        line
+        for line in terminal.text.splitlines()
+        if re.search(r" s trial \d+ (complete|failed)", line)
     ]
     assert {re.findall(r"trial (\d+)", line)[0] for line in lines} == {"0", "13"}

@@ -1,4 +1,7 @@
-"""Text that others wrote steers no terminal, runs in no page and no spreadsheet; looking runs nothing."""
+"""Text that others wrote steers no terminal, runs in no page and no spreadsheet.
+
+Looking runs nothing.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +64,18 @@ def run_id(shell: Shell) -> str:
         for number, text in enumerate(HOSTILE):
             values = {"loss": 1.0 + number, text: 0.5}
             events += [
-                TrialProposed(trial=number, params={"how": text, "x": 0.5}, configuration=number, seed=0),
+                TrialProposed(
+                    trial=number, params={"how": text, "x": 0.5}, configuration=number, seed=0
+                ),
                 TrialStarted(trial=number, attempt=0, worker_pids=[1], hosts=[text]),
                 TrialReported(trial=number, step=1, values=values),
                 Noted(level="warning", message=text, trial=number),
             ]
             failed = {"state": "failed", "reason": "error", "message": text, "traceback": TEXT}
             ended = failed if number % 2 else {"state": "complete", "values": values}
-            events.append(TrialEnded.model_validate({"trial": number, "attempt": 0, "step": 1, **ended}))
+            events.append(
+                TrialEnded.model_validate({"trial": number, "attempt": 0, "step": 1, **ended})
+            )
         events.append(RunStateChanged(state="failed", reason="error", message=TEXT))
         append(store, run_id, events)
     return run_id
@@ -123,7 +130,9 @@ STORED = {
 
 
 @pytest.mark.parametrize("fields", PICKLED.values(), ids=PICKLED.keys())
-def test_looking_at_a_run_of_somebody_else_unpickles_nothing(shell: Shell, fields: dict[str, object]) -> None:
+def test_looking_at_a_run_of_somebody_else_unpickles_nothing(
+    shell: Shell, fields: dict[str, object]
+) -> None:
     mark = shell.folder / "was-unpickled"
     payload = pickle.dumps(_Touch(mark))
     sha256 = hashlib.sha256(payload).hexdigest()
@@ -140,7 +149,10 @@ def test_looking_at_a_run_of_somebody_else_unpickles_nothing(shell: Shell, field
         run_id = store.create_run(experiment)
         values = {experiment.objectives[0].metric: 1.0}
         place = store.artifacts_of(run_id)
-        files = [f"trials/00000/{name}" for name in ("checkpoint.pt", "best.pt", "attachments/one.pickle")]
+        files = [
+            f"trials/00000/{name}"
+            for name in ("checkpoint.pt", "best.pt", "attachments/one.pickle")
+        ]
         for name in files:
             place.write(name, payload)
         events = [
@@ -157,7 +169,11 @@ def test_looking_at_a_run_of_somebody_else_unpickles_nothing(shell: Shell, field
         append(store, run_id, events)
     page = str(shell.folder / "report.html")
     looks = [("list",), ("show", run_id), ("show", run_id, "--trial", "0"), ("follow", run_id)]
-    looks += [("show", run_id, "--json"), ("compare", run_id, run_id), ("report", run_id, "--to", page)]
+    looks += [
+        ("show", run_id, "--json"),
+        ("compare", run_id, run_id),
+        ("report", run_id, "--to", page),
+    ]
     for words in looks:
         assert shell(*words)[0] == 0, words
     with Store.open(str(shell.folder / "store.sqlite")) as store:
@@ -175,8 +191,12 @@ def test_looking_at_a_run_of_somebody_else_unpickles_nothing(shell: Shell, field
         if is_automatic:
             found = wb.AutoML.attach(run_id, store=store)
             assert "accuracy 0.9" in found._repr_mimebundle_()["text/html"]
-            append(store, run_id, [RunStateChanged(state="running"), RunStateChanged(state="stopped")])
-            assert wb.AutoML.attach(run_id, store=store)._repr_mimebundle_(), "without a stored result"
+            append(
+                store, run_id, [RunStateChanged(state="running"), RunStateChanged(state="stopped")]
+            )
+            assert wb.AutoML.attach(run_id, store=store)._repr_mimebundle_(), (
+                "without a stored result"
+            )
     assert not mark.exists()
     pickle.loads(payload)
     assert mark.exists(), "the payload would have been noticed"

@@ -29,7 +29,9 @@ def write(folder: Path, **texts: str) -> list[str]:
     return words
 
 
-def batch_words(folder: Path, *more: str, measured: str = MEASURED, noise: str = NOISE) -> list[str]:
+def batch_words(
+    folder: Path, *more: str, measured: str = MEASURED, noise: str = NOISE
+) -> list[str]:
     files = write(folder, measured=measured, noise=noise)
     return [
         "what-if",
@@ -75,7 +77,9 @@ def test_guesses_and_doubtful_batches_are_noted_beside_the_answer(shell: Shell) 
     assert "times the noise scale" in err
 
 
-def test_notes_name_the_micro_batch_that_was_not_measured_and_noise_that_is_left_out(shell: Shell) -> None:
+def test_notes_name_the_micro_batch_that_was_not_measured_and_noise_that_is_left_out(
+    shell: Shell,
+) -> None:
     small = "nodes,gpus,micro_batch,step_time_s\n1,1,8,0.1\n1,2,8,0.12\n1,4,8,0.15\n"
     noise = NOISE + "256,300,1,-4\n"
     _, out, err = shell(*batch_words(shell.folder, measured=small, noise=noise))
@@ -155,7 +159,18 @@ def test_a_rate_is_carried_to_another_batch(shell: Shell) -> None:
     assert "extrapolated" not in out
 
 
-RATE = ["what-if", "lr", "--optimizer", "sgd", "--lr", "0.1", "--from-batch", "64", "--to-batch", "128"]
+RATE = [
+    "what-if",
+    "lr",
+    "--optimizer",
+    "sgd",
+    "--lr",
+    "0.1",
+    "--from-batch",
+    "64",
+    "--to-batch",
+    "128",
+]
 
 
 @pytest.mark.parametrize(

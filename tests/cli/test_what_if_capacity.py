@@ -43,7 +43,9 @@ def write(folder: Path) -> str:
     return str(path)
 
 
-def test_the_largest_sizes_are_shown_by_device(shell: Shell, tmp_path: Path, questions: list[Any]) -> None:
+def test_the_largest_sizes_are_shown_by_device(
+    shell: Shell, tmp_path: Path, questions: list[Any]
+) -> None:
     words = ("what-if", "capacity", write(tmp_path), "--memory", "1GB")
     code, out, err = shell(*words)
     assert code == 0, err
@@ -52,7 +54,9 @@ def test_the_largest_sizes_are_shown_by_device(shell: Shell, tmp_path: Path, que
     assert "no blocks" in err
     assert questions[0]["depth"] == {"name": "num_layers", "now": 8, "values": list(range(1, 65))}
     assert questions[0]["limits_bytes"] == [LIMIT_BYTES]
-    assert questions[0]["params"]["global_batch"] == "auto", "that of FILE may be divided among workers"
+    assert questions[0]["params"]["global_batch"] == "auto", (
+        "that of FILE may be divided among workers"
+    )
     [device] = shell.json(*words)["devices"]
     assert device["memory_bytes"] == 10**9
     assert device["largest"][0]["largest"] == FITTING[0].largest
@@ -72,7 +76,8 @@ def test_only_depths_that_the_model_can_have_are_tried(
 ) -> None:
     path = tmp_path / "residual.yaml"
     path.write_text(
-        "model: {name: resnet, depth: 20}\ndata: digits\nobjectives: [{metric: val_loss, goal: minimize}]\n"
+        "model: {name: resnet, depth: 20}\ndata: digits\nobjectives: [{metric: val_loss, goal:"
+        " minimize}]\n"
     )
     code, _, err = shell("what-if", "capacity", str(path), "--memory", "1GB", "--depth", "depth")
     assert code == 0, err

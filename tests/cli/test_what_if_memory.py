@@ -23,7 +23,9 @@ _OF_SHAPE = ("layers", "hidden", "feed_forward", "vocabulary", "sequence")
 def write(path: Path, plans: list[ParallelPlan], *, with_peaks: bool) -> str:
     lines = [",".join((*_OF_SHAPE, *_OF_PLAN, *(["memory_gb"] if with_peaks else [])))]
     for plan in plans:
-        cells = [getattr(plan.shape, name) for name in _OF_SHAPE] + [getattr(plan, name) for name in _OF_PLAN]
+        cells = [getattr(plan.shape, name) for name in _OF_SHAPE] + [
+            getattr(plan, name) for name in _OF_PLAN
+        ]
         lines.append(",".join(map(str, [*cells, true_peak_gb(plan)] if with_peaks else cells)))
     path.write_text("\n".join(lines))
     return str(path)
@@ -51,16 +53,18 @@ def test_another_model_is_predicted_from_few_peaks(shell: Shell, files: tuple[st
 def test_people_get_a_table(shell: Shell, files: tuple[str, str]) -> None:
     code, out, _ = shell("what-if", "memory", "--measured", files[0], "--points", files[1])
     assert code == 0
-    assert [word for word in ("layers", "tensor", "memory", "low", "high", "GB") if word not in out] == []
+    assert [
+        word for word in ("layers", "tensor", "memory", "low", "high", "GB") if word not in out
+    ] == []
 
 
 def test_columns_that_lack_are_one_or_unknown(shell: Shell, tmp_path: Path) -> None:
     measured, points = tmp_path / "measured.csv", tmp_path / "points.csv"
     measured.write_text("micro_batch,memory_gb\n1,3\n2,4\n4,6\n")
     points.write_text("micro_batch,feed_forward\n3,\n3,1024\n")
-    plain, known = shell.json("what-if", "memory", "--measured", str(measured), "--points", str(points))[
-        "points"
-    ]
+    plain, known = shell.json(
+        "what-if", "memory", "--measured", str(measured), "--points", str(points)
+    )["points"]
     assert plain["memory_gb"] == pytest.approx(5.0, rel=0.1)
     assert not plain["extrapolated"]
     assert known["memory_gb"] < plain["memory_gb"]
@@ -83,7 +87,9 @@ def test_plans_that_cannot_be_are_refused(
     shell: Shell, files: tuple[str, str], heads: str, row: str, problem: str
 ) -> None:
     Path(files[1]).write_text(f"{heads}\n{row}\n")
-    code, out, err = shell("what-if", "memory", "--measured", files[0], "--points", files[1], "--json")
+    code, out, err = shell(
+        "what-if", "memory", "--measured", files[0], "--points", files[1], "--json"
+    )
     assert (code, out) == (2, "")
     assert f"points.csv, line 2, {problem}" in " ".join(err.split())
 

@@ -27,7 +27,9 @@ def test_a_run_shows_the_workers_and_servers_that_pay(shell: Shell, measured_run
     code, out, err = shell("what-if", "scale", measured_run, "--servers")
     assert code == 0
     assert [
-        word for word in ("workers", "efficiency", "servers", "measured", "does not bend") if word not in out
+        word
+        for word in ("workers", "efficiency", "servers", "measured", "does not bend")
+        if word not in out
     ] == []
     assert "more servers are needed" in " ".join(err.split())
 
@@ -37,13 +39,18 @@ def test_workers_that_are_slower_than_one_are_named_with_their_wait(shell: Shell
         run_id = store.create_run(make_experiment())
         append(store, run_id, [timed(1, 0.0), timed(2, 0.3), RunStateChanged(state="complete")])
     _, out, _ = shell("what-if", "scale", run_id)
-    expected = "2 workers are slower than one: their step takes 400 ms, of which 300 ms wait for gradients"
+    expected = (
+        "2 workers are slower than one: their step takes 400 ms, of which 300 ms wait for gradients"
+    )
     assert expected in " ".join(out.split())
 
 
 def test_a_global_batch_is_shown_beside_the_micro_batch(shell: Shell, measured_run: str) -> None:
     answer = shell.json("what-if", "scale", measured_run, "--global-batch", "256")
-    assert (answer["curve"][1]["divided"]["micro_batch"], answer["curve"][2]["divided"]) == (64, None)
+    assert (answer["curve"][1]["divided"]["micro_batch"], answer["curve"][2]["divided"]) == (
+        64,
+        None,
+    )
     code, out, _ = shell("what-if", "scale", measured_run, "--global-batch", "256")
     assert code == 0
     assert "with 64 samples each, and with 256 samples in all" in out
@@ -74,5 +81,7 @@ def test_the_last_run_is_the_newest_that_timed_steps_advice_or_not(shell: Shell)
     assert shell("what-if", "scale", sweep)[0] == FAILED
     with Store.open(None) as store:
         alone = [each for each in CHEAP if each.plan["workers"] == 1]
-        append(store, store.create_run(make_experiment()), [*alone, RunStateChanged(state="complete")])
+        append(
+            store, store.create_run(make_experiment()), [*alone, RunStateChanged(state="complete")]
+        )
     assert shell.json("what-if", "scale", "last") == shell.json("what-if", "scale", advice)

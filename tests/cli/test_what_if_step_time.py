@@ -25,7 +25,9 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "measured.csv"), str(tmp_path / "points.csv")
 
 
-def test_the_answer_is_one_document_with_a_row_per_point(shell: Shell, files: tuple[str, str]) -> None:
+def test_the_answer_is_one_document_with_a_row_per_point(
+    shell: Shell, files: tuple[str, str]
+) -> None:
     answer = shell.json("what-if", "step-time", "--measured", files[0], "--points", files[1])
     assert list(answer) == ["points"]
     assert [list(point) for point in answer["points"]] == [
@@ -47,9 +49,13 @@ def test_people_get_a_table(shell: Shell, files: tuple[str, str]) -> None:
     assert "16" in out.splitlines()[-1]
 
 
-def test_tables_that_cannot_be_are_refused(shell: Shell, files: tuple[str, str], tmp_path: Path) -> None:
+def test_tables_that_cannot_be_are_refused(
+    shell: Shell, files: tuple[str, str], tmp_path: Path
+) -> None:
     Path(files[1]).write_text("nodes,gpus,micro_batch\n1,2,8\n4,2,8\n")
-    code, out, err = shell("what-if", "step-time", "--measured", files[0], "--points", files[1], "--json")
+    code, out, err = shell(
+        "what-if", "step-time", "--measured", files[0], "--points", files[1], "--json"
+    )
     assert (code, out) == (2, "")
     assert "points.csv, line 3, column gpus" in err
     code, _, err = shell(
@@ -81,7 +87,9 @@ ONE_WAY = """replicas,stages,tensor,micro_batch,accumulation,step_time_s
 def test_plans_that_divide_in_two_ways_are_predicted_from_one(shell: Shell, tmp_path: Path) -> None:
     measured, points = tmp_path / "measured.csv", tmp_path / "points.csv"
     measured.write_text(ONE_WAY)
-    points.write_text("stages,tensor,gpus,accumulation,micro_batch\n2,2,4,4,1\n2,2,4,16,1\n2,2,4,4,64\n")
+    points.write_text(
+        "stages,tensor,gpus,accumulation,micro_batch\n2,2,4,4,1\n2,2,4,16,1\n2,2,4,4,64\n"
+    )
     words = ["what-if", "step-time", "--measured", str(measured), "--points", str(points)]
     usual, long, wide = shell.json(*words)["points"]
     # Between the plans that divide as far in one way.
@@ -90,7 +98,9 @@ def test_plans_that_divide_in_two_ways_are_predicted_from_one(shell: Shell, tmp_
     assert [each["extrapolated"] for each in (usual, long, wide)] == [False, True, True]
     code, out, _ = shell(*words)
     assert code == 0
-    assert [word for word in ("replicas", "stages", "tensor", "accumulation") if word not in out] == []
+    assert [
+        word for word in ("replicas", "stages", "tensor", "accumulation") if word not in out
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -118,6 +128,8 @@ def test_divided_plans_that_cannot_be_are_refused(
 def test_divided_plans_need_a_measurement(shell: Shell, tmp_path: Path) -> None:
     measured = tmp_path / "measured.csv"
     measured.write_text(ONE_WAY.splitlines()[0])
-    code, _, err = shell("what-if", "step-time", "--measured", str(measured), "--points", str(measured))
+    code, _, err = shell(
+        "what-if", "step-time", "--measured", str(measured), "--points", str(measured)
+    )
     assert code == 2
     assert "holds no measurement" in err

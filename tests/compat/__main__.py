@@ -1,11 +1,12 @@
 """Install the workbench at an end of its ranges and run the core of the suite there.
 
-`python -m tests.compat low` takes the lowest version of every package that `pyproject.toml` allows, `high`
-the newest, and `light` the newest of what `pip install workbench` needs, without its parts. Each gets a
-virtual environment of its own, in a folder that is kept for the next time.
+`python -m tests.compat low` takes the lowest version of every package that `pyproject.toml` allows,
+`high` the newest, and `light` the newest of what `pip install workbench` needs, without its parts.
+Each gets a virtual environment of its own, in a folder that is kept for the next time.
 
-The ends of Python are 3.10 and 3.13, where they are installed; `--python` names another. `--keep torch` takes
-a package as `constraints.txt` pins it, for machines on which its other versions cannot be installed.
+The ends of Python are 3.10 and 3.13, where they are installed; `--python` names another.
+`--keep torch` takes a package as `constraints.txt` pins it, for machines on which its other
+versions cannot be installed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ TOOLS = (
     "pytest-timeout",
     "pytest-xdist",
 )
-LIGHT_TOOLS = ("hypothesis", "pytest>=8.3", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist")
+LIGHT_TOOLS = (
+    "hypothesis",
+    "pytest>=8.3",
+    "pytest-rerunfailures",
+    "pytest-timeout",
+    "pytest-xdist",
+)
 LIGHT_CORE = (
     "tests/experiment",
     "tests/foundation/test_errors.py",
@@ -74,8 +81,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.compat", description=__doc__)
     parser.add_argument("end", choices=PYTHONS)
     parser.add_argument("--python", help="use this interpreter")
-    parser.add_argument("--keep", default="", help="packages to take as constraints.txt pins them, by comma")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "workbench-compat")
+    parser.add_argument(
+        "--keep", default="", help="packages to take as constraints.txt pins them, by comma"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "workbench-compat"
+    )
     parser.add_argument("tests", nargs="*", help="what to run instead of the core")
     arguments = parser.parse_intermixed_args()
     python = arguments.python or PYTHONS[arguments.end]
@@ -98,12 +109,21 @@ def main() -> int:
 
 
 def _starts(python: str) -> bool:
-    """Return whether an interpreter is there; pyenv has programs for versions that are not chosen."""
-    return bool(shutil.which(python)) and not subprocess.run([python, "-V"], capture_output=True).returncode
+    """Return whether an interpreter is there.
+
+    Pyenv has programs for versions that are not chosen.
+    """
+    return (
+        bool(shutil.which(python))
+        and not subprocess.run([python, "-V"], capture_output=True).returncode
+    )
 
 
 def install(end: str, python: str, keep: set[str], folder: Path) -> Path | None:
-    """Make or update the environment of an end; return the folder of its programs, None if pip failed."""
+    """Make or update the environment of an end.
+
+    Return the folder of its programs, None if pip failed.
+    """
     name = re.sub(r"\W+", "-", f"{end} {Path(python).name}")
     programs = folder / name / "bin"
     if not programs.exists():
@@ -111,7 +131,16 @@ def install(end: str, python: str, keep: set[str], folder: Path) -> Path | None:
     constraints = folder / f"{name}.txt"
     constraints.write_text("\n".join(constraints_of(end, keep)) + "\n")
     parts, tools = ("", LIGHT_TOOLS) if end == "light" else ("[all,cluster]", TOOLS)
-    pip = [programs / "python", "-m", "pip", "install", "--quiet", "--upgrade", "--constraint", constraints]
+    pip = [
+        programs / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--upgrade",
+        "--constraint",
+        constraints,
+    ]
     done = subprocess.run([*pip, *tools, "--editable", f"{ROOT}{parts}"], check=False)
     return programs if done.returncode == 0 else None
 
@@ -135,8 +164,12 @@ def constraints_of(end: str, keep: set[str]) -> list[str]:
 def _requirements() -> list[Requirement]:
     """Return what `pyproject.toml` needs for everything that the workbench does."""
     text = (ROOT / "pyproject.toml").read_text()
-    wanted = re.findall(r"^(?:dependencies|train|lab) = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
-    return [Requirement(text) for text in re.findall(r'^    "([^"]+)"', "".join(wanted), re.MULTILINE)]
+    wanted = re.findall(
+        r"^(?:dependencies|train|lab) = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL
+    )
+    return [
+        Requirement(text) for text in re.findall(r'^    "([^"]+)"', "".join(wanted), re.MULTILINE)
+    ]
 
 
 def _lowest(requirement: Requirement) -> str:

@@ -2,8 +2,9 @@
 
     python tests/data/record_run.py
 
-Trials are trained one after another and laid out on two slots by their measured durations; the median of
-the reports so far prunes. One trial raises, some diverge, one worker is lost and tried again.
+Trials are trained one after another and laid out on two slots by their measured durations; the
+median of the reports so far prunes. One trial raises, some diverge, one worker is lost and tried
+again.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class Recorder:
 
     def __init__(self, experiment: Experiment) -> None:
         digits = load_digits()
-        self.images = train_test_split(digits.data / 16.0, digits.target, test_size=0.25, random_state=0)
+        self.images = train_test_split(
+            digits.data / 16.0, digits.target, test_size=0.25, random_state=0
+        )
         self.experiment = experiment
         self.events: list[Event] = []
         self.rungs: dict[int, list[float]] = {rung: [] for rung in RUNGS}
@@ -110,10 +113,19 @@ class Recorder:
                 source="enqueued" if params is TOO_FAST else "sampler",
             )
         )
-        plan = {"workers": 1, "micro_batch": params["global_batch"], "accumulation": 1, "precision": "fp32"}
+        plan = {
+            "workers": 1,
+            "micro_batch": params["global_batch"],
+            "accumulation": 1,
+            "precision": "fp32",
+        }
         attempt, now, step = 0, begin + 0.05, 0
         values: dict[str, float] = {}
-        add(TrialStarted(**header, time_unix_s=now, attempt=0, worker_pids=[4000 + number], plan=plan))
+        add(
+            TrialStarted(
+                **header, time_unix_s=now, attempt=0, worker_pids=[4000 + number], plan=plan
+            )
+        )
         started = now
         try:
             if number == 17:
@@ -121,12 +133,30 @@ class Recorder:
             for step, epoch, loss, accuracy, speed in train(params, seed, self.images):
                 now += len(self.images[0]) / speed + 0.02
                 values = {"val_accuracy": accuracy, "val_loss": loss}
-                report = {"step": step, "epoch": epoch, "elapsed_s": now - started, "samples_per_s": speed}
-                add(TrialReported(**header, time_unix_s=now, attempt=attempt, values=values, **report))
-                ended = {"attempt": attempt, "values": values, "step": step, "time_unix_s": now + 0.01}
+                report = {
+                    "step": step,
+                    "epoch": epoch,
+                    "elapsed_s": now - started,
+                    "samples_per_s": speed,
+                }
+                add(
+                    TrialReported(
+                        **header, time_unix_s=now, attempt=attempt, values=values, **report
+                    )
+                )
+                ended = {
+                    "attempt": attempt,
+                    "values": values,
+                    "step": step,
+                    "time_unix_s": now + 0.01,
+                }
                 if math.isnan(loss):
                     message = f"val_loss became NaN at step {step}"
-                    add(TrialEnded(**header, state="failed", reason="diverged", message=message, **ended))
+                    add(
+                        TrialEnded(
+                            **header, state="failed", reason="diverged", message=message, **ended
+                        )
+                    )
                     return now
                 if self.prune(epoch, accuracy):
                     add(TrialEnded(**header, state="pruned", **ended))
@@ -134,12 +164,25 @@ class Recorder:
                 if number > 20 and epoch == 6 and not self.lost:
                     self.lost = True
                     folder = f"trial-{number}/6"
-                    add(CheckpointSaved(**header, time_unix_s=now, attempt=0, step=step, path=folder))
+                    add(
+                        CheckpointSaved(
+                            **header, time_unix_s=now, attempt=0, step=step, path=folder
+                        )
+                    )
                     now += 1.5
                     message = f"worker process {4000 + number} was killed by signal 9"
-                    add(AttemptEnded(**header, time_unix_s=now, attempt=0, reason="lost", message=message))
+                    add(
+                        AttemptEnded(
+                            **header, time_unix_s=now, attempt=0, reason="lost", message=message
+                        )
+                    )
                     attempt, started, now = 1, now + 0.4, now + 0.4
-                    again = {"attempt": 1, "worker_pids": [4100], "plan": plan, "resumed_from": folder}
+                    again = {
+                        "attempt": 1,
+                        "worker_pids": [4100],
+                        "plan": plan,
+                        "resumed_from": folder,
+                    }
                     add(TrialStarted(**header, time_unix_s=now, **again))
         except Exception as error:
             if "non-finite" in str(error):
@@ -148,11 +191,19 @@ class Recorder:
                     "message": f"weights became NaN after step {step}",
                     "step": step,
                 }
-                add(TrialEnded(**header, time_unix_s=now + 0.1, attempt=attempt, state="failed", **failed))
+                add(
+                    TrialEnded(
+                        **header, time_unix_s=now + 0.1, attempt=attempt, state="failed", **failed
+                    )
+                )
                 return now + 0.1
             failed = {"reason": "error", "message": f"{type(error).__name__}: {error}"}
             failed["traceback"] = traceback.format_exc().replace(str(FOLDER.parent.parent), "")
-            add(TrialEnded(**header, time_unix_s=now + 0.3, attempt=attempt, state="failed", **failed))
+            add(
+                TrialEnded(
+                    **header, time_unix_s=now + 0.3, attempt=attempt, state="failed", **failed
+                )
+            )
             return now + 0.3
         add(TrialEnded(**header, state="complete", **ended))
         return now

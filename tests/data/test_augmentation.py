@@ -13,10 +13,14 @@ from workbench.experiment.augmentation import Augmentation
 from workbench.foundation.errors import ExperimentError
 
 
-def images(num: int = 6, task: str = "classification", shape: tuple[int, ...] = (2, 8, 8)) -> Datasets:
+def images(
+    num: int = 6, task: str = "classification", shape: tuple[int, ...] = (2, 8, 8)
+) -> Datasets:
     random = np.random.default_rng(0)
     inputs = random.normal(size=(num, *shape)).astype(np.float32)
-    targets = random.integers(0, 3, num) if task == "classification" else random.normal(size=(num, 2))
+    targets = (
+        random.integers(0, 3, num) if task == "classification" else random.normal(size=(num, 2))
+    )
     split = ArraySplit(inputs, targets)
     return Datasets("drawn", task, split, split, shape, 3 if task == "classification" else 2)  # type: ignore[arg-type]
 
@@ -44,7 +48,9 @@ def test_a_change_depends_on_seed_epoch_and_sample_and_not_on_the_batch(name):
     together = read(data, [0, 1, 2, 3, 4, 5])
     apart = [read(data, [index]) for index in range(6)]
     for part in (0, 1):
-        np.testing.assert_array_equal(together[part], np.concatenate([each[part] for each in apart]))
+        np.testing.assert_array_equal(
+            together[part], np.concatenate([each[part] for each in apart])
+        )
     assert not np.array_equal(together[0], images().train.batch(np.arange(6))[0])
     if name != "flip":  # which is certain here
         assert not np.array_equal(together[0], read(data, [0, 1, 2, 3, 4, 5], epoch=1)[0])
@@ -107,7 +113,9 @@ def test_the_beginning_of_a_series_is_replaced_and_its_end_never():
         data.train.batch(np.arange(40))[0],
     )
     np.testing.assert_array_equal(after[:, 5:], before[:, 5:])
-    firsts = [int(np.argmax((row == old).all(axis=1))) for row, old in zip(after, before, strict=True)]
+    firsts = [
+        int(np.argmax((row == old).all(axis=1))) for row, old in zip(after, before, strict=True)
+    ]
     assert set(firsts) > {0, 5}
     for row, first in zip(after, firsts, strict=True):
         assert (row[:first] == row[first]).all()
@@ -121,8 +129,16 @@ def test_no_change_leaves_the_data_as_it_is():
 @pytest.mark.parametrize(
     ("data", "changes", "message"),
     [
-        (images(shape=(5,)), {"flip": 0.5}, "training.augment.flip: cannot be used: samples are not images"),
-        (images(shape=(5,)), {"crop": 0.5}, "training.augment.crop: cannot be used: samples have no places"),
+        (
+            images(shape=(5,)),
+            {"flip": 0.5},
+            "training.augment.flip: cannot be used: samples are not images",
+        ),
+        (
+            images(shape=(5,)),
+            {"crop": 0.5},
+            "training.augment.crop: cannot be used: samples have no places",
+        ),
     ],
 )
 def test_a_change_that_the_samples_cannot_have_is_refused(data, changes, message):
@@ -139,7 +155,9 @@ def test_token_ids_are_not_changed():
 
 
 def test_classes_of_pixels_stay_where_they_are():
-    split = ArraySplit(np.zeros((3, 1, 8, 8), dtype=np.float32), np.zeros((3, 8, 8), dtype=np.int64))
+    split = ArraySplit(
+        np.zeros((3, 1, 8, 8), dtype=np.float32), np.zeros((3, 8, 8), dtype=np.int64)
+    )
     masks = Datasets("masks", "classification", split, split, (1, 8, 8), 2, target_shape=(8, 8))
     with pytest.raises(ExperimentError, match="the targets stay at their places"):
         augmented(masks, Augmentation(crop=0.2))

@@ -20,7 +20,9 @@ def test_workers_share_every_sample_of_an_epoch_exactly_once(
     num_samples, global_batch, epoch, seed, shuffle, num_workers
 ):
     batches = list(
-        global_batches(num_samples, global_batch=global_batch, epoch=epoch, seed=seed, shuffle=shuffle)
+        global_batches(
+            num_samples, global_batch=global_batch, epoch=epoch, seed=seed, shuffle=shuffle
+        )
     )
     assert len(batches) == num_batches(num_samples, global_batch)
     seen: list[int] = []
@@ -40,7 +42,12 @@ def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(
     num_samples, global_batch, epoch, seed, shuffle, data
 ):
     start = data.draw(st.integers(0, num_batches(num_samples, global_batch)))
-    given_settings = {"global_batch": global_batch, "epoch": epoch, "seed": seed, "shuffle": shuffle}
+    given_settings = {
+        "global_batch": global_batch,
+        "epoch": epoch,
+        "seed": seed,
+        "shuffle": shuffle,
+    }
     whole = list(global_batches(num_samples, **given_settings))
     rest = list(global_batches(num_samples, **given_settings, start=start))
     assert [batch.tolist() for batch in rest] == [batch.tolist() for batch in whole[start:]]

@@ -15,7 +15,11 @@ def test_digits_are_split_by_class_and_standardised(tmp_path):
     inputs, targets = digits.train.batch(np.arange(len(digits.train)))
     held_out, held_out_targets = digits.validation.batch(np.arange(len(digits.validation)))
     assert len(inputs) + len(held_out) == 1797
-    assert (digits.task, digits.input_shape, digits.num_outputs) == ("classification", (1, 8, 8), 10)
+    assert (digits.task, digits.input_shape, digits.num_outputs) == (
+        "classification",
+        (1, 8, 8),
+        10,
+    )
     assert (inputs.dtype, targets.dtype, inputs.shape[1:]) == (np.float32, np.int64, (1, 8, 8))
     assert abs(inputs.mean()) < 1e-5
     assert abs(inputs.std() - 1) < 1e-4
@@ -64,9 +68,9 @@ def test_an_unknown_dataset_lists_the_known_ones():
 def test_data_loads_neither_torch_nor_pandas_nor_sklearn_nor_does_a_cached_dataset(tmp_path):
     load("digits", {}, cache=tmp_path)
     program = (
-        "import sys; from pathlib import Path; from workbench.data import DATASETS, check_options, load\n"
-        "for name in DATASETS.names(): DATASETS.load(name)\n"
-        f"load('digits', {{}}, cache=Path({str(tmp_path)!r}))\n"
-        "assert not {'torch', 'pandas', 'sklearn', 'PIL'} & set(sys.modules)"
+        "import sys; from pathlib import Path; from workbench.data import DATASETS, check_options,"
+        " load\nfor name in DATASETS.names(): DATASETS.load(name)\nload('digits', {},"
+        f" cache=Path({str(tmp_path)!r}))\nassert not {{'torch', 'pandas', 'sklearn', 'PIL'}} &"
+        " set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

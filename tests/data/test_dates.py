@@ -39,7 +39,9 @@ def column(*values: object) -> pd.Series:
         ("%d-%m-%y %H:%M:%S", "day-month-year hour:minute:second"),
     ],
 )
-def test_dates_that_are_text_say_what_dates_say_at_learning_and_afterwards(written: str, words: str) -> None:
+def test_dates_that_are_text_say_what_dates_say_at_learning_and_afterwards(
+    written: str, words: str
+) -> None:
     texts = DAYS.dt.strftime(written)
     form = date_format_of(texts)
     assert form is not None
@@ -53,7 +55,11 @@ def test_dates_that_are_text_say_what_dates_say_at_learning_and_afterwards(writt
         np.testing.assert_array_equal(learnt.encode(same), expected.encode(new))
 
 
-@given(st.lists(st.dates(datetime.date(1950, 1, 1), datetime.date(2150, 1, 1)), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.dates(datetime.date(1950, 1, 1), datetime.date(2150, 1, 1)), min_size=1, max_size=20
+    )
+)
 def test_whichever_dates_are_written_they_are_read_as_they_were(days: list[datetime.date]) -> None:
     texts = column(*(day.isoformat() for day in days))
     assert date_format_of(texts) is not None
@@ -62,7 +68,8 @@ def test_whichever_dates_are_written_they_are_read_as_they_were(days: list[datet
 
 
 @pytest.mark.parametrize(
-    "values", [("1.2.10", "1.3.11"), ("10-40-20", "10-10-20"), ("1/2/3", "2/3/4"), ("12-13", "11-12")]
+    "values",
+    [("1.2.10", "1.3.11"), ("10-40-20", "10-10-20"), ("1/2/3", "2/3/4"), ("12-13", "11-12")],
 )
 def test_versions_and_other_codes_are_no_dates(values: tuple[str, ...]) -> None:
     assert date_format_of(column(*values)) is None
@@ -138,4 +145,6 @@ def test_a_table_learns_the_seasons_from_dates_of_a_csv(tmp_path) -> None:
     assert loaded.input_shape == (5,)
     inputs, targets = loaded.train.batch(np.arange(len(loaded.train)))
     # Sine of the place in the week: low on Saturdays and Sundays, and on no other day.
-    np.testing.assert_array_equal(inputs[:, 3] < -0.6, np.array(loaded.class_names)[targets] == "much")
+    np.testing.assert_array_equal(
+        inputs[:, 3] < -0.6, np.array(loaded.class_names)[targets] == "much"
+    )

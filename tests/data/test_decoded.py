@@ -111,7 +111,9 @@ def fill(folder: Path, times: int) -> subprocess.Popen[str]:
     )
 
 
-def test_a_process_that_is_killed_while_it_fills_the_cache_leaves_a_usable_one(folder: Path) -> None:
+def test_a_process_that_is_killed_while_it_fills_the_cache_leaves_a_usable_one(
+    folder: Path,
+) -> None:
     child = fill(folder, 1000)
     assert child.stdout is not None
     for _ in range(3):
@@ -127,11 +129,15 @@ def test_processes_that_fill_the_cache_at_once_do_not_disturb_each_other(folder:
     assert np.array_equal(all_of(read(folder)), all_of(read(folder, cache="none")))
 
 
-def test_what_was_not_used_for_longest_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_used_for_longest_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKBENCH_CACHE_LIMIT", "100kB")
 
     def keep(name: str, num_images: int = 10) -> DecodedImages | None:
-        kept = open_decoded([f"{name}{number}" for number in range(num_images)], 4096, "v", folder=tmp_path)
+        kept = open_decoded(
+            [f"{name}{number}" for number in range(num_images)], 4096, "v", folder=tmp_path
+        )
         for number in range(num_images if kept else 0):
             assert kept is not None
             kept.write(number, bytes(4096))

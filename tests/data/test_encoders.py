@@ -40,7 +40,9 @@ def test_numbers_are_standardised_by_the_train_rows_and_missing_ones_are_marked(
 
 
 def test_an_encoder_reads_columns_by_name_and_leaves_out_what_tells_nothing():
-    table = pd.DataFrame({"x": [1.0, 2.0, 4.0], "same": 7, "empty": np.nan, "city": ["a", "b", "a"]})
+    table = pd.DataFrame(
+        {"x": [1.0, 2.0, 4.0], "same": 7, "empty": np.nan, "city": ["a", "b", "a"]}
+    )
     encoder = learn_encoder("table", table)
     expected = encoder.encode(table)
     assert expected.shape == (3, 3)
@@ -67,7 +69,9 @@ def test_spans_of_time_are_numbers_of_seconds():
     hours = pd.Series(pd.to_timedelta([1, 2, 6], unit="h"), name="x")
     seconds = pd.Series([3600.0, 7200.0, 21600.0], name="x")
     learnt = learn_column(hours, max_categories=3)
-    np.testing.assert_allclose(learnt.encode(hours), learn_column(seconds, max_categories=3).encode(seconds))
+    np.testing.assert_allclose(
+        learnt.encode(hours), learn_column(seconds, max_categories=3).encode(seconds)
+    )
 
 
 def test_images_are_standardised_by_channel_and_of_one_shape():
@@ -135,12 +139,18 @@ def test_an_encoder_reads_numbers_written_as_text_as_it_learnt_them(cells):
     assert column.kind == "number"
     assert column.marks_missing
     encoded = column.encode(written)
-    np.testing.assert_array_equal(encoded[:100, 0], column.encode(pd.Series(numbers, name="x"))[:, 0])
+    np.testing.assert_array_equal(
+        encoded[:100, 0], column.encode(pd.Series(numbers, name="x"))[:, 0]
+    )
     np.testing.assert_array_equal(encoded[-1], [0, 1])
-    with pytest.raises(DataError, match=r"'x' held numbers in the training data: row 0 \(from 0\) holds"):
+    with pytest.raises(
+        DataError, match=r"'x' held numbers in the training data: row 0 \(from 0\) holds"
+    ):
         column.encode(pd.Series(["a few"], name="x"))
 
 
 def test_markers_are_missing_numbers_also_where_training_had_none():
     column = learn_column(pd.Series([1.0, 2.0, 3.0], name="x"), max_categories=3)
-    np.testing.assert_array_equal(column.encode(pd.Series(["?", "2", "n/a"], name="x")), [[0], [0], [0]])
+    np.testing.assert_array_equal(
+        column.encode(pd.Series(["?", "2", "n/a"], name="x")), [[0], [0], [0]]
+    )

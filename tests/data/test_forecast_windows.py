@@ -29,7 +29,14 @@ def write(path: Path, num_rows: int = 60) -> pd.DataFrame:
 
 
 def options(path: Path, **more: object) -> dict[str, object]:
-    return {"path": str(path), "time": "day", "targets": ["sold"], "lookback": 5, "horizon": 3, **more}
+    return {
+        "path": str(path),
+        "time": "day",
+        "targets": ["sold"],
+        "lookback": 5,
+        "horizon": 3,
+        **more,
+    }
 
 
 def test_a_window_is_followed_by_its_targets_and_no_forecast_of_train_reaches_validation(tmp_path):
@@ -39,13 +46,23 @@ def test_a_window_is_followed_by_its_targets_and_no_forecast_of_train_reaches_va
 
     assert data.test is not None
     rows = {}
-    for part, split in (("train", data.train), ("validation", data.validation), ("test", data.test)):
+    for part, split in (
+        ("train", data.train),
+        ("validation", data.validation),
+        ("test", data.test),
+    ):
         inputs, targets = split.batch(np.arange(len(split)))
         sold = inputs[:, :, 0] * reading.scale[0] + reading.mean[0]
         wanted = targets * reading.target_scale + reading.target_mean
-        np.testing.assert_allclose(np.diff(np.concatenate([sold, wanted], axis=1), axis=1), 1.0, atol=1e-4)
+        np.testing.assert_allclose(
+            np.diff(np.concatenate([sold, wanted], axis=1), axis=1), 1.0, atol=1e-4
+        )
         rows[part] = {round(float(value)) for value in wanted.ravel()}
-    assert rows == {"train": set(range(5, 42)), "validation": set(range(42, 54)), "test": set(range(54, 60))}
+    assert rows == {
+        "train": set(range(5, 42)),
+        "validation": set(range(42, 54)),
+        "test": set(range(54, 60)),
+    }
     assert (data.input_shape, data.target_shape, data.num_outputs) == ((5, 2), (3, 1), 3)
     assert reading.array_columns == ("sold", "rain")
     assert reading.targets == ("sold +1", "sold +2", "sold +3")
@@ -67,7 +84,10 @@ def test_statistics_are_those_of_train(tmp_path):
     frame = write(tmp_path / "sales.csv")
     frame.loc[50:, "rain"] = 1e6
     frame.to_csv(tmp_path / "flood.csv", index=False)
-    found = [SeriesOptions(**options(tmp_path / name)).reading(seed=0) for name in ("sales.csv", "flood.csv")]
+    found = [
+        SeriesOptions(**options(tmp_path / name)).reading(seed=0)
+        for name in ("sales.csv", "flood.csv")
+    ]
     np.testing.assert_array_equal(found[0].mean, found[1].mean)
     np.testing.assert_array_equal(found[0].scale, found[1].scale)
 
@@ -82,12 +102,18 @@ def test_statistics_are_those_of_train(tmp_path):
 @settings(max_examples=40, deadline=None)
 def test_forecasts_of_parts_never_share_a_row(lookback, horizon, stride, validation, test):
     made = SeriesOptions(
-        lookback=lookback, horizon=horizon, stride=stride, validation_fraction=validation, test_fraction=test
+        lookback=lookback,
+        horizon=horizon,
+        stride=stride,
+        validation_fraction=validation,
+        test_fraction=test,
     )
     num_rows = 300
     assume(test == 0 or round(num_rows * test) >= horizon)
     _, starts = made._starts(num_rows)
-    forecast = {part: {*np.add.outer(each, np.arange(horizon)).ravel()} for part, each in starts.items()}
+    forecast = {
+        part: {*np.add.outer(each, np.arange(horizon)).ravel()} for part, each in starts.items()
+    }
     assert all(min(each) - lookback >= 0 for each in starts.values())
     assert max(map(max, forecast.values())) < num_rows
     assert sum(map(len, forecast.values())) == len(set.union(*forecast.values()))

@@ -14,14 +14,20 @@ def write(folder: Path, labels: list[str]) -> str:
     for part in ("images", "labels"):
         (folder / part).mkdir(parents=True)
     for number, text in enumerate(labels):
-        Image.fromarray(np.full((12, 24), 40 * number, dtype=np.uint8)).save(folder / f"images/{number}.png")
+        Image.fromarray(np.full((12, 24), 40 * number, dtype=np.uint8)).save(
+            folder / f"images/{number}.png"
+        )
         (folder / f"labels/{number}.txt").write_text(text)
     return str(folder)
 
 
 def test_labels_become_edges_and_images_without_boxes_have_none(tmp_path):
-    folder = write(tmp_path / "set", ["1 0.5 0.5 0.2 0.4\n0 0.1 0.2 0.4 0.2\n", "", "1 0.5 0.5 1 1"])
-    data = load("boxes", {"path": folder, "size": 8, "classes": ["cat", "dog"], "validation_fraction": 0.4})
+    folder = write(
+        tmp_path / "set", ["1 0.5 0.5 0.2 0.4\n0 0.1 0.2 0.4 0.2\n", "", "1 0.5 0.5 1 1"]
+    )
+    data = load(
+        "boxes", {"path": folder, "size": 8, "classes": ["cat", "dog"], "validation_fraction": 0.4}
+    )
     splits = [data.train, data.validation]
     batches = [split.batch(np.arange(len(split))) for split in splits]
     targets = np.concatenate([batch[1] for batch in batches])
@@ -31,7 +37,9 @@ def test_labels_become_edges_and_images_without_boxes_have_none(tmp_path):
     assert data.class_names == ("cat", "dog")
     greys = [round(float((image.mean() + 1) * 127.5)) for image in images]
     by_grey = dict(zip(greys, targets, strict=True))
-    np.testing.assert_allclose(by_grey[0], [[1, 0.4, 0.3, 0.6, 0.7], [0, 0, 0.1, 0.3, 0.3]], atol=1e-6)
+    np.testing.assert_allclose(
+        by_grey[0], [[1, 0.4, 0.3, 0.6, 0.7], [0, 0, 0.1, 0.3, 0.3]], atol=1e-6
+    )
     assert by_grey[40][:, 0].tolist() == [-1, -1]
     np.testing.assert_allclose(by_grey[80], [[1, 0, 0, 1, 1], [-1, 0, 0, 0, 0]])
 

@@ -22,7 +22,9 @@ def fill(folder: Path, num_images: int = 6) -> list[str]:
     return sorted(str(file) for file in folder.rglob("*.*"))
 
 
-def test_the_first_broken_file_of_a_folder_is_named_before_anything_is_trained(tmp_path: Path) -> None:
+def test_the_first_broken_file_of_a_folder_is_named_before_anything_is_trained(
+    tmp_path: Path,
+) -> None:
     fill(tmp_path)
     options = check_options("images", {"path": str(tmp_path)})
     options.check_source()
@@ -30,7 +32,9 @@ def test_the_first_broken_file_of_a_folder_is_named_before_anything_is_trained(t
     (tmp_path / "red" / "8.jpg").write_bytes(b"")
     with pytest.raises(
         DataError,
-        match=r"8\.jpg cannot be read as an image: .*; nor can 1 more of the 14 files that were read",
+        match=(
+            r"8\.jpg cannot be read as an image: .*; nor can 1 more of the 14 files that were read"
+        ),
     ) as caught:
         options.check_source()
     assert caught.value.field == "data.path"
@@ -55,7 +59,9 @@ def test_what_follows_the_end_of_a_file_does_no_harm(tmp_path: Path) -> None:
     check_headers([str(file)])
 
 
-def test_of_many_files_some_are_read_evenly_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_files_some_are_read_evenly_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = fill(tmp_path)
     opened: list[str] = []
     monkeypatch.setattr(image_headers, "MAX_FILES", 4)
@@ -67,6 +73,8 @@ def test_of_many_files_some_are_read_evenly_spread(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("client_folders", [False, True])
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, client_folders: bool) -> None:
     (tmp_path / "file").write_bytes(b"")
-    options = check_options("images", {"path": str(tmp_path / "file"), "client_folders": client_folders})
+    options = check_options(
+        "images", {"path": str(tmp_path / "file"), "client_folders": client_folders}
+    )
     with pytest.raises(DataError, match="file is not a folder"):
         options.check_source()

@@ -24,7 +24,8 @@ def test_each_pixel_has_the_class_of_its_mask_and_unknown_ones_are_left_out(tmp_
     mask[8:, :8] = 255
     write(tmp_path / "set", [mask] * 4)
     data = load(
-        "masks", {"path": str(tmp_path / "set"), "size": 8, "channels": 1, "validation_fraction": 0.5}
+        "masks",
+        {"path": str(tmp_path / "set"), "size": 8, "channels": 1, "validation_fraction": 0.5},
     )
     inputs, targets = data.train.batch(np.arange(2))
     assert inputs.shape == (2, 1, 8, 8)

@@ -24,7 +24,11 @@ def fill(folder: Path, num_images: int = 10) -> Path:
 
 def test_a_folder_for_each_class_is_split_and_decoded(tmp_path):
     images = load("images", {"path": str(fill(tmp_path)), "size": 16})
-    assert (images.task, images.input_shape, images.num_outputs) == ("classification", (3, 16, 16), 2)
+    assert (images.task, images.input_shape, images.num_outputs) == (
+        "classification",
+        (3, 16, 16),
+        2,
+    )
     assert images.class_names == ("red", "white")
     assert (len(images.train), len(images.validation)) == (16, 4)
     inputs, targets = images.train.batch(np.array([0, 15]))
@@ -36,9 +40,15 @@ def test_a_folder_for_each_class_is_split_and_decoded(tmp_path):
 
 
 def test_files_that_tools_hide_beside_images_are_not_among_them(tmp_path):
-    """Copies in .ipynb_checkpoints would be learnt from and tested on, and ._red.png of macOS is no image."""
+    """Copies in .ipynb_checkpoints would be learnt from and tested on, and ._red.png of macOS is no
+    image.
+    """
     fill(tmp_path)
-    for hidden in ("red/.ipynb_checkpoints/0-checkpoint.png", "white/.trash/deep/1.bmp", ".cache/a/1.png"):
+    for hidden in (
+        "red/.ipynb_checkpoints/0-checkpoint.png",
+        "white/.trash/deep/1.bmp",
+        ".cache/a/1.png",
+    ):
         save(tmp_path / hidden, (0, 0, 0))
     (tmp_path / "red" / "._0.png").write_bytes(b"Mac OS X resource fork")
     images = load("images", {"path": str(tmp_path)})

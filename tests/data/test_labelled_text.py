@@ -21,7 +21,9 @@ def test_words_and_signs_are_tokens_in_small_letters():
     st.integers(3, 9),
     st.integers(1, 6),
 )
-def test_known_tokens_have_their_number_and_all_rows_the_length_of_the_context(texts, size, context):
+def test_known_tokens_have_their_number_and_all_rows_the_length_of_the_context(
+    texts, size, context
+):
     vocabulary = learn_vocabulary(texts, size)
     found = encode_texts(texts, vocabulary, context)
     assert found.shape == (len(texts), context)
@@ -45,7 +47,9 @@ def test_the_vocabulary_comes_from_train_alone(tmp_path):
         "labelled_text",
         {"path": str(tmp_path / "reviews.csv"), "text": "review", "target": "stars", "context": 4},
     )
-    train, validation = (split.batch(np.arange(len(split)))[0] for split in (data.train, data.validation))
+    train, validation = (
+        split.batch(np.arange(len(split)))[0] for split in (data.train, data.validation)
+    )
     assert data.class_names == ("five", "one")
     assert data.vocabulary_size == len(data.token_names)
     assert 1 not in train
@@ -61,7 +65,9 @@ def test_the_vocabulary_comes_from_train_alone(tmp_path):
     ],
 )
 def test_what_is_missing_is_named(tmp_path, options, message):
-    frame = pd.DataFrame({"text": ["a", "b", "c"], "label": ["x", "y", "x"], "words": ["x", None, "y"]})
+    frame = pd.DataFrame(
+        {"text": ["a", "b", "c"], "label": ["x", "y", "x"], "words": ["x", None, "y"]}
+    )
     frame.to_csv(tmp_path / "texts.csv", index=False)
     with pytest.raises(DataError) as caught:
         load("labelled_text", {"path": str(tmp_path / "texts.csv"), **options})

@@ -19,13 +19,17 @@ NUMBERS = RANDOM.normal(50.0, 10.0, NUM_ROWS)
 
 def leaks(target: np.ndarray, **columns: Any) -> dict[str, float]:
     table = {name: pd.Series(column) for name, column in columns.items()}
-    forms = {name: form for name, column in table.items() if (form := text_form_of(column)) is not None}
+    forms = {
+        name: form for name, column in table.items() if (form := text_form_of(column)) is not None
+    }
     found = find_leaks(table, target, forms, is_classification=target.dtype.kind == "i")
     return {leak.name: leak.score for leak in found}
 
 
 def test_what_stands_for_the_class_is_found_however_it_is_written() -> None:
-    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(100 * CLASSES + RANDOM.integers(0, 50, NUM_ROWS), "D")
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(
+        100 * CLASSES + RANDOM.integers(0, 50, NUM_ROWS), "D"
+    )
     found = leaks(
         CLASSES,
         name=np.array(["low", "mid", "high"])[CLASSES],
@@ -68,7 +72,8 @@ def test_a_few_rows_show_nothing(target: np.ndarray) -> None:
 
 
 def test_the_note_names_the_column_its_score_and_what_leaves_it_out() -> None:
-    assert Leak("paid", 1.0, "accuracy").note("`y`", "--drop paid") == (
-        "`paid` alone predicts `y` with accuracy 1.00: if it is not known when a prediction is made, leave "
-        "it out with --drop paid"
+    assert (
+        Leak("paid", 1.0, "accuracy").note("`y`", "--drop paid")
+        == "`paid` alone predicts `y` with accuracy 1.00: if it is not known when a prediction is"
+        " made, leave it out with --drop paid"
     )

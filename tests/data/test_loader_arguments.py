@@ -1,4 +1,7 @@
-"""Arguments of a user's DataLoader: what torch would read is read, or the argument is refused by name."""
+"""Arguments of a user's DataLoader.
+
+What torch would read is read, or the argument is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,9 @@ def loader(dataset: Any = None, **settings: Any) -> DataLoader[Any]:
 def sharing(**settings: Any) -> DataLoader[Any]:
     generator = seeded()
     return loader(
-        sampler=WeightedRandomSampler(range(1, 12), 9, generator=generator), generator=generator, **settings
+        sampler=WeightedRandomSampler(range(1, 12), 9, generator=generator),
+        generator=generator,
+        **settings,
     )
 
 
@@ -97,13 +102,21 @@ LOADERS: dict[str, Any] = {
     "one generator for both": lambda: sharing(batch_size=BATCH),
     "replacement": lambda: loader(
         batch_size=BATCH,
-        sampler=RandomSampler(range(NUM_SAMPLES), replacement=True, num_samples=40, generator=seeded()),
+        sampler=RandomSampler(
+            range(NUM_SAMPLES), replacement=True, num_samples=40, generator=seeded()
+        ),
     ),
-    "numpy's generator": lambda: loader(batch_size=BATCH, sampler=Drawing(np.random.default_rng(5))),
-    "numpy's old generator": lambda: loader(batch_size=BATCH, sampler=Drawing(np.random.RandomState(5))),
+    "numpy's generator": lambda: loader(
+        batch_size=BATCH, sampler=Drawing(np.random.default_rng(5))
+    ),
+    "numpy's old generator": lambda: loader(
+        batch_size=BATCH, sampler=Drawing(np.random.RandomState(5))
+    ),
     "Python's generator": lambda: loader(batch_size=BATCH, sampler=Drawing(random.Random(5))),
     "batch_sampler": lambda: loader(
-        batch_sampler=BatchSampler(RandomSampler(range(NUM_SAMPLES), generator=seeded()), BATCH, True)
+        batch_sampler=BatchSampler(
+            RandomSampler(range(NUM_SAMPLES), generator=seeded()), BATCH, True
+        )
     ),
     "batch_sampler in order": lambda: loader(
         batch_sampler=BatchSampler(SequentialSampler(range(NUM_SAMPLES)), BATCH, False)
@@ -121,7 +134,9 @@ def read(source: Source, epoch: int, rank: int = 0, num_workers: int = 1) -> lis
     """Return the targets of each step of an epoch that a worker sees."""
     steps = []
     for indices in source.batches(global_batch=BATCH, epoch=epoch, seed=3):
-        batch = WorkerBatch(source, indices, micro_batch=BATCH, replica=rank, num_replicas=num_workers)
+        batch = WorkerBatch(
+            source, indices, micro_batch=BATCH, replica=rank, num_replicas=num_workers
+        )
         steps.append([value for part in batch if part.weight for value in part.targets.tolist()])
     return steps
 
@@ -143,14 +158,20 @@ def test_the_batches_of_every_epoch_are_those_of_torch(kind: str) -> None:
 
 
 def test_two_workers_share_the_steps_of_a_distributed_sampler() -> None:
-    """Which of the workers has a sample differs, and the gradient of a step does not depend on it."""
+    """Which of the workers has a sample differs, and the gradient of a step does not depend on
+    it.
+    """
     for epoch in range(NUM_EPOCHS):
         dealt = []
         for rank in range(2):
             sampler = DistributedSampler(range(NUM_SAMPLES - 1), 2, rank, shuffle=False)
-            dealt.append([batch[1].tolist() for batch in loader(batch_size=BATCH // 2, sampler=sampler)])
+            dealt.append(
+                [batch[1].tolist() for batch in loader(batch_size=BATCH // 2, sampler=sampler)]
+            )
         expected = [sorted(first + second) for first, second in zip(*dealt, strict=True)]
-        sources = [source_of(loader(numbers(NUM_SAMPLES - 1), batch_size=BATCH // 2)) for _ in range(2)]
+        sources = [
+            source_of(loader(numbers(NUM_SAMPLES - 1), batch_size=BATCH // 2)) for _ in range(2)
+        ]
         ours = [read(each, epoch, rank, 2) for rank, each in enumerate(sources)]
         assert [sorted(first + second) for first, second in zip(*ours, strict=True)] == expected
 
@@ -167,20 +188,26 @@ def test_weights_without_a_generator_are_drawn_by_the_seed_and_keep_their_distri
     given = loader(numbers(3), sampler=WeightedRandomSampler(weights, 3000))
     source = source_of(given)
     first = [value for step in read(source, 0) for value in step]
-    assert np.bincount(np.array(first, int), minlength=3) / 3000 == pytest.approx([0, 0.25, 0.75], abs=0.05)
+    assert np.bincount(np.array(first, int), minlength=3) / 3000 == pytest.approx(
+        [0, 0.25, 0.75], abs=0.05
+    )
     assert first != [value for step in read(source, 1) for value in step]
 
 
 def test_shuffling_without_a_generator_follows_from_the_seed() -> None:
     source = source_of(loader(batch_size=BATCH, shuffle=True))
     orders = [[value for step in read(source, epoch) for value in step] for epoch in range(2)]
-    assert sorted(orders[0]) == sorted(orders[1]) == [float(number) for number in range(NUM_SAMPLES)]
+    assert (
+        sorted(orders[0]) == sorted(orders[1]) == [float(number) for number in range(NUM_SAMPLES)]
+    )
     assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize("dataset", [numbers(NUM_SAMPLES), Stream(NUM_SAMPLES)])
 @pytest.mark.parametrize("settings", [{}, {"shuffle": True}, {"sampler": list(range(NUM_SAMPLES))}])
-def test_drop_last_leaves_out_what_torch_leaves_out_of_an_evaluation(dataset: Any, settings: Any) -> None:
+def test_drop_last_leaves_out_what_torch_leaves_out_of_an_evaluation(
+    dataset: Any, settings: Any
+) -> None:
     if isinstance(dataset, Stream) and settings:
         return  # which torch refuses
     given = DataLoader(dataset, batch_size=BATCH, drop_last=True, **settings)
@@ -224,16 +251,25 @@ REFUSED: dict[str, Any] = {
     ),
     r"states no length": lambda: loader(sampler=Endless()),
     r"OwnLoader, which makes its batches in a way of its own": lambda: OwnLoader(numbers(4)),
-    r"multiprocessing_context='spawn'": lambda: loader(num_workers=1, multiprocessing_context="spawn"),
+    r"multiprocessing_context='spawn'": lambda: loader(
+        num_workers=1, multiprocessing_context="spawn"
+    ),
     r"a stream with a worker_init_fn": lambda: DataLoader(Stream(4), worker_init_fn=print),
 }
 
 
 @pytest.mark.parametrize("problem", REFUSED)
 @pytest.mark.parametrize("part", ["train", "validation"])
-def test_what_cannot_be_followed_is_refused_by_name_and_with_what_to_do(problem: str, part: str) -> None:
+def test_what_cannot_be_followed_is_refused_by_name_and_with_what_to_do(
+    problem: str, part: str
+) -> None:
     with pytest.raises(DataError, match=problem) as caught:
-        as_split(REFUSED[problem](), {"samples_per_epoch": 4, "validation_samples": 4}, part=part, name="own")
+        as_split(
+            REFUSED[problem](),
+            {"samples_per_epoch": 4, "validation_samples": 4},
+            part=part,
+            name="own",
+        )
     assert caught.value.next_step
     assert caught.value.field == "data"
 
@@ -245,7 +281,9 @@ def test_what_is_followed_in_another_way_is_noted() -> None:
     notes = notes_on({"train": arguments}, global_batch=64, num_loaders=2, draws_samples=True)
     for words in ("batch_size=32", "shuffle=False", "num_workers=4", "in_order=False"):
         assert sum(words in note for note in notes) == 1, words
-    assert notes_on({"train": arguments}, global_batch=32, num_loaders=4, draws_samples=False) == [notes[-1]]
+    assert notes_on({"train": arguments}, global_batch=32, num_loaders=4, draws_samples=False) == [
+        notes[-1]
+    ]
     of_validation = {"validation": LoaderArguments(batch_size=7)}
     assert notes_on(of_validation, global_batch=64, num_loaders=0, draws_samples=False) == []
 
@@ -270,5 +308,9 @@ def test_arguments_reach_the_training_through_the_function_of_the_user() -> None
     found = load(own, {"task": "regression"})
     assert found.order.drops_last
     assert found.order.keeps_order
-    assert (found.order.num_workers, found.order.prefetch_factor, found.order.timeout_s) == (2, 5, 9)
+    assert (found.order.num_workers, found.order.prefetch_factor, found.order.timeout_s) == (
+        2,
+        5,
+        9,
+    )
     assert (len(found.train), len(found.validation)) == (NUM_SAMPLES, 9)

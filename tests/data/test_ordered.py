@@ -1,4 +1,7 @@
-"""Streams and samplers: every worker sees the same order, and each sample goes to exactly one of them."""
+"""Streams and samplers.
+
+Every worker sees the same order, and each sample goes to exactly one of them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ OPTIONS = {"samples_per_epoch": 7, "validation_samples": 4}
 def split(kind: str, num_samples: int) -> Any:
     """Return a split of the numbers below `num_samples`, which each worker makes for itself."""
     if kind == "stream":
-        return as_split(Stream(num_samples), {"samples_per_epoch": num_samples}, part="train", name="made")[0]
+        return as_split(
+            Stream(num_samples), {"samples_per_epoch": num_samples}, part="train", name="made"
+        )[0]
     if kind == "sampler":
         return as_split(weighted(num_samples), {}, part="train", name="made")[0]
     pairs = numbers(num_samples)
@@ -36,13 +41,25 @@ def split(kind: str, num_samples: int) -> Any:
 
 
 def read_epoch(
-    source: Source, rank: int, num_workers: int, *, batch: int, micro_batch: int, epoch: int, start: int = 0
+    source: Source,
+    rank: int,
+    num_workers: int,
+    *,
+    batch: int,
+    micro_batch: int,
+    epoch: int,
+    start: int = 0,
 ) -> list[list[float]]:
-    """Return what one worker sees of each step of an epoch; what only fills up the count is left out."""
+    """Return what one worker sees of each step of an epoch.
+
+    What only fills up the count is left out.
+    """
     steps = []
     for indices in source.batches(global_batch=batch, epoch=epoch, seed=5, start=start):
         torch.rand(1 + rank)  # the training of each worker draws numbers of its own
-        parts = WorkerBatch(source, indices, micro_batch=micro_batch, replica=rank, num_replicas=num_workers)
+        parts = WorkerBatch(
+            source, indices, micro_batch=micro_batch, replica=rank, num_replicas=num_workers
+        )
         steps.append([value for part in parts if part.weight for value in part.targets.tolist()])
     return steps
 
@@ -112,7 +129,10 @@ def test_streams_train_and_evaluate_by_the_lengths_that_are_stated() -> None:
 
 def test_a_stream_without_a_length_is_refused_by_the_option_that_is_missing() -> None:
     with pytest.raises(ExperimentError, match="does not know its length") as caught:
-        load(lambda options: (Forgetful(), Forgetful()), {"task": "regression", "samples_per_epoch": 7})
+        load(
+            lambda options: (Forgetful(), Forgetful()),
+            {"task": "regression", "samples_per_epoch": 7},
+        )
     assert caught.value.field == "data.validation_samples"
 
 
@@ -126,14 +146,20 @@ def test_validation_never_counts_a_sample_twice() -> None:
     ("settings", "problem"),
     [
         (
-            {"batch_sampler": type("Buckets", (BatchSampler,), {})(SequentialSampler(range(4)), 2, False)},
+            {
+                "batch_sampler": type("Buckets", (BatchSampler,), {})(
+                    SequentialSampler(range(4)), 2, False
+                )
+            },
             "batch_sampler of type Buckets",
         ),
         ({"batch_size": None}, "makes no batches"),
         ({"sampler": DistributedSampler(numbers(4), 2, 0)}, "DistributedSampler"),
     ],
 )
-def test_what_a_loader_decides_and_the_plan_decides_too_is_refused(settings: Any, problem: str) -> None:
+def test_what_a_loader_decides_and_the_plan_decides_too_is_refused(
+    settings: Any, problem: str
+) -> None:
     loader = DataLoader(numbers(4), **settings)
     with pytest.raises(DataError, match=problem):
         as_split(loader, {}, part="train", name="made")[0]

@@ -66,12 +66,30 @@ PAIRS = [(np.zeros(3), 0)] * 4
         ((PAIRS, iter(PAIRS)), {}, DataError, "data", "iterated over repeatedly"),
         ((PAIRS, []), {}, DataError, "data", "validation of"),
         ((PAIRS, PAIRS), {}, ExperimentError, "data.task", "allowed: classification, regression"),
-        ((PAIRS, PAIRS), {"task": "ranking"}, ExperimentError, "data.task", "'ranking' is not valid"),
-        ((PAIRS, PAIRS), {"task": "classification"}, ExperimentError, "data.num_outputs", "num_outputs"),
+        (
+            (PAIRS, PAIRS),
+            {"task": "ranking"},
+            ExperimentError,
+            "data.task",
+            "'ranking' is not valid",
+        ),
+        (
+            (PAIRS, PAIRS),
+            {"task": "classification"},
+            ExperimentError,
+            "data.num_outputs",
+            "num_outputs",
+        ),
         (([1, 2], [1, 2]), {"task": "regression"}, DataError, "data", "a pair (input, target)"),
         (([{"x": "a"}], [{"x": "a"}]), {"task": "other"}, DataError, "data", "the inputs of"),
         (([("a", "b")], PAIRS), {"task": "regression"}, DataError, "data", "the inputs of"),
-        (([(object(), 1)], PAIRS), {"task": "regression"}, DataError, "data", "(input, target) pairs"),
+        (
+            ([(object(), 1)], PAIRS),
+            {"task": "regression"},
+            DataError,
+            "data",
+            "(input, target) pairs",
+        ),
     ],
 )
 def test_what_a_function_must_not_return_is_refused(returned: Any, options, kind, field, part):
@@ -91,7 +109,9 @@ def test_data_that_asks_for_the_seed_of_the_training_is_told_it():
     split = ArraySplit(np.zeros((4, 2), dtype=np.float32), np.zeros(4, dtype=np.float32))
 
     def folds(options, training_seed=None):
-        return Datasets(f"fold {training_seed}", "regression", split, split, input_shape=(2,), num_outputs=1)
+        return Datasets(
+            f"fold {training_seed}", "regression", split, split, input_shape=(2,), num_outputs=1
+        )
 
     assert load(folds, {}, training_seed=5).name == "fold 5"
     assert load(folds, {}).name == "fold None"

@@ -1,4 +1,6 @@
-"""Images of every mode and depth are read as they are meant, converted with a note, or refused by name."""
+"""Images of every mode and depth are read as they are meant, converted with a note, or refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def palette() -> Image.Image:
     return image
 
 
-PALETTE = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [10, 20, 30]])[np.arange(64).reshape(8, 8) % 4]
+PALETTE = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [10, 20, 30]])[
+    np.arange(64).reshape(8, 8) % 4
+]
 
 CASES: dict[str, tuple[Any, str, dict[str, Any], np.ndarray]] = {
     "1": (Image.fromarray(GREY > 127), "png", {}, np.where(GREY > 127, 255, 0)),
@@ -54,7 +58,12 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], np.ndarray]] = {
         {"transparency": 0},
         grey_and(np.where(GREY == 0, 0, 255)),
     ),
-    "LA": (Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(HALF)]), "png", {}, grey_and(HALF)),
+    "LA": (
+        Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(HALF)]),
+        "png",
+        {},
+        grey_and(HALF),
+    ),
     "16 bits, PNG": (Image.fromarray(RAMP), "png", {}, GREY),
     "16 bits with a transparent grey": (
         Image.fromarray(RAMP),
@@ -93,7 +102,9 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], np.ndarray]] = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_every_mode_and_depth_is_read_as_it_is_meant(name: str, channels: Any, tmp_path: Path) -> None:
+def test_every_mode_and_depth_is_read_as_it_is_meant(
+    name: str, channels: Any, tmp_path: Path
+) -> None:
     image, ending, options, expected = CASES[name]
     path = tmp_path / f"a.{ending}"
     image.save(path, **options)
@@ -104,7 +115,8 @@ def test_every_mode_and_depth_is_read_as_it_is_meant(name: str, channels: Any, t
 
 
 def test_samples_of_12_bits_reach_white(tmp_path: Path) -> None:
-    # Pillow reads such files and writes none: the values of a 16-bit image are said to have 12 bits.
+    # Pillow reads such files and writes none: the values of a 16-bit image are said to have 12
+    # bits.
     image = Image.fromarray((RAMP >> 4).astype(np.uint16))
     image.tag_v2 = {258: (12,)}  # type: ignore[attr-defined]
     assert np.abs(np.asarray(eight_bits(image, 1)).astype(int) - GREY).max() <= 1
@@ -114,7 +126,9 @@ def test_samples_of_12_bits_reach_white(tmp_path: Path) -> None:
 def test_pixels_without_a_fixed_white_are_refused_by_name(mode: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tiff"
     Image.new(mode, (8, 8)).save(path)
-    with pytest.raises(DataError, match=rf"a\.tiff cannot be read .* pixels of mode {mode} have no"):
+    with pytest.raises(
+        DataError, match=rf"a\.tiff cannot be read .* pixels of mode {mode} have no"
+    ):
         decode_image(str(path), 8, 3)
     with pytest.raises(DataError, match=f"mode {mode}"):
         check_headers([str(path)])
@@ -192,6 +206,10 @@ def test_the_script_of_a_bundle_reads_images_as_training_does(name: str, tmp_pat
     text = script(taken, Output(name="outputs", kind="outputs"))
     (tmp_path / "card.json").write_text("{}")
     (tmp_path / "predict.py").write_text(text.replace("import onnxruntime", ""))
-    program = f"import predict, numpy; numpy.save('found.npy', predict.pixels('a.{ending}', 3, 8, 8))"
+    program = (
+        f"import predict, numpy; numpy.save('found.npy', predict.pixels('a.{ending}', 3, 8, 8))"
+    )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-    assert np.array_equal(np.load(tmp_path / "found.npy")[0], decode_image(f"{tmp_path}/a.{ending}", 8, 3))
+    assert np.array_equal(
+        np.load(tmp_path / "found.npy")[0], decode_image(f"{tmp_path}/a.{ending}", 8, 3)
+    )

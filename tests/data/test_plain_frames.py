@@ -1,4 +1,6 @@
-"""Every type of pandas and Arrow is used as it is meant, converted with a note, or refused by name."""
+"""Every type of pandas and Arrow is used as it is meant, converted with a note, or refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,42 @@ DAYS = [dt.date(2024, 1, 1), dt.date(2024, 6, 1), None]
 MOMENTS = [dt.datetime(2024, 1, 1, 12), dt.datetime(2024, 6, 1), None]
 IN_ROME = dt.timezone(dt.timedelta(hours=2))
 
-# By name: the values, the kind that they are read as, their numbers where they are some, and a note.
+# By name: the values, the kind that they are read as, their numbers where they are some, and a
+# note.
 CASES: dict[str, tuple[Any, str, list[float] | None, str]] = {
-    "Decimal": ([Decimal("1.5"), Decimal("-2"), None], "number", [1.5, -2, np.nan], "decimals, which"),
-    "Fraction": ([Fraction(1, 4), 2, None], "number", [0.25, 2, np.nan], "fractions, which are read"),
+    "Decimal": (
+        [Decimal("1.5"), Decimal("-2"), None],
+        "number",
+        [1.5, -2, np.nan],
+        "decimals, which",
+    ),
+    "Fraction": (
+        [Fraction(1, 4), 2, None],
+        "number",
+        [0.25, 2, np.nan],
+        "fractions, which are read",
+    ),
     "mixed numbers": (np.array([1, 2.5, None], dtype=object), "number", [1, 2.5, np.nan], ""),
-    "numpy scalars": (np.array([np.int8(1), np.float32(0.5), True], dtype=object), "number", [1, 0.5, 1], ""),
+    "numpy scalars": (
+        np.array([np.int8(1), np.float32(0.5), True], dtype=object),
+        "number",
+        [1, 0.5, 1],
+        "",
+    ),
     "truth with gaps": ([True, False, None], "number", [1, 0, np.nan], ""),
     "nothing": ([None, None, None], "number", [np.nan] * 3, ""),
-    "whole beyond int64": ([2**70, 2**69, None], "number", [2.0**70, 2.0**69, np.nan], "beyond 2^53"),
-    "whole beyond floats": (np.array([2**53 + 2, 1, 0]), "number", [2.0**53 + 2, 1, 0], "beyond 2^53"),
+    "whole beyond int64": (
+        [2**70, 2**69, None],
+        "number",
+        [2.0**70, 2.0**69, np.nan],
+        "beyond 2^53",
+    ),
+    "whole beyond floats": (
+        np.array([2**53 + 2, 1, 0]),
+        "number",
+        [2.0**53 + 2, 1, 0],
+        "beyond 2^53",
+    ),
     "float16": (np.array([1, 2.5, np.nan], dtype=np.float16), "number", [1, 2.5, np.nan], ""),
     "longdouble": (np.array([1, 2.5, np.nan], dtype=np.longdouble), "number", [1, 2.5, np.nan], ""),
     "Int64": (pd.array([1, None, 3], dtype="Int64"), "number", [1, np.nan, 3], ""),
@@ -44,8 +72,18 @@ CASES: dict[str, tuple[Any, str, list[float] | None, str]] = {
     "Float32": (pd.array([1, None, 2.5], dtype="Float32"), "number", [1, np.nan, 2.5], ""),
     "boolean": (pd.array([True, None, False], dtype="boolean"), "number", [1, np.nan, 0], ""),
     "Sparse": (pd.arrays.SparseArray([0.0, 0.0, 2.0]), "number", [0, 0, 2], ""),
-    "time of day": ([dt.time(1), dt.time(0, 0, 30, 500_000), None], "number", [3600, 30.5, np.nan], "since"),
-    "timedelta": ([dt.timedelta(minutes=1), dt.timedelta(1), None], "number", [60, 86400, np.nan], ""),
+    "time of day": (
+        [dt.time(1), dt.time(0, 0, 30, 500_000), None],
+        "number",
+        [3600, 30.5, np.nan],
+        "since",
+    ),
+    "timedelta": (
+        [dt.timedelta(minutes=1), dt.timedelta(1), None],
+        "number",
+        [60, 86400, np.nan],
+        "",
+    ),
     "date": (DAYS, "time", None, ""),
     "datetime": (MOMENTS, "time", None, ""),
     "with a zone": (
@@ -55,7 +93,12 @@ CASES: dict[str, tuple[Any, str, list[float] | None, str]] = {
         "",
     ),
     "Period": (pd.period_range("2024-01", periods=3, freq="M"), "time", None, "their first moment"),
-    "Period objects": ([pd.Period("2024-01"), pd.Period("2024-02"), None], "time", None, "first moment"),
+    "Period objects": (
+        [pd.Period("2024-01"), pd.Period("2024-02"), None],
+        "time",
+        None,
+        "first moment",
+    ),
     "Interval": (pd.interval_range(0, 3), "category", None, "intervals, which are read as text"),
     "Categorical": (pd.Categorical(["a", "b", None]), "category", None, ""),
     "ordered Categorical": (
@@ -76,9 +119,24 @@ ARROW: dict[str, tuple[pa.DataType, list[Any], str, list[float] | None]] = {
     "float": (pa.float32(), [1.0, None, 2.5], "number", [1, np.nan, 2.5]),
     "half": (pa.float16(), [np.float16(1), None, np.float16(2.5)], "number", [1, np.nan, 2.5]),
     "bool": (pa.bool_(), [True, None, False], "number", [1, np.nan, 0]),
-    "decimal32": (pa.decimal32(5, 2), [Decimal("1.5"), None, Decimal("2")], "number", [1.5, np.nan, 2]),
-    "decimal128": (pa.decimal128(9, 2), [Decimal("1.5"), None, Decimal("2")], "number", [1.5, np.nan, 2]),
-    "decimal256": (pa.decimal256(50, 2), [Decimal("1.5"), None, Decimal("2")], "number", [1.5, np.nan, 2]),
+    "decimal32": (
+        pa.decimal32(5, 2),
+        [Decimal("1.5"), None, Decimal("2")],
+        "number",
+        [1.5, np.nan, 2],
+    ),
+    "decimal128": (
+        pa.decimal128(9, 2),
+        [Decimal("1.5"), None, Decimal("2")],
+        "number",
+        [1.5, np.nan, 2],
+    ),
+    "decimal256": (
+        pa.decimal256(50, 2),
+        [Decimal("1.5"), None, Decimal("2")],
+        "number",
+        [1.5, np.nan, 2],
+    ),
     "time32": (pa.time32("s"), [dt.time(1), None, dt.time(0, 1)], "number", [3600, np.nan, 60]),
     "time64": (pa.time64("us"), [dt.time(1), None, dt.time(0, 1)], "number", [3600, np.nan, 60]),
     "duration": (
@@ -100,7 +158,10 @@ ARROW: dict[str, tuple[pa.DataType, list[Any], str, list[float] | None]] = {
 
 
 def check(column: pd.Series, kind: str, numbers: list[float] | None) -> None:
-    """Check what training makes of a column: its kind, its numbers, and whether they can be encoded."""
+    """Check what training makes of a column.
+
+    Its kind, its numbers, and whether they can be encoded.
+    """
     learnt = learn_column(column, max_categories=10, form=text_form_of(column))
     assert learnt.kind == kind
     encoded = learnt.encode(column)
@@ -151,7 +212,10 @@ def test_every_type_of_arrow_is_used_in_memory_and_in_a_file(
         (np.array([1j, 2j, None], dtype=object), "complex numbers"),
         ([b"\xff\xfe", b"a", None], r"bytes that are no text \(row 0\)"),
         (pd.array([[1], [2], None], dtype=pd.ArrowDtype(pa.list_(pa.int8()))), "lists"),
-        (pd.array([{"a": 1}, None, None], dtype=pd.ArrowDtype(pa.struct({"a": pa.int8()}))), "dicts"),
+        (
+            pd.array([{"a": 1}, None, None], dtype=pd.ArrowDtype(pa.struct({"a": pa.int8()}))),
+            "dicts",
+        ),
     ],
 )
 def test_what_is_no_single_value_is_refused_by_name(values: Any, what: str) -> None:

@@ -34,7 +34,10 @@ def test_digits_are_pictures_with_the_classes_that_there_are() -> None:
     assert {sample["kind"] for sample in seen["samples"]} == {"image"}
     pictures = [decoded(sample["png"]) for sample in seen["samples"]]
     assert all(picture.shape == (8, 8) for picture in pictures)
-    assert (min(picture.min() for picture in pictures), max(picture.max() for picture in pictures)) == (
+    assert (
+        min(picture.min() for picture in pictures),
+        max(picture.max() for picture in pictures),
+    ) == (
         0,
         255,
     )
@@ -44,7 +47,9 @@ def test_digits_are_pictures_with_the_classes_that_there_are() -> None:
 
 def test_the_samples_that_are_shown_are_those_of_their_targets() -> None:
     inputs = np.repeat(np.arange(200.0, dtype=np.float32)[:, None], 2, axis=1)
-    seen = preview(of_arrays(inputs, np.arange(200) % 2, class_names=("even", "odd")), num_samples=200)
+    seen = preview(
+        of_arrays(inputs, np.arange(200) % 2, class_names=("even", "odd")), num_samples=200
+    )
     assert [list(sample["cells"].values()) for sample in seen["samples"]] == inputs.tolist()
     assert [sample["target"] for sample in seen["samples"]] == ["even", "odd"] * 100
 
@@ -78,8 +83,13 @@ def test_text_is_readable_and_says_what_comes_next() -> None:
 
 def test_numbers_to_predict_are_told_as_a_histogram() -> None:
     targets = np.concatenate([np.zeros(30), np.ones(10)]).astype(np.float32)
-    seen = preview(of_arrays(np.ones((40, 2), np.float32), targets, task="regression", num_outputs=1))
-    assert (seen["target_histogram"]["counts"][0], seen["target_histogram"]["counts"][-1]) == (30, 10)
+    seen = preview(
+        of_arrays(np.ones((40, 2), np.float32), targets, task="regression", num_outputs=1)
+    )
+    assert (seen["target_histogram"]["counts"][0], seen["target_histogram"]["counts"][-1]) == (
+        30,
+        10,
+    )
     assert len(seen["target_histogram"]["edges"]) == len(seen["target_histogram"]["counts"]) + 1
     assert seen["class_counts"] is None
 
@@ -112,6 +122,8 @@ def test_classes_of_data_that_must_be_read_are_counted() -> None:
 def test_what_a_person_should_know_is_said(
     inputs: np.ndarray, targets: np.ndarray, needed: float | None, said: str
 ) -> None:
-    datasets = of_arrays(inputs.astype(np.float32), targets.astype(np.int64), class_names=("0", "1"))
+    datasets = of_arrays(
+        inputs.astype(np.float32), targets.astype(np.int64), class_names=("0", "1")
+    )
     warnings = preview(datasets, needed_samples_per_s=needed)["warnings"]
     assert any(said in warning for warning in warnings), warnings

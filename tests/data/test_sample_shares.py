@@ -58,4 +58,7 @@ def test_digits_keep_their_shape() -> None:
     digits = load("digits", {})
     small = with_share(digits, 0.25, seed=0)
     assert len(small.train) == round(len(digits.train) / 4)
-    assert small.train.batch(np.arange(3))[0].shape[1:] == digits.train.batch(np.arange(3))[0].shape[1:]
+    assert (
+        small.train.batch(np.arange(3))[0].shape[1:]
+        == digits.train.batch(np.arange(3))[0].shape[1:]
+    )

@@ -1,4 +1,6 @@
-"""Small files of another place are packed into shards, which are never wrong and read from there once."""
+"""Small files of another place are packed into shards, which are never wrong and read from there
+once.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ def number_of(files: RemoteFiles, number: int) -> int:
 
 def read_all(reader: ShardReader) -> bool:
     return all(
-        reader.read(number) == content_of(number_of(reader.files, number)) for number in range(NUM_FILES)
+        reader.read(number) == content_of(number_of(reader.files, number))
+        for number in range(NUM_FILES)
     )
 
 
@@ -92,7 +95,9 @@ def test_all_nodes_agree_on_shards_that_hold_each_file_once(origin: str) -> None
     members = [number for shard in range(one.num_shards) for number in one.members(shard)]
     assert members == list(range(NUM_FILES))
     assert one.num_shards > 5
-    folders = [{one.names[number].split("/")[0] for number in one.members(shard)} for shard in range(5)]
+    folders = [
+        {one.names[number].split("/")[0] for number in one.members(shard)} for shard in range(5)
+    ]
     assert max(map(len, folders)) == 3, "a shard is a sample of all folders"
 
 
@@ -114,9 +119,13 @@ def test_nodes_that_need_the_same_files_at_once_read_each_from_the_origin_once(
 
     servers += [ShardServer(tmp_path / f"node{number}", others=endpoints) for number in range(3)]
     # Processes with folders of their own, so that everything comes through the servers.
-    readers = [reader_of(origin, tmp_path / f"reader{number}", servers[number % 3]) for number in range(6)]
+    readers = [
+        reader_of(origin, tmp_path / f"reader{number}", servers[number % 3]) for number in range(6)
+    ]
     found: list[bool] = []
-    threads = [threading.Thread(target=lambda one=one: found.append(read_all(one))) for one in readers]
+    threads = [
+        threading.Thread(target=lambda one=one: found.append(read_all(one))) for one in readers
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -131,7 +140,9 @@ def test_a_node_that_comes_later_gets_everything_from_the_others(
 ) -> None:
     servers.append(ShardServer(tmp_path / "first"))
     assert read_all(reader_of(origin, tmp_path / "one", servers[0]))
-    servers.append(ShardServer(tmp_path / "second", others=lambda: [each.endpoint for each in servers]))
+    servers.append(
+        ShardServer(tmp_path / "second", others=lambda: [each.endpoint for each in servers])
+    )
     assert read_all(reader_of(origin, tmp_path / "other", servers[1]))
     assert set(reads.values()) == {1}
 
@@ -156,7 +167,9 @@ def test_a_flipped_bit_is_found_and_the_shard_is_fetched_again(
     damaged[-1] ^= 4
     path.write_bytes(damaged)
     assert read_all(ShardReader(files, folder, fetcher(files, folder)))
-    assert {name for name, count in reads.items() if count == 2} == {files.names[n] for n in files.members(2)}
+    assert {name for name, count in reads.items() if count == 2} == {
+        files.names[n] for n in files.members(2)
+    }
 
 
 def test_a_damaged_shard_of_a_node_is_not_passed_on(
@@ -228,7 +241,8 @@ def test_batches_of_grouped_samples_are_as_mixed_as_those_of_all() -> None:
     of_sample = np.repeat(np.arange(num_groups), each)
     groups: Any = shards_groups(of_sample, num_at_once)
     one, other = (
-        epoch_indices(len(of_sample), epoch=epoch, seed=1, shuffle=True, groups=groups) for epoch in range(2)
+        epoch_indices(len(of_sample), epoch=epoch, seed=1, shuffle=True, groups=groups)
+        for epoch in range(2)
     )
     assert sorted(one) == list(range(len(of_sample)))
     assert not np.array_equal(one, other)

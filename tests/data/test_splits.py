@@ -46,7 +46,12 @@ def test_each_class_is_held_out_by_its_share_and_stays_in_both(counts, validatio
         assert held_out >= 1
 
 
-@given(num_tokens=st.integers(0, 300), context=st.integers(1, 20), stride=st.integers(1, 20), data=st.data())
+@given(
+    num_tokens=st.integers(0, 300),
+    context=st.integers(1, 20),
+    stride=st.integers(1, 20),
+    data=st.data(),
+)
 def test_windows_are_the_text_and_what_follows_it(num_tokens, context, stride, data):
     tokens = np.arange(num_tokens, dtype=np.uint16)
     split = TokenSplit(tokens, context, stride)

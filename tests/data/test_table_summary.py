@@ -15,7 +15,9 @@ from workbench.foundation.errors import DataError
 NUM_ROWS = 60
 
 
-def summary(folder: Path, columns: dict[str, object], target: str = "y", **options: object) -> TableSummary:
+def summary(
+    folder: Path, columns: dict[str, object], target: str = "y", **options: object
+) -> TableSummary:
     pd.DataFrame(columns).to_csv(folder / "table.csv", index=False)
     given = {"path": str(folder / "table.csv"), "target": target, **options}
     found = summary_of(Component(name="table", options=given))
@@ -37,14 +39,18 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
         },
     )
     assert found.lines() == [
-        "The table has 60 rows, 5 input columns (2 of numbers, 1 of dates, 1 of categories, 1 of text); "
-        "22 of 300 values are missing.",
+        (
+            "The table has 60 rows, 5 input columns (2 of numbers, 1 of dates, 1 of categories, 1"
+            " of text); 22 of 300 values are missing."
+        ),
         "y has 2 classes: no 75%, yes 25%. Always guessing no has an accuracy of 0.750.",
     ]
     assert found.notes == (
         "read as dates: since (day/month/year)",
-        "the rows are sorted by since, and validation rows are drawn from all of them: scores say little "
-        "about later rows; for these, set data: {validation: last}",
+        (
+            "the rows are sorted by since, and validation rows are drawn from all of them: scores"
+            " say little about later rows; for these, set data: {validation: last}"
+        ),
     )
     document = json.loads(json.dumps(found.to_json()))
     assert document["class_counts"] == {"no": 45, "yes": 15}
@@ -58,7 +64,10 @@ def test_dates_that_are_written_in_another_form_are_counted(tmp_path: Path) -> N
     mixed.iloc[1] = None
     columns = {"since": mixed, "size": range(NUM_ROWS, 0, -1), "y": ["no", "yes"] * (NUM_ROWS // 2)}
     found = summary(tmp_path, columns)
-    assert found.notes[0] == "read as dates: since (day/month/year, but year-month-day in 15 of 59 cells)"
+    assert (
+        found.notes[0]
+        == "read as dates: since (day/month/year, but year-month-day in 15 of 59 cells)"
+    )
 
 
 def test_the_shares_of_two_classes_add_up() -> None:
@@ -82,19 +91,25 @@ def test_a_column_that_holds_the_answer_is_noted(tmp_path: Path) -> None:
     }
     found = summary(tmp_path, columns | {"y": ["no", "yes", "yes"] * 20}, drop=["code"])
     assert found.notes == (
-        "`paid` alone predicts `y` with accuracy 1.00: if it is not known when a prediction is made, leave "
-        "it out with data: {drop: [code, paid]}",
+        (
+            "`paid` alone predicts `y` with accuracy 1.00: if it is not known when a prediction is"
+            " made, leave it out with data: {drop: [code, paid]}"
+        ),
     )
 
 
 def test_a_column_to_drop_that_does_not_exist_is_refused_with_the_closest(tmp_path: Path) -> None:
     columns = {"paid": range(NUM_ROWS), "age": range(NUM_ROWS), "y": ["no", "yes"] * 30}
-    with pytest.raises(DataError, match=r"data\.drop: there is no column 'payed'.*Did you mean paid\?"):
+    with pytest.raises(
+        DataError, match=r"data\.drop: there is no column 'payed'.*Did you mean paid\?"
+    ):
         summary(tmp_path, columns, drop=["payed"])
 
 
 def test_a_target_of_numbers_has_a_range(tmp_path: Path) -> None:
-    found = summary(tmp_path, {"x": range(NUM_ROWS), "y": [f"{row:,}.5" for row in range(980, 1040)]})
+    found = summary(
+        tmp_path, {"x": range(NUM_ROWS), "y": [f"{row:,}.5" for row in range(980, 1040)]}
+    )
     assert found.majority_share is None
     assert found.lines()[1] == "y is a number from 980.5 to 1040, 1010 in the mean."
 
@@ -107,20 +122,25 @@ def test_columns_that_identify_rows_are_named_with_what_leaves_them_out(tmp_path
         "paid": [f"{row:,}" for row in range(980, 980 + NUM_ROWS)],
         "y": ["no", "yes"] * (NUM_ROWS // 2),
     }
-    assert summary(tmp_path, columns).notes[0] == (
-        "columns 'Customer ID', 'code' differ in nearly every row, as identifiers do; leave them out with "
-        "data: {drop: ['Customer ID', code]}"
+    assert (
+        summary(tmp_path, columns).notes[0]
+        == "columns 'Customer ID', 'code' differ in nearly every row, as identifiers do; leave them"
+        " out with data: {drop: ['Customer ID', code]}"
     )
-    assert summary(tmp_path, columns, drop=["code"]).notes[0] == (
-        "column 'Customer ID' differs in nearly every row, as identifiers do; leave it out with "
+    assert (
+        summary(tmp_path, columns, drop=["code"]).notes[0]
+        == "column 'Customer ID' differs in nearly every row, as identifiers do; leave it out with "
         "data: {drop: [code, 'Customer ID']}"
     )
     assert not any(
-        "identifiers" in note for note in summary(tmp_path, columns, drop=["code", "Customer ID"]).notes
+        "identifiers" in note
+        for note in summary(tmp_path, columns, drop=["code", "Customer ID"]).notes
     )
 
 
-def test_columns_that_are_the_same_in_every_row_are_noted_with_what_leaves_them_out(tmp_path: Path) -> None:
+def test_columns_that_are_the_same_in_every_row_are_noted_with_what_leaves_them_out(
+    tmp_path: Path,
+) -> None:
     columns = {
         "age": range(NUM_ROWS, 0, -1),
         "site": ["Rome"] * NUM_ROWS,
@@ -128,13 +148,17 @@ def test_columns_that_are_the_same_in_every_row_are_noted_with_what_leaves_them_
         "y": ["no", "yes"] * (NUM_ROWS // 2),
     }
     assert summary(tmp_path, columns).notes == (
-        "'site' is always 'Rome': nothing can be learnt from this column; leave it out with "
-        "data: {drop: [site]}",
+        (
+            "'site' is always 'Rome': nothing can be learnt from this column; leave it out with "
+            "data: {drop: [site]}"
+        ),
     )
     columns |= {"version": [3] * NUM_ROWS, "remark": [None] * NUM_ROWS}
     assert summary(tmp_path, columns, drop=["site"]).notes == (
-        "'remark' has no value, 'version' is always 3: nothing can be learnt from these columns; leave them "
-        "out with data: {drop: [site, remark, version]}",
+        (
+            "'remark' has no value, 'version' is always 3: nothing can be learnt from these"
+            " columns; leave them out with data: {drop: [site, remark, version]}"
+        ),
     )
     assert not summary(tmp_path, columns, drop=["site", "remark", "version"]).notes
 
@@ -144,22 +168,29 @@ def test_other_data_has_no_such_summary(name: str) -> None:
     assert summary_of(Component(name=name)) is None
 
 
-def test_one_text_among_the_numbers_of_a_target_is_noted_as_it_makes_classes_of_them(tmp_path: Path) -> None:
+def test_one_text_among_the_numbers_of_a_target_is_noted_as_it_makes_classes_of_them(
+    tmp_path: Path,
+) -> None:
     prices: list[object] = [f"{row:,}" for row in range(980, 980 + NUM_ROWS)]
     found = summary(tmp_path, {"x": range(NUM_ROWS), "y": [*prices[:7], "on request", *prices[8:]]})
     assert found.majority_share is not None
-    assert found.notes[0] == (
-        "y is taken as classes: row 7 (from 0) holds 'on request', although most others are numbers; "
-        "remove such rows to have a number predicted"
+    assert (
+        found.notes[0]
+        == "y is taken as classes: row 7 (from 0) holds 'on request', although most others are"
+        " numbers; remove such rows to have a number predicted"
     )
-    assert not summary(tmp_path, {"x": range(NUM_ROWS), "y": ["1", "2", "x"] * (NUM_ROWS // 3)}).notes
+    assert not summary(
+        tmp_path, {"x": range(NUM_ROWS), "y": ["1", "2", "x"] * (NUM_ROWS // 3)}
+    ).notes
 
 
 def test_a_target_with_two_units_is_noted_as_it_makes_classes_of_numbers(tmp_path: Path) -> None:
     weights = [f"{row} {'kg' if row % 3 else 'lb'}" for row in range(NUM_ROWS)]
     assert summary(tmp_path, {"x": range(NUM_ROWS), "y": weights}).notes == (
-        "y is taken as classes: its numbers have no common unit (40 with kg, 20 with lb); write all with the "
-        "same one to have a number predicted",
+        (
+            "y is taken as classes: its numbers have no common unit (40 with kg, 20 with lb); write"
+            " all with the same one to have a number predicted"
+        ),
     )
     sizes = ["1 kg", "2 kg", "1 lb"] * (NUM_ROWS // 3)
     assert not summary(tmp_path, {"x": range(NUM_ROWS), "y": sizes}).notes
@@ -184,7 +215,9 @@ def test_a_target_of_numbers_with_a_currency_and_a_column_of_areas_are_read_as_n
     )
 
 
-def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(tmp_path: Path) -> None:
+def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(
+    tmp_path: Path,
+) -> None:
     columns = {
         "share": [f"{row / 10}%" for row in range(NUM_ROWS)],
         "price": [f"$1,{100 + row}" for row in range(NUM_ROWS)],
@@ -198,10 +231,14 @@ def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(tm
     assert found.notes == (
         "read as numbers with thousands separators: price (such as '$1,100')",
         "read as numbers with decimal commas: european (such as '0,5 €')",
-        "read as numbers without their unit: share (such as '0.0%'), price (such as '$1,100'), "
-        "european (such as '0,5 €')",
-        "mixed is read as text: its numbers have no common unit (30 without a unit, 30 with %); write all "
-        "with the same one to have them read as numbers",
+        (
+            "read as numbers without their unit: share (such as '0.0%'), price (such as '$1,100'), "
+            "european (such as '0,5 €')"
+        ),
+        (
+            "mixed is read as text: its numbers have no common unit (30 without a unit, 30 with %);"
+            " write all with the same one to have them read as numbers"
+        ),
     )
 
 

@@ -45,7 +45,9 @@ def test_every_format_gives_the_same_numbers(tmp_path, ending):
     else:
         table().to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
     loaded = load("table", {"path": str(path), "target": "label", "drop": ["id"]}, cache=tmp_path)
-    expected = load("table", {"path": str(reference), "target": "label", "drop": ["id"]}, cache=tmp_path)
+    expected = load(
+        "table", {"path": str(reference), "target": "label", "drop": ["id"]}, cache=tmp_path
+    )
     np.testing.assert_array_equal(everything(loaded.train)[0], everything(expected.train)[0])
 
 
@@ -76,7 +78,11 @@ def test_many_categories_become_one_standardised_column_and_unseen_ones_its_mean
     table().to_csv(path, index=False)
     loaded = load(
         "table",
-        {"path": str(path), "target": "price", "drop": ["age", "city", "member", "constant", "label"]},
+        {
+            "path": str(path),
+            "target": "price",
+            "drop": ["age", "city", "member", "constant", "label"],
+        },
         cache=tmp_path,
     )
     assert loaded.input_shape == (1,)
@@ -126,7 +132,9 @@ def test_a_changed_file_is_read_again(tmp_path):
     path = tmp_path / "table.csv"
     options = {"path": str(path), "target": "y"}
     for num_rows in (40, 60):
-        pd.DataFrame({"x": np.arange(num_rows), "y": [0, 1] * (num_rows // 2)}).to_csv(path, index=False)
+        pd.DataFrame({"x": np.arange(num_rows), "y": [0, 1] * (num_rows // 2)}).to_csv(
+            path, index=False
+        )
         loaded = load("table", options, cache=tmp_path)
         assert len(loaded.train) + len(loaded.validation) == num_rows
 
@@ -134,7 +142,11 @@ def test_a_changed_file_is_read_again(tmp_path):
 @pytest.mark.parametrize(
     ("options", "field", "part"),
     [
-        ({"target": "lable"}, "data.target", "allowed: id, age, city, member, constant, price, label"),
+        (
+            {"target": "lable"},
+            "data.target",
+            "allowed: id, age, city, member, constant, price, label",
+        ),
         ({"target": "age"}, "data.target", "20 of 200 rows have no 'age'"),
         ({"target": "label", "drop": ["name"]}, "data.drop", "no column 'name'"),
         ({"target": "label", "task": "regression"}, "data.target", "is not numeric"),
@@ -162,7 +174,9 @@ def test_rows_without_a_target_are_left_out_where_that_is_chosen(tmp_path):
     frame.loc[1, "y"] = "?"
     frame.to_csv(tmp_path / "t.csv", index=False)
     given = {"path": tmp_path / "t.csv", "target": "y"}
-    with pytest.raises(DataError, match=r"6 of 40 rows have no 'y'.* set data\.drop_missing_targets to true"):
+    with pytest.raises(
+        DataError, match=r"6 of 40 rows have no 'y'.* set data\.drop_missing_targets to true"
+    ):
         TableOptions(**given).check_source()
     options = TableOptions(**given, drop_missing_targets=True)
     options.check_source()
@@ -193,7 +207,9 @@ def test_a_summary_reads_the_file_once(tmp_path, monkeypatch):
 def test_an_infinite_number_is_told_with_the_file_the_column_and_the_row(tmp_path):
     path = tmp_path / "table.csv"
     pd.DataFrame({"x": [1.0, 2.0, np.inf, 3.0] * 5, "y": [0, 1] * 10}).to_csv(path, index=False)
-    with pytest.raises(DataError, match=r"^data.path: the column 'x' is infinite in row 2, 6, 10, 14, 18"):
+    with pytest.raises(
+        DataError, match=r"^data.path: the column 'x' is infinite in row 2, 6, 10, 14, 18"
+    ):
         load("table", {"path": str(path), "target": "y"}, cache=tmp_path)
     left_out = {"path": str(path), "target": "y", "drop": ["x"]}
     with pytest.raises(DataError, match="no column is left"):
@@ -252,7 +268,9 @@ def test_a_column_names_the_client_that_holds_a_row_and_is_no_input(tmp_path):
 )
 def test_a_table_with_another_separator_is_refused_by_its_name(tmp_path, file, text, expected):
     (tmp_path / file).write_text(text)
-    with pytest.raises(DataError, match=rf"^data.path: the columns of .* are separated by {expected}"):
+    with pytest.raises(
+        DataError, match=rf"^data.path: the columns of .* are separated by {expected}"
+    ):
         load("table", {"path": str(tmp_path / file), "target": "b"}, cache=None)
 
 
@@ -345,7 +363,9 @@ def test_a_parquet_file_with_a_repeated_name_is_refused_as_a_csv_is(tmp_path):
     columns = [pyarrow.array(range(4)), pyarrow.array(range(4)), pyarrow.array([0, 1, 0, 1])]
     parquet.write_table(pyarrow.table(columns, names=["a", "a", "y"]), path)
     for read in (read_table, read_columns):
-        with pytest.raises(DataError, match=r"has more than one column named 'a'.* Rename or remove"):
+        with pytest.raises(
+            DataError, match=r"has more than one column named 'a'.* Rename or remove"
+        ):
             read(path)
 
 
@@ -420,13 +440,19 @@ def test_semicolons_between_columns_mean_decimal_commas_unless_another_column_sa
 
 def test_prices_with_commas_between_thousands_stay_thousands_in_a_table_with_commas(tmp_path):
     (tmp_path / "table.csv").write_text('y,other\n"1,234",3.5\n"2,345",4.5\n')
-    assert read_targets(read_table(tmp_path / "table.csv")["y"], "regression").tolist() == [1234, 2345]
+    assert read_targets(read_table(tmp_path / "table.csv")["y"], "regression").tolist() == [
+        1234,
+        2345,
+    ]
 
 
 def test_a_whole_number_is_the_same_category_with_and_without_a_point():
     learnt = learn_column(pd.Series([1, 2, 2], dtype="category", name="k"), max_categories=9)
     for same in ([2.0, 1.0], [2, 1], ["2", "1"]):
         assert learnt.encode(pd.Series(same, name="k")).tolist() == [[1, 0], [0, 1]]
-    for truth in (pd.Series([True, True], name="k"), pd.Series(np.array([True, True], object), name="k")):
+    for truth in (
+        pd.Series([True, True], name="k"),
+        pd.Series(np.array([True, True], object), name="k"),
+    ):
         assert learnt.encode(truth).tolist() == [[0, 0], [0, 0]]
     assert learnt.encode(pd.Series([1.5, 3.0], name="k")).tolist() == [[0, 0], [0, 0]]

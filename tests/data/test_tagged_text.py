@@ -40,7 +40,9 @@ def test_a_token_without_a_tag_is_named_by_its_line(tmp_path):
 
 
 def test_names_in_source_have_their_roles():
-    [first, second] = _lines_of("def join(parts, by=','):\n    return by.join(str(part) for part in parts)\n")
+    [first, second] = _lines_of(
+        "def join(parts, by=','):\n    return by.join(str(part) for part in parts)\n"
+    )
     assert list(zip(*first, strict=True)) == [
         ("def", "keyword"),
         ("join", "function"),

@@ -26,7 +26,9 @@ def test_the_end_of_the_text_is_held_out(tmp_path):
     text = "".join(chr(ord("a") + index % 26) for index in range(900)) + "z\u00e4\U0001f600" * 40
     path = tmp_path / "text.txt"
     path.write_text(text, encoding="utf-8")
-    corpus = load("text", {"path": str(path), "context": 8, "validation_fraction": 0.2}, cache=tmp_path)
+    corpus = load(
+        "text", {"path": str(path), "context": 8, "validation_fraction": 0.2}, cache=tmp_path
+    )
     assert text.startswith(decoded(corpus, corpus.train))
     assert text[round(len(text) * 0.8) :].startswith(decoded(corpus, corpus.validation))
     assert {"\u00e4", "\U0001f600"} < set(corpus.class_names)

@@ -13,7 +13,9 @@ WORDS = TfidfVectorizer(ngram_range=(1, 2)).build_analyzer()
 PARTS = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5)).build_analyzer()
 
 
-@given(st.text(st.sampled_from(" \n\t\x1fabAB_9'-.éİßΣ中\u0301"), max_size=40) | st.text(max_size=30))
+@given(
+    st.text(st.sampled_from(" \n\t\x1fabAB_9'-.éİßΣ中\u0301"), max_size=40) | st.text(max_size=30)
+)
 def test_terms_are_those_that_scikit_learn_counts(text: str) -> None:
     expected = Counter(WORDS(text)) + Counter(PART + part for part in PARTS(text))
     assert Counter(terms_of(text)) == expected

@@ -4,8 +4,18 @@ from workbench.data.visible_files import visible_below
 
 
 def test_hidden_files_and_those_in_hidden_folders_are_left_out(tmp_path):
-    for name in ("b.txt", "deep/a.txt", ".c.txt", ".git/d.txt", "deep/.ipynb_checkpoints/a.txt", "e.csv"):
+    for name in (
+        "b.txt",
+        "deep/a.txt",
+        ".c.txt",
+        ".git/d.txt",
+        "deep/.ipynb_checkpoints/a.txt",
+        "e.csv",
+    ):
         (tmp_path / ".home" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ".home" / name).write_text("")
     found = visible_below(tmp_path / ".home", "*.txt")
-    assert [file.relative_to(tmp_path / ".home").as_posix() for file in found] == ["b.txt", "deep/a.txt"]
+    assert [file.relative_to(tmp_path / ".home").as_posix() for file in found] == [
+        "b.txt",
+        "deep/a.txt",
+    ]

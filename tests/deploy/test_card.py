@@ -1,4 +1,6 @@
-"""A card says which samples its model takes, and is refused where it was changed to what cannot be."""
+"""A card says which samples its model takes, and is refused where it was changed to what cannot
+be.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ from workbench.foundation.errors import RunError
         ((2, 8, 4), False),
     ],
 )
-def test_a_sample_may_be_flat_or_lack_dimensions_of_one(shape: tuple[int, ...], taken: bool) -> None:
+def test_a_sample_may_be_flat_or_lack_dimensions_of_one(
+    shape: tuple[int, ...], taken: bool
+) -> None:
     assert Input(name="image", kind="array", shape=(1, 8, 4), dtype="float32").takes(shape) is taken
 
 
@@ -91,7 +95,9 @@ def test_a_card_that_names_other_inputs_than_the_graph_is_refused(tmp_path: Path
         Predictor.open(folder)
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "[" * 100_000, '{"version": 1}', '{"version": true}'])
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "[" * 100_000, '{"version": 1}', '{"version": true}']
+)
 def test_what_is_no_card_is_refused_with_a_message(text: str, tmp_path: Path) -> None:
     folder = write_array_bundle(tmp_path)
     (folder / CARD).write_text(text)

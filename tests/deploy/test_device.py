@@ -35,7 +35,9 @@ def folders_on(board: SshServer) -> list[Path]:
     return [path for path in board.temporary.iterdir() if path.is_dir()]
 
 
-def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(bundle: Path, board: SshServer) -> None:
+def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(
+    bundle: Path, board: SshServer
+) -> None:
     words = ["measure", str(bundle), "--device", "here", "--device", board.address]
     words += ["--python", sys.executable, "--json"]
 
@@ -54,7 +56,9 @@ def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(bundle: Pa
     assert len(read_card(bundle).timings) == 2, "a machine that is measured again is replaced"
 
 
-def test_the_memory_of_a_model_contains_nothing_of_the_process_that_measures_it(bundle: Path) -> None:
+def test_the_memory_of_a_model_contains_nothing_of_the_process_that_measures_it(
+    bundle: Path,
+) -> None:
     held = np.ones(50_000_000)
     found = measure(bundle, num_calls=1).memory_bytes
     assert found is not None
@@ -64,10 +68,15 @@ def test_the_memory_of_a_model_contains_nothing_of_the_process_that_measures_it(
 def test_a_machine_that_cannot_be_used_is_refused_in_words(bundle: Path, board: SshServer) -> None:
     with pytest.raises(
         RunError,
-        match=r"nowhere.invalid: ssh: Could not resolve hostname .*Check that `ssh .* nowhere.invalid`",
+        match=(
+            r"nowhere.invalid: ssh: Could not resolve hostname .*Check that `ssh .*"
+            r" nowhere.invalid`"
+        ),
     ):
         measure(bundle, "ssh://nowhere.invalid")
-    with pytest.raises(ArgumentError, match=r"device: 'http://board' is not a device; allowed: here, ssh://"):
+    with pytest.raises(
+        ArgumentError, match=r"device: 'http://board' is not a device; allowed: here, ssh://"
+    ):
         measure(bundle, "http://board")
     with pytest.raises(ArgumentError, match="is not a device"):
         measure(bundle, "ssh://-oProxyCommand=true")

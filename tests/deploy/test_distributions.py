@@ -13,7 +13,13 @@ ANIMALS = Statistics(categories=("cat", "dog"), shares=(0.6, 0.4, 0.0), missing=
 
 
 def test_each_value_has_a_bin() -> None:
-    assert [bin_of(QUARTERS, value) for value in (-5.0, 0.0, 1.5, 2.0, float("nan"))] == [0, 1, 2, 3, 4]
+    assert [bin_of(QUARTERS, value) for value in (-5.0, 0.0, 1.5, 2.0, float("nan"))] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
     assert [bin_of(ANIMALS, value) for value in ("cat", "dog", "bird", "", None)] == [0, 1, 2, 3, 3]
 
 
@@ -43,7 +49,10 @@ def test_missing_and_new_values_are_drift() -> None:
 def test_a_few_values_are_no_drift_by_chance() -> None:
     draw = np.random.default_rng(0)
     for size in (5, 20, 100):
-        found = [drift_of("x", QUARTERS, [*draw.multinomial(size, QUARTERS.shares), 0]) for _ in range(300)]
+        found = [
+            drift_of("x", QUARTERS, [*draw.multinomial(size, QUARTERS.shares), 0])
+            for _ in range(300)
+        ]
         assert sum(drift is not None and drift.has_drifted for drift in found) <= 6
     assert drift_of("x", QUARTERS, [0] * 5) is None
 

@@ -60,10 +60,14 @@ def test_a_forecast_of_the_last_rows_of_a_file_is_in_their_unit(tmp_path: Path) 
     train = pd.read_csv(tmp_path / "sales.csv").to_numpy()[:63]
     window = ((recent.to_numpy()[-6:] - train.mean(0)) / train.std(0)).astype(np.float32)
     with torch.no_grad():
-        expected = made(torch.from_numpy(window[None]))[0].numpy() * train.std(0)[0] + train.mean(0)[0]
+        expected = (
+            made(torch.from_numpy(window[None]))[0].numpy() * train.std(0)[0] + train.mean(0)[0]
+        )
     np.testing.assert_allclose(rows[-1], expected, rtol=1e-5)
     np.testing.assert_allclose(
-        json.loads(run_script(tmp_path / "bundle", tmp_path / "recent.csv")[-1]), rows[-1], rtol=1e-6
+        json.loads(run_script(tmp_path / "bundle", tmp_path / "recent.csv")[-1]),
+        rows[-1],
+        rtol=1e-6,
     )
     np.testing.assert_allclose(predictor.predict(columns_from(card, recent)).values, answers.values)
 
@@ -78,7 +82,8 @@ def test_a_forecast_of_the_last_rows_of_a_file_is_in_their_unit(tmp_path: Path) 
 def write_reviews(path: Path) -> None:
     words = ["good", "bad", "fine", "awful"]
     rows = [
-        {"text": f"{words[n % 4]} film, no {n}", "label": "up" if n % 2 == 0 else "down"} for n in range(40)
+        {"text": f"{words[n % 4]} film, no {n}", "label": "up" if n % 2 == 0 else "down"}
+        for n in range(40)
     ]
     pd.DataFrame(rows).to_csv(path, index=False)
 
@@ -86,14 +91,19 @@ def write_reviews(path: Path) -> None:
 def test_a_text_is_classified_as_text_everywhere(tmp_path: Path) -> None:
     write_reviews(tmp_path / "reviews.csv")
     options = {"name": "labelled_text", "path": str(tmp_path / "reviews.csv"), "context": 8}
-    made, data, card = exported(tmp_path / "bundle", "text_encoder", options, width=16, num_layers=1)
+    made, data, card = exported(
+        tmp_path / "bundle", "text_encoder", options, width=16, num_layers=1
+    )
 
     predictor = Predictor.open(tmp_path / "bundle", threads=1)
     texts = ["Good film!", "awful, unheard of"]
     pd.DataFrame({"text": texts}).to_csv(tmp_path / "new.csv", index=False)
     answers = predictor.predict(columns_from(card, tmp_path / "new.csv"))
     known = {token: number for number, token in enumerate(data.token_names)}
-    ids = [[known["good"], known["film"], 1, 0, 0, 0, 0, 0], [known["awful"], known[","], 1, 1, 0, 0, 0, 0]]
+    ids = [
+        [known["good"], known["film"], 1, 0, 0, 0, 0, 0],
+        [known["awful"], known[","], 1, 1, 0, 0, 0, 0],
+    ]
     with torch.no_grad():
         expected = made(torch.tensor(ids)).softmax(-1).numpy()
     assert answers.probabilities is not None
@@ -108,9 +118,13 @@ def test_a_text_is_classified_as_text_everywhere(tmp_path: Path) -> None:
 
 
 def test_each_token_has_a_tag_and_padding_none(tmp_path: Path) -> None:
-    (tmp_path / "names.conll").write_text("Ada PER\nlives O\n\nBob PER\nlives O\nin O\nParis LOC\n\n" * 6)
+    (tmp_path / "names.conll").write_text(
+        "Ada PER\nlives O\n\nBob PER\nlives O\nin O\nParis LOC\n\n" * 6
+    )
     options = {"name": "tagged_text", "path": str(tmp_path / "names.conll"), "context": 5}
-    made, data, card = exported(tmp_path / "bundle", "text_encoder", options, width=16, num_layers=1)
+    made, data, card = exported(
+        tmp_path / "bundle", "text_encoder", options, width=16, num_layers=1
+    )
 
     predictor = Predictor.open(tmp_path / "bundle", threads=1)
     columns = {"text": ["Bob lives in Paris", "Ada sings"]}
@@ -119,7 +133,9 @@ def test_each_token_has_a_tag_and_padding_none(tmp_path: Path) -> None:
         inputs = torch.from_numpy(predictor_ids(data.token_names, columns["text"], 5))
         expected = made(inputs).argmax(-1).numpy()
     assert answers.classes is not None
-    assert answers.classes[0, :4].tolist() == [data.class_names[number] for number in expected[0, :4]]
+    assert answers.classes[0, :4].tolist() == [
+        data.class_names[number] for number in expected[0, :4]
+    ]
     assert [row.tolist()[length:] for row, length in zip(answers.classes, (4, 2), strict=True)] == [
         [""],
         [""] * 3,
@@ -136,7 +152,10 @@ def test_each_token_has_a_tag_and_padding_none(tmp_path: Path) -> None:
 
 
 def predictor_ids(vocabulary: tuple[str, ...], texts: list[str], context: int) -> np.ndarray:
-    found = [[vocabulary.index(word) if word in vocabulary else 1 for word in text.split()] for text in texts]
+    found = [
+        [vocabulary.index(word) if word in vocabulary else 1 for word in text.split()]
+        for text in texts
+    ]
     return np.array([(each + [0] * context)[:context] for each in found])
 
 
@@ -171,13 +190,16 @@ def test_boxes_are_found_in_an_image_everywhere(tmp_path: Path) -> None:
 
 
 def test_found_boxes_are_the_same_in_python_in_the_script_and_served(tmp_path: Path) -> None:
-    # Untrained scores are all alike and low, so that the last layer is made to answer with some boxes.
+    # Untrained scores are all alike and low, so that the last layer is made to answer with some
+    # boxes.
     def raised(model: Any) -> None:
         with torch.no_grad():
             model.layers[-1].weight.mul_(8.0)
             model.layers[-1].bias[4:] = -1.0
 
-    _, data, card = exported(tmp_path / "bundle", "detector", {"name": "boxes"}, change=raised, width=4)
+    _, data, card = exported(
+        tmp_path / "bundle", "detector", {"name": "boxes"}, change=raised, width=4
+    )
     pixels = np.round(data.validation.batch(np.arange(5))[0] * 127.5 + 127.5)
     np.save(tmp_path / "scenes.npy", pixels)
     predictor = Predictor.open(tmp_path / "bundle", threads=1)
@@ -188,11 +210,15 @@ def test_found_boxes_are_the_same_in_python_in_the_script_and_served(tmp_path: P
     header, rows = table_of(card, answers)
     assert header == ["prediction"]
     assert [json.loads(row[0]) for row in rows] == answers.boxes
-    printed = [json.loads(line) for line in run_script(tmp_path / "bundle", tmp_path / "scenes.npy")]
+    printed = [
+        json.loads(line) for line in run_script(tmp_path / "bundle", tmp_path / "scenes.npy")
+    ]
     for mine, others in zip(answers.boxes, printed, strict=True):
         assert [box["class"] for box in mine] == [box["class"] for box in others]
         np.testing.assert_allclose(
-            [list(box.values())[1:] for box in mine], [list(box.values())[1:] for box in others], rtol=1e-5
+            [list(box.values())[1:] for box in mine],
+            [list(box.values())[1:] for box in others],
+            rtol=1e-5,
         )
 
     read = RowReader(card).read([{"inputs": image.tolist()} for image in pixels])

@@ -57,9 +57,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("model", sorted({*MODELS.names()} - {*OF_OTHER_DATA, "one_of"}))  # one_of is any
+@pytest.mark.parametrize(
+    "model", sorted({*MODELS.names()} - {*OF_OTHER_DATA, "one_of"})
+)  # one_of is any
 def test_every_model_of_the_zoo_answers_as_torch_does(model: str, tmp_path: Path) -> None:
-    made, data, card = exported(tmp_path / "bundle", model, DATA.get(model, "digits"), **SMALL.get(model, {}))
+    made, data, card = exported(
+        tmp_path / "bundle", model, DATA.get(model, "digits"), **SMALL.get(model, {})
+    )
 
     predictor = Predictor.open(tmp_path / "bundle", threads=1)
     inputs = data.validation.batch(np.arange(7))[0]
@@ -75,7 +79,9 @@ def test_every_model_of_the_zoo_answers_as_torch_does(model: str, tmp_path: Path
         answers = predictor.predict({"inputs": raw[:size]})
         found = answers.values if answers.probabilities is None else answers.probabilities
         expected = expected if answers.probabilities is None else expected.softmax(-1)
-        assert np.abs(found - expected.numpy()).max() <= 1e-5 * max(1.0, float(expected.abs().max()))
+        assert np.abs(found - expected.numpy()).max() <= 1e-5 * max(
+            1.0, float(expected.abs().max())
+        )
     assert (card.outputs[0].kind, len(card.outputs[0].classes)) == (
         ("outputs", 0) if DATA.get(model) else ("classes", 10)
     )
@@ -104,11 +110,15 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame,
     folder = tmp_path_factory.mktemp("house")
     frame = write_table(folder / "houses.csv")
     options = {"path": str(folder / "houses.csv"), "target": "price"}
-    made, _, _ = exported(folder / "bundle", "boosted_trees", {"name": "table", **options}, num_trees=40)
+    made, _, _ = exported(
+        folder / "bundle", "boosted_trees", {"name": "table", **options}, num_trees=40
+    )
     reading = TableOptions.model_validate(options).reading(seed=0)
 
     def expected(rows: pd.DataFrame) -> np.ndarray:
-        encoded = np.concatenate([column.encode(rows[column.name]) for column in reading.columns], axis=1)
+        encoded = np.concatenate(
+            [column.encode(rows[column.name]) for column in reading.columns], axis=1
+        )
         prices = pd.read_csv(folder / "houses.csv")["price"]
         assert prices.min() < reading.target_mean < prices.max()
         outputs = made(torch.from_numpy(encoded.astype(np.float32))).numpy()[:, 0]
@@ -135,7 +145,10 @@ def test_rows_of_a_table_are_encoded_in_the_graph(house: tuple[Path, pd.DataFram
     assert from_file.values is not None
     assert from_file.values.tolist() == answers.values.tolist()
     text = "\n".join(answers.notes)
-    assert "column 'colour' holds values that training never saw in row 0 (from 0), such as 'mauve'" in text
+    assert (
+        "column 'colour' holds values that training never saw in row 0 (from 0), such as 'mauve'"
+        in text
+    )
     assert "column 'day' is missing in row 1 (from 0)" in text
     assert "size" not in text, "it was missing in training too"
 
@@ -153,7 +166,9 @@ def test_the_mean_of_models_answers_in_the_unit_of_the_target(tmp_path: Path) ->
 
     places = np.arange(len(data.train))
     inputs, scaled = data.train.batch(places)
-    means = weighted_mean([predict(model, inputs, is_classes=False) for model in models], [0.25, 0.75])
+    means = weighted_mean(
+        [predict(model, inputs, is_classes=False) for model in models], [0.25, 0.75]
+    )
     expected = in_unit_of_target(means, wanted)[:, 0]
     prices = in_unit_of_target(scaled.astype(np.float64).reshape(-1), wanted)
     rows = [int(np.abs(frame["price"] - price).argmin()) for price in prices]
@@ -182,7 +197,9 @@ def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_scri
 
     predictor = Predictor.open(tmp_path / "bundle", threads=1)
     answers = predictor.predict(columns_from(predictor.card, new))
-    expected = predictor.predict(columns_from(predictor.card, pd.DataFrame(plain, columns=["paid", "size"])))
+    expected = predictor.predict(
+        columns_from(predictor.card, pd.DataFrame(plain, columns=["paid", "size"]))
+    )
     script = subprocess.run(
         [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(new)],
         capture_output=True,
@@ -197,9 +214,13 @@ def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_scri
     np.testing.assert_allclose(np.ravel(printed), answers.values, rtol=1e-6)
     columns = TableOptions.model_validate(options).reading(seed=0).columns
     for column in columns:
-        rows = [pd.DataFrame(each, columns=["paid", "size"])[column.name] for each in (given, plain)]
+        rows = [
+            pd.DataFrame(each, columns=["paid", "size"])[column.name] for each in (given, plain)
+        ]
         np.testing.assert_array_equal(column.encode(rows[0]), column.encode(rows[1]))
-    with pytest.raises(DataError, match=r"column 'size', row 0 \(from 0\) holds 'many'; allowed: a number"):
+    with pytest.raises(
+        DataError, match=r"column 'size', row 0 \(from 0\) holds 'many'; allowed: a number"
+    ):
         predictor.predict({"paid": ["1,000"], "size": ["many"]})
     with pytest.raises(DataError, match="holds '1,000'"):
         predictor.predict({"paid": ["1,000"], "size": ["1,000"]})
@@ -231,7 +252,9 @@ def test_values_of_any_kind_are_answered_alike_by_torch_predict_and_the_rows_of_
             experiment("mlp", {"name": "table", **options}),
         )[:, 0]
 
-    assert next(one for one in card.inputs if one.name == "took").example < 9000, "in seconds, as it is read"
+    assert next(one for one in card.inputs if one.name == "took").example < 9000, (
+        "in seconds, as it is read"
+    )
     predictor = Predictor.open(tmp_path / "bundle", threads=1)
     answers = predictor.predict(columns_from(card, frame))
     assert answers.values == pytest.approx(expected, rel=1e-5)
@@ -244,7 +267,9 @@ def test_values_of_any_kind_are_answered_alike_by_torch_predict_and_the_rows_of_
 
 
 @pytest.mark.parametrize("model", ["boosted_trees", "forest"])
-def test_trees_that_found_nothing_to_divide_answer_what_they_began_with(model: str, tmp_path: Path) -> None:
+def test_trees_that_found_nothing_to_divide_answer_what_they_began_with(
+    model: str, tmp_path: Path
+) -> None:
     frame = pd.DataFrame({"x": np.zeros(40), "y": ["a"] * 8 + ["b"] * 12 + ["c"] * 20})
     frame.to_csv(tmp_path / "table.csv", index=False)
     data = {"name": "table", "path": str(tmp_path / "table.csv"), "target": "y"}
@@ -271,8 +296,13 @@ def test_a_frame_with_a_repeated_column_is_refused_as_a_file_is(
         columns_from(card, pd.concat([frame, frame[["town"]]], axis=1))
 
 
-def test_a_table_that_a_program_wrote_again_has_the_same_answers_in_every_door(tmp_path: Path) -> None:
-    """Training had 1,234 for one and a fifth; pandas writes 1.234, which alone could be a thousand."""
+def test_a_table_that_a_program_wrote_again_has_the_same_answers_in_every_door(
+    tmp_path: Path,
+) -> None:
+    """Training had 1,234 for one and a fifth.
+
+    Pandas writes 1.234, which alone could be a thousand.
+    """
     random = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"weight": random.uniform(1, 9, 80).round(3), "share": random.uniform(0, 1, 80).round(1)}
@@ -294,7 +324,9 @@ def test_a_table_that_a_program_wrote_again_has_the_same_answers_in_every_door(t
         assert found.tolist() == expected[: len(found)].tolist(), name
         script = [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(path)]
         printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
-        np.testing.assert_allclose([json.loads(line) for line in printed.splitlines()], found, rtol=1e-6)
+        np.testing.assert_allclose(
+            [json.loads(line) for line in printed.splitlines()], found, rtol=1e-6
+        )
 
 
 def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFrame, Any]) -> None:
@@ -307,7 +339,9 @@ def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFram
     assert table_of(predictor.card, answers) == (["prediction"], [])
 
 
-def test_rows_that_are_not_utf8_are_to_be_saved_as_such(house: tuple[Path, pd.DataFrame, Any]) -> None:
+def test_rows_that_are_not_utf8_are_to_be_saved_as_such(
+    house: tuple[Path, pd.DataFrame, Any],
+) -> None:
     folder, _, _ = house
     (folder / "latin.csv").write_bytes("colour\ngr\u00fcn\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"latin.csv cannot be read: .* Save it as UTF-8\.$"):
@@ -330,9 +364,15 @@ def test_values_of_another_kind_are_refused_with_column_and_row(
     predictor = Predictor.open(folder / "bundle")
     rows = frame.head(3).to_dict("list")
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"size": [1.0, "large", 2.0]}, r"column 'size', row 1 \(from 0\) holds 'large'; allowed: a number"),
+        (
+            {"size": [1.0, "large", 2.0]},
+            r"column 'size', row 1 \(from 0\) holds 'large'; allowed: a number",
+        ),
         ({"size": [1.0, 2.0, float("inf")]}, r"column 'size', row 2 \(from 0\) is infinite"),
-        ({"day": ["01/02/2024", "soon", "02/02/2024"]}, r"column 'day', row 1 .* a date as %d/%m/%Y"),
+        (
+            {"day": ["01/02/2024", "soon", "02/02/2024"]},
+            r"column 'day', row 1 .* a date as %d/%m/%Y",
+        ),
         ({"size": [1.0]}, "different lengths"),
     ]
     for change, message in cases:
@@ -403,17 +443,21 @@ def test_the_command_predicts_without_torch_and_ray(house: tuple[Path, pd.DataFr
     folder, frame, expected = house
     bundle, rows = str(folder / "bundle"), str(folder / "houses.csv")
     program = (
-        "import sys; from workbench.cli.entry import run_command\n"
-        f"code = run_command(['predict', {bundle!r}, {rows!r}, '--json'])\n"
-        "print(code, sorted({'torch', 'ray', 'pandas', 'sklearn'} & set(sys.modules)), file=sys.stderr)"
+        "import sys; from workbench.cli.entry import run_command\ncode = run_command(['predict',"
+        f" {bundle!r}, {rows!r}, '--json'])\nprint(code, sorted({{'torch', 'ray', 'pandas',"
+        " 'sklearn'} & set(sys.modules)), file=sys.stderr)"
     )
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
 
     assert done.stderr.splitlines()[-1] == "0 []"
     document = json.loads(done.stdout)
     assert "column 'town' holds values that training never saw" in document["notes"][0]
-    assert [row["prediction"] for row in document["rows"]] == pytest.approx(expected(frame), rel=1e-5)
+    assert [row["prediction"] for row in document["rows"]] == pytest.approx(
+        expected(frame), rel=1e-5
+    )
 
 
 def test_the_card_states_what_the_model_is_and_what_it_was_trained_on(
@@ -455,13 +499,17 @@ def test_a_changed_model_and_an_unknown_card_are_refused(
     with pytest.raises(RunError, match="its SHA-256 differs"):
         Predictor.open(tmp_path)
     (tmp_path / CARD).write_text(json.dumps(content | {"version": 99}))
-    with pytest.raises(RunError, match="format version 99, and this workbench reads versions up to 1"):
+    with pytest.raises(
+        RunError, match="format version 99, and this workbench reads versions up to 1"
+    ):
         Predictor.open(tmp_path)
     (tmp_path / CARD).unlink()
     with pytest.raises(RunError, match=r"has no card\.json"):
         Predictor.open(tmp_path)
     (tmp_path / "configuration.json").write_text("{}")
-    with pytest.raises(RunError, match="holds no model: it was exported without weights, or only the code"):
+    with pytest.raises(
+        RunError, match="holds no model: it was exported without weights, or only the code"
+    ):
         Predictor.open(tmp_path)
     (tmp_path / "weights.safetensors").touch()
     with pytest.raises(RunError, match="was exported without --format onnx"):

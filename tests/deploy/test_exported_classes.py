@@ -1,4 +1,6 @@
-"""Wherever a model has its classes, its bundle answers with their probabilities, the classes last."""
+"""Wherever a model has its classes, its bundle answers with their probabilities, the classes
+last.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ FORMS: dict[str, tuple[int, tuple[int, ...], Tensor, int, Callable[[Tensor], Ten
 }
 
 
-def export(folder: Path, model: nn.Module, targets: Tensor, num_outputs: int, **fields: Any) -> Predictor:
+def export(
+    folder: Path, model: nn.Module, targets: Tensor, num_outputs: int, **fields: Any
+) -> Predictor:
     def own(options: Any) -> Any:
         return TensorDataset(INPUTS, targets), TensorDataset(INPUTS, targets)
 
@@ -111,7 +115,9 @@ def test_probabilities_of_two_classes_stay_what_they_are(
 def test_scores_of_several_classes_at_once_stay_what_they_are(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Shaped(3, (3,))
-    predictor = export(tmp_path, model, SEVERAL.float(), 3, loss=functional.binary_cross_entropy_with_logits)
+    predictor = export(
+        tmp_path, model, SEVERAL.float(), 3, loss=functional.binary_cross_entropy_with_logits
+    )
     answers = predictor.predict({"inputs": INPUTS.numpy()})
     with torch.no_grad():
         np.testing.assert_allclose(answers.values, model(INPUTS).numpy(), atol=1e-5)

@@ -43,7 +43,12 @@ CASES: dict[str, dict[str, Any]] = {
     "adaptive": {
         "model": {"name": "mlp", "options": {"dropout": 0.3}},
         "federated": {"server": "fedyogi"},
-        "training": {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 1.0, "schedule": "cosine"},
+        "training": {
+            "optimizer": "adamw",
+            "weight_decay": 0.1,
+            "clip_norm": 1.0,
+            "schedule": "cosine",
+        },
     },
     "robust": {
         "federated": {"aggregation": "krum"},
@@ -75,7 +80,13 @@ def task(folder: Path, **changes: Any) -> TrialTask:
         },
     )
     return TrialTask(
-        "flower", 0, 0, experiment.model_dump_json(), params={"lr": 0.05}, seed=3, folder=str(folder)
+        "flower",
+        0,
+        0,
+        experiment.model_dump_json(),
+        params={"lr": 0.05},
+        seed=3,
+        folder=str(folder),
     )
 
 
@@ -103,10 +114,15 @@ def rounds_in(folder: Path) -> list[dict[str, float]]:
             for client, one in enumerate(clients)
         ]
         weights = aggregation.step(weights, [(each.weights, each.num_samples) for each in updates])
-        held = [learning.evaluate(weights, one["val_inputs"], one["val_targets"]) for one in clients]
+        held = [
+            learning.evaluate(weights, one["val_inputs"], one["val_targets"]) for one in clients
+        ]
         sizes = [len(one["val_targets"]) for one in clients]
         losses, trained = zip(*((each.loss, each.num_samples) for each in updates), strict=True)
-        means = {f"val_{name}": np.average([one[name] for one in held], weights=sizes) for name in held[0]}
+        means = {
+            f"val_{name}": np.average([one[name] for one in held], weights=sizes)
+            for name in held[0]
+        }
         found.append({"train_loss": np.average(losses, weights=trained), **means})
     return found
 
@@ -134,7 +150,9 @@ def test_an_application_needs_torch_and_numpy_only(tmp_path: Path) -> None:
     assert 0 < evaluated < trained
 
 
-def test_an_application_holds_the_clients_of_its_trial_and_imports_nothing_else(tmp_path: Path) -> None:
+def test_an_application_holds_the_clients_of_its_trial_and_imports_nothing_else(
+    tmp_path: Path,
+) -> None:
     write_application(tmp_path, task(tmp_path / "trial"), "digits")
 
     samples = [dict(np.load(path)) for path in sorted((tmp_path / CLIENTS).iterdir())]
@@ -163,7 +181,9 @@ def test_a_client_without_samples_changes_nothing(tmp_path: Path) -> None:
     empty = learning.train(before, held["inputs"][:0], held["targets"][:0], number=0, client=1)
 
     with_it, without = (
-        Aggregation(learning.settings).step(before, [(each.weights, each.num_samples) for each in updates])
+        Aggregation(learning.settings).step(
+            before, [(each.weights, each.num_samples) for each in updates]
+        )
         for updates in ([own, empty], [own])
     )
 
@@ -179,14 +199,18 @@ def test_a_client_without_samples_changes_nothing(tmp_path: Path) -> None:
         ({"training": {"schedule": "plateau"}}, "follows what is measured"),
     ],
 )
-def test_what_flower_cannot_do_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+def test_what_flower_cannot_do_is_refused(
+    tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(RunError, match=problem):
         write_application(tmp_path / "app", task(tmp_path / "trial", **changes), "digits")
     assert not (tmp_path / "app").exists()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("WORKBENCH_FLOWER" not in os.environ, reason="`make flower` installs Flower beside")
+@pytest.mark.skipif(
+    "WORKBENCH_FLOWER" not in os.environ, reason="`make flower` installs Flower beside"
+)
 def test_flower_makes_the_rounds_of_the_trial(tmp_path: Path) -> None:
     one = task(tmp_path / "trial", **CASES["momentum and proximal"])
     write_application(tmp_path / "app", one, "digits")
@@ -234,7 +258,9 @@ def test_a_simulation_that_ends_without_its_rounds_is_an_error_with_what_it_wrot
     path = tmp_path / "rounds.json"
     if found is not None:
         path.write_text(found)
-    done = subprocess.CompletedProcess(["flwr", "run"], code, stdout="starting\nRayOutOfMemory: killed\n")
+    done = subprocess.CompletedProcess(
+        ["flwr", "run"], code, stdout="starting\nRayOutOfMemory: killed\n"
+    )
     with pytest.raises(RuntimeError, match=f"exit code {code}.*(?s:.*)RayOutOfMemory: killed"):
         read_rounds(path, done)
 

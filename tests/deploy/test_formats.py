@@ -59,7 +59,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     site = tmp_path / "site"
     (site / "mine-1.0.dist-info").mkdir(parents=True)
     (site / "mine_format.py").write_text(PACKAGE)
-    (site / "mine-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (site / "mine-1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n"
+    )
     (site / "mine-1.0.dist-info/entry_points.txt").write_text(
         "[workbench.export_formats]\nmine = mine_format:write\nwrong = mine_format:wrong\n"
         "lowered = mine_format:lowered\n"
@@ -71,17 +73,23 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("mine_format", None)
 
 
-def test_a_format_of_another_package_is_offered_written_and_verified(tmp_path: Path, package: None) -> None:
+def test_a_format_of_another_package_is_offered_written_and_verified(
+    tmp_path: Path, package: None
+) -> None:
     assert format_names()[:2] == ["onnx", "openvino"]
     check_format("mine", has_weights=True)
     folder = tmp_path / "bundle"
     exported(folder, "mlp", "digits", format="mine", hidden_width=8)
     card = json.loads((folder / "card.json").read_text())
     assert card["files"]["mine.json"] == sha256_of(folder / "mine.json")
-    assert card["guarantees"][-1].startswith("mine: within 1e-05 of model.onnx for batches of 1 and 7")
+    assert card["guarantees"][-1].startswith(
+        "mine: within 1e-05 of model.onnx for batches of 1 and 7"
+    )
 
 
-def test_a_format_that_answers_otherwise_is_refused_and_leaves_nothing(tmp_path: Path, package: None) -> None:
+def test_a_format_that_answers_otherwise_is_refused_and_leaves_nothing(
+    tmp_path: Path, package: None
+) -> None:
     with pytest.raises(RunError, match=r"as wrong differs from the exported one by 0\.001"):
         exported(tmp_path / "bundle", "mlp", "digits", format="wrong", hidden_width=8)
     assert not (tmp_path / "bundle/mine.json").exists()
@@ -100,12 +108,18 @@ def test_a_format_can_lower_the_program_of_torch(
     folder = tmp_path / "bundle"
     _, _, card = exported(folder, model, data, format="lowered", **values)
     assert card.files["lowered.pt2"] == sha256_of(folder / "lowered.pt2")
-    assert card.guarantees[-1].startswith("lowered: within 1e-05 of model.onnx for batches of 1 and 7")
+    assert card.guarantees[-1].startswith(
+        "lowered: within 1e-05 of model.onnx for batches of 1 and 7"
+    )
 
 
-def test_a_format_is_notified_where_there_is_no_program_of_torch(tmp_path: Path, package: None) -> None:
+def test_a_format_is_notified_where_there_is_no_program_of_torch(
+    tmp_path: Path, package: None
+) -> None:
     with pytest.raises(RunError, match="only a model of torch that takes arrays"):
-        exported(tmp_path / "bundle", "boosted_trees", "breast_cancer", format="lowered", num_trees=3)
+        exported(
+            tmp_path / "bundle", "boosted_trees", "breast_cancer", format="lowered", num_trees=3
+        )
 
 
 def test_an_unknown_format_is_refused_with_those_that_there_are() -> None:
@@ -120,7 +134,11 @@ MODELS: list[tuple[str, Any, dict[str, Any]]] = [
     ("resnet", "digits", {"width": 4, "depth": 8}),
     ("detector", {"name": "boxes"}, {"width": 4}),
     ("unet", {"name": "masks"}, {"width": 4}),
-    ("transformer", {"name": "text", "context": 16, "max_characters": 5000}, {"width": 16, "num_layers": 1}),
+    (
+        "transformer",
+        {"name": "text", "context": 16, "max_characters": 5000},
+        {"width": 16, "num_layers": 1},
+    ),
     ("lstm", {"name": "text", "context": 16, "max_characters": 5000}, {"hidden_width": 16}),
     ("forecaster", {"name": "series", "targets": ["load"], "lookback": 12, "horizon": 3}, {}),
 ]
@@ -137,8 +155,11 @@ def test_models_of_the_zoo_answer_the_same_in_openvino(
     assert {"openvino.xml", "openvino.bin"} <= card.files.keys()
     compiled = openvino.Core().compile_model(folder / "openvino.xml", "CPU")
     draws = np.random.default_rng(0)
-    given = {one.name: draws.integers(0, 5, (7, *one.shape)).astype(one.dtype) for one in card.inputs}
-    # Without the hint for 32-bit floats a processor may compute with fewer, so only the classes are compared.
+    given = {
+        one.name: draws.integers(0, 5, (7, *one.shape)).astype(one.dtype) for one in card.inputs
+    }
+    # Without the hint for 32-bit floats a processor may compute with fewer, so only the classes are
+    # compared.
     predictor = Predictor.open(folder, threads=1)
     found, wanted = compiled(predictor.shaped(given))[0], predictor.run(given)
     assert found.shape == wanted.shape
@@ -149,7 +170,9 @@ def test_models_of_the_zoo_answer_the_same_in_openvino(
 def test_what_openvino_cannot_read_is_refused_in_words(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     with pytest.raises(RunError, match="OpenVINO cannot read the model"):
-        exported(tmp_path / "bundle", "boosted_trees", "breast_cancer", format="openvino", num_trees=3)
+        exported(
+            tmp_path / "bundle", "boosted_trees", "breast_cancer", format="openvino", num_trees=3
+        )
     assert not (tmp_path / "bundle/openvino.xml").exists()
 
 

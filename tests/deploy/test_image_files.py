@@ -81,7 +81,9 @@ def test_files_and_folders_are_answered_in_any_number_of_batches(
 
 def test_the_command_names_each_file_and_its_class(bundle: Path) -> None:
     picture = bundle.parent / "pictures" / "dark" / "1.png"
-    done = CliRunner().invoke(predict, [str(bundle), str(picture), str(bundle.parent / "pictures" / "light")])
+    done = CliRunner().invoke(
+        predict, [str(bundle), str(picture), str(bundle.parent / "pictures" / "light")]
+    )
     assert done.exit_code == 0, done.output
     header, first, *others = done.output.splitlines()
     assert header == "file,prediction,probability of dark,probability of light"
@@ -164,11 +166,16 @@ def _post_all(bundle: Path, body_bytes: int, *bodies: tuple[bytes, str]) -> list
     [
         ("no.png", r"no\.png does not exist"),
         ("empty", r"empty holds no image; allowed: \.bmp, \.gif"),
-        ("text.png", r"text\.png cannot be read as an image: its content has the format of no image"),
+        (
+            "text.png",
+            r"text\.png cannot be read as an image: its content has the format of no image",
+        ),
         ("rows.heic", r"rows\.heic has an unknown file extension; allowed: .*\.png"),
     ],
 )
-def test_what_is_no_image_is_named(bundle: Path, tmp_path: Path, samples: str, problem: str) -> None:
+def test_what_is_no_image_is_named(
+    bundle: Path, tmp_path: Path, samples: str, problem: str
+) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("text.png", "rows.heic"):
         (tmp_path / name).write_text("no picture")
@@ -183,12 +190,23 @@ def test_a_table_for_a_model_of_pictures_is_refused_with_what_it_takes(
     one = Input(name="inputs", kind="array", shape=(1, 8, 8), dtype="float32", is_image=is_image)
     output = Output(name="outputs", kind="values")
     card = Card(
-        name="m", run_id="m-1", trained_on="", task="", model="", inputs=(one,), outputs=(output,), opset=18
+        name="m",
+        run_id="m-1",
+        trained_on="",
+        task="",
+        model="",
+        inputs=(one,),
+        outputs=(output,),
+        opset=18,
     )
     (tmp_path / "flats.csv").write_text("flat id,rent\n1,CHF 2466\n")
     with pytest.raises(DataError) as refused:
         columns_from(card, tmp_path / "flats.csv")
-    assert ("takes pictures" in str(refused.value)) == ("folders of them" in str(refused.value)) == is_image
+    assert (
+        ("takes pictures" in str(refused.value))
+        == ("folders of them" in str(refused.value))
+        == is_image
+    )
     assert ".." not in str(refused.value)
 
 
@@ -209,7 +227,9 @@ def test_other_models_refuse_image_files_and_still_take_texts(tmp_path: Path) ->
         )
         for one in (array, text)
     )
-    with pytest.raises(DataError, match=r"takes an array, and cat\.png is a file; allowed: one file of rows"):
+    with pytest.raises(
+        DataError, match=r"takes an array, and cat\.png is a file; allowed: one file of rows"
+    ):
         image_files_of(of_arrays, "cat.png")
     with pytest.raises(DataError, match=r"a\.csv is a file beside others"):
         image_files_of(of_texts, (Path("a.csv"), Path("b.csv")))

@@ -24,8 +24,12 @@ def test_several_inputs_keep_their_names_and_take_any_batch(tmp_path: Path) -> N
     assert difference_of(found, Pair()(left, right)) <= 1e-5
 
 
-def test_the_operators_of_onnx_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxscript import TracedOnnxFunction  # not where tests are collected: loading it takes a second
+def test_the_operators_of_onnx_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxscript import (
+        TracedOnnxFunction,
+    )  # not where tests are collected: loading it takes a second
 
     write_onnx(nn.Linear(3, 2), torch.ones(2, 3), tmp_path / "first.onnx")
     reading = TracedOnnxFunction.function_ir
@@ -46,7 +50,11 @@ class _LooksAtValues(nn.Module):
         return inputs * 2 if inputs.sum().item() > 0 else inputs
 
 
-def test_a_model_that_cannot_be_exported_is_refused_in_words_and_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"_LooksAtValues cannot be exported to ONNX: .*without --format onnx"):
+def test_a_model_that_cannot_be_exported_is_refused_in_words_and_leaves_no_file(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        RunError, match=r"_LooksAtValues cannot be exported to ONNX: .*without --format onnx"
+    ):
         write_onnx(_LooksAtValues(), torch.ones(2, 3), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []

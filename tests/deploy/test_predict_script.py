@@ -1,4 +1,7 @@
-"""The script of a bundle has what its model needs and no more; that it answers is tested with bundles."""
+"""The script of a bundle has what its model needs and no more.
+
+That it answers is tested with bundles.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def test_what_is_imported_and_defined_is_used(kind: str) -> None:
     assert used - imported - defined >= {"CARD", "FOLDER"}
 
 
-@pytest.mark.parametrize(("unit", "text"), [("CHF", " CHF 1,200.5"), ("m2", "1200.5m2"), ("%", "1,200.5 %")])
+@pytest.mark.parametrize(
+    ("unit", "text"), [("CHF", " CHF 1,200.5"), ("m2", "1200.5m2"), ("%", "1,200.5 %")]
+)
 def test_a_number_may_have_the_unit_of_the_training_data(unit: str, text: str) -> None:
     taken = Input(name="x", kind="number", dtype="float64", unit=unit, has_thousands=True)
     tree = ast.parse(script(taken, CLASSES))
@@ -74,7 +79,10 @@ def test_a_number_may_have_a_decimal_comma_if_those_of_the_training_data_had(tex
 
 
 def run_on(folder: Path, kind: str, rows: str | None) -> tuple[int, str, str]:
-    """Run the script of a kind on a file, None for a missing one; return its code and what it prints."""
+    """Run the script of a kind on a file, None for a missing one.
+
+    Return its code and what it prints.
+    """
     taken, output = OTHERS[kind]
     (folder / "predict.py").write_text(script(taken, output), encoding="utf-8")
     card = {
@@ -139,4 +147,8 @@ def test_a_file_that_the_model_cannot_take_is_refused_in_one_line(
 def test_a_file_with_a_header_only_is_reported_and_answered_by_nothing(
     kind: str, rows: str, tmp_path: Path
 ) -> None:
-    assert run_on(tmp_path, kind, rows) == (0, "", "predict.py has nothing to predict: FILE has no rows\n")
+    assert run_on(tmp_path, kind, rows) == (
+        0,
+        "",
+        "predict.py has nothing to predict: FILE has no rows\n",
+    )

@@ -55,7 +55,9 @@ def test_each_stage_is_a_graph_that_answers_as_its_exit_does(model: str, tmp_pat
     # What was kept of the validation split is what the graphs answer there.
     for number, found in enumerate((probabilities, answers)):
         assert found.max(axis=1) == pytest.approx(evidence.confidence[:, number], abs=1e-4)
-        assert (found.argmax(axis=1) == targets).mean() == pytest.approx(stages.stages[number].accuracy)
+        assert (found.argmax(axis=1) == targets).mean() == pytest.approx(
+            stages.stages[number].accuracy
+        )
     exits = exits_at(evidence, [stage.threshold for stage in stages.stages])
     assert shares_at(exits, 2) == pytest.approx([stage.share for stage in stages.stages])
     assert stages.num_samples == len(evidence.confidence) == len(given)
@@ -65,7 +67,10 @@ def test_each_stage_is_a_graph_that_answers_as_its_exit_does(model: str, tmp_pat
 def test_the_stages_of_an_own_model_compute_no_more_than_the_model(tmp_path: Path) -> None:
     made, _, _ = exported(tmp_path, "tests.deploy.trained:build_own_with_exit", "digits")
     sizes = [
-        sum(int(np.prod(one.dims)) for one in onnx.load(str(tmp_path / stage.file)).graph.initializer)
+        sum(
+            int(np.prod(one.dims))
+            for one in onnx.load(str(tmp_path / stage.file)).graph.initializer
+        )
         for stage in read_stages(tmp_path).stages
     ]
     # Each stage holds its own blocks and its own output, and nothing of the others.

@@ -71,12 +71,16 @@ def write_texts(path: Path, num_texts: int = 120) -> None:
     random = np.random.default_rng(0)
     classes = [["a", "red", "apple"], ["some", "green", "grass"], ["deep", "blue", "sea"]]
     labels = random.integers(3, size=num_texts)
-    texts = [" ".join(random.choice(classes[label], size=random.integers(1, 7))) for label in labels]
+    texts = [
+        " ".join(random.choice(classes[label], size=random.integers(1, 7))) for label in labels
+    ]
     pd.DataFrame({"text": texts, "label": labels.astype(str)}).to_csv(path, index=False)
 
 
 def experiment(model: str, data: Any) -> Experiment:
-    return Experiment(model=model, data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}])
+    return Experiment(
+        model=model, data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}]
+    )
 
 
 def trained(model: str, data: Datasets, **values: Any) -> nn.Module:

@@ -23,11 +23,16 @@ from workbench.tiers.placement.tiers_file import TiersFile
 ROOT = Path(__file__).parents[2]
 OTHER_PROGRAMS = {"createdb", "curl", "export", "jupyter", "kill", "ln", "pip", "ray"}
 # What a part of an experiment is completed with, to see whether it is one.
-WHOLE = {"model": "mlp", "data": "digits", "objectives": [{"metric": "val_accuracy", "goal": "maximize"}]}
+WHOLE = {
+    "model": "mlp",
+    "data": "digits",
+    "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+}
 
 _BLOCK = re.compile(
     r"^(?:<!-- test: (?P<mode>\w+) -->\n)?"
-    r"```(?:\{code-block\} ?)?(?P<language>\w+)\n(?::caption: (?P<file>\S+)\n\n)?(?P<code>.*?)^```$",
+    r"```(?:\{code-block\} ?)?(?P<language>\w+)\n(?::caption:"
+    r" (?P<file>\S+)\n\n)?(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -40,7 +45,8 @@ class Block:
         language: What follows the fence.
         code: Its lines.
         file: The file that a reader is asked to write it to, if any.
-        mode: `run` for commands that are carried out, `compile` for Python that needs more than the page.
+        mode: `run` for commands that are carried out, `compile` for Python that needs more than the
+            page.
         line: Where it begins on its page.
     """
 
@@ -110,23 +116,32 @@ def check_yaml(code: str) -> None:
     whole = {**WHOLE, **document}
     if "train" in document or "command" in document:
         whole = {
-            key: value for key, value in whole.items() if key not in ("model", "data") or key in document
+            key: value
+            for key, value in whole.items()
+            if key not in ("model", "data") or key in document
         }
     Experiment(**whole)
 
 
 def check_entry_points(document: dict[str, Any]) -> None:
     """Check that the groups of entry points are read somewhere."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "workbench").rglob("*.py"))
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "workbench").rglob("*.py")
+    )
     for group_name in document["project"]["entry-points"]:
         assert f'group="{group_name}"' in sources
 
 
 def check_command(words: list[str], folder: Path) -> None:
-    """Check a command against the command line; files that it names and nobody wrote are made up."""
+    """Check a command against the command line.
+
+    Files that it names and nobody wrote are made up.
+    """
     program, *arguments = words
     if program == "make":
-        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert re.search(
+            rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+        )
     if program != "workbench":
         assert program in {"make", *OTHER_PROGRAMS}, words
         return

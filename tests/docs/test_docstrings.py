@@ -1,4 +1,6 @@
-"""The examples in the docstrings of the public Python API, with one short run for those that need one."""
+"""The examples in the docstrings of the public Python API, with one short run for those that need
+one.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def _documented() -> Iterator[tuple[str, Any]]:
             yield name, found
         if inspect.isclass(found):
             ours = [one for one in found.__mro__ if one.__module__.startswith("workbench.")]
-            for attribute, member in {k: v for one in reversed(ours) for k, v in vars(one).items()}.items():
+            for attribute, member in {
+                k: v for one in reversed(ours) for k, v in vars(one).items()
+            }.items():
                 function = getattr(member, "__func__", member)
                 if inspect.isfunction(function) and not attribute.startswith("_"):
                     yield f"{name}.{attribute}", function
@@ -147,7 +151,9 @@ def test_an_example_shows_what_happens(test: doctest.DocTest, folder: Path) -> N
 def test_an_example_about_a_run_shows_what_happens(
     test: doctest.DocTest, run: wb.Run, request: pytest.FixtureRequest, folder: Path
 ) -> None:
-    under_way = {"running": request.getfixturevalue("running")} if "running" in _source(test) else {}
+    under_way = (
+        {"running": request.getfixturevalue("running")} if "running" in _source(test) else {}
+    )
     _carry_out(test, {"run": run, **under_way})
 
 

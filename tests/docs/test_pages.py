@@ -1,4 +1,6 @@
-"""All code in the README and the documentation is carried out, and everything that they name exists."""
+"""All code in the README and the documentation is carried out, and everything that they name
+exists.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def pages(with_ray: bool) -> list[object]:
     marks = [pytest.mark.ray] if with_ray else []
     slow = {page.name for page in found} - QUICK_WITH_RAY if with_ray else SLOW_WITHOUT_RAY
     return [
-        pytest.param(page, id=named(page), marks=[*marks, *([pytest.mark.slow] if page.name in slow else [])])
+        pytest.param(
+            page, id=named(page), marks=[*marks, *([pytest.mark.slow] if page.name in slow else [])]
+        )
         for page in found
     ]
 
@@ -105,9 +109,13 @@ def test_what_a_page_names_exists(page: Path) -> None:
         assert set(re.findall(r"\bwb\.(\w+)", snippet)) <= set(wb.__all__)
         for command in re.findall(r"(?<!import )\bworkbench ([a-z][a-z-]+)\b", snippet):
             assert command in group.list_commands(None), snippet
-        for section, field in re.findall(rf"(?<!workbench\.)\b({'|'.join(SECTIONS)})\.(\w+)", snippet):
+        for section, field in re.findall(
+            rf"(?<!workbench\.)\b({'|'.join(SECTIONS)})\.(\w+)", snippet
+        ):
             assert field in Experiment.model_fields[section].annotation.model_fields, snippet
-        for path in re.findall(r"(?<![\w/])(?:tests|notebooks|search_spaces|workbench)/[\w/.]+", snippet):
+        for path in re.findall(
+            r"(?<![\w/])(?:tests|notebooks|search_spaces|workbench)/[\w/.]+", snippet
+        ):
             assert (ROOT / path.rstrip(".")).exists(), path
 
 
@@ -121,7 +129,9 @@ def test_links_of_a_file_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}, link
+            assert anchor in {
+                re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads
+            }, link
 
 
 def test_the_readme_can_be_read_in_a_few_minutes() -> None:

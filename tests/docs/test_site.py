@@ -15,10 +15,14 @@ from tests.docs.code_blocks import ROOT
 
 @pytest.fixture(scope="module")
 def site() -> Path:
-    """The site where `make docs` builds it, which leaves to this build the pages that have changed since."""
+    """The site where `make docs` builds it, which leaves to this build the pages that have changed
+    since.
+    """
     folder = ROOT / "docs" / "_build" / "html"
     command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"]
-    done = subprocess.run([*command, ROOT / "docs", folder], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, ROOT / "docs", folder], check=False, capture_output=True, text=True
+    )
     if done.returncode:
         shutil.rmtree(folder)  # a page that was read once is not warned of again
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,9 @@ def test_an_experiment_without_rules_has_the_hash_that_it_had_before_there_were_
 
 
 def test_rules_are_a_part_of_the_experiment_that_survives_its_file() -> None:
-    ruled = experiment({"on": "no_progress", "within": "1h"}, {"on": "log", "pattern": "Xid", "to": ["team"]})
+    ruled = experiment(
+        {"on": "no_progress", "within": "1h"}, {"on": "log", "pattern": "Xid", "to": ["team"]}
+    )
     again = Experiment.from_yaml(ruled.to_yaml())
     assert again == ruled
     assert again.hash() == ruled.hash() != WITHOUT_RULES
@@ -41,14 +43,23 @@ def test_every_kind_of_rule_is_known_where_messages_are_made() -> None:
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ({"on": "earthquake"}, r"alerts\.0\.on: unknown or missing; allowed: disk, diverged, gpu_lost"),
+        (
+            {"on": "earthquake"},
+            r"alerts\.0\.on: unknown or missing; allowed: disk, diverged, gpu_lost",
+        ),
         ({"within": 3}, r"alerts\.0\.on: unknown or missing"),
         ({"on": "no_progress", "within": "soon"}, r"alerts\.0\.within: 'soon' is not a duration"),
-        ({"on": "disk", "above": 95}, r"alerts\.0\.above: 95 is not valid; allowed: a number less than"),
+        (
+            {"on": "disk", "above": 95},
+            r"alerts\.0\.above: 95 is not valid; allowed: a number less than",
+        ),
         ({"on": "disk", "over": 0.9}, r"alerts\.0\.over: unknown key"),
         ({"on": "run_ended", "states": ["lost", "dead"]}, r"alerts\.0\.states\.1"),
         ({"on": "log", "pattern": "("}, r"alerts\.0\.pattern: '\(' is not a regular expression"),
-        ({"on": "log", "pattern": "x", "action": "panic"}, r"alerts\.0\.action: 'panic' is not valid"),
+        (
+            {"on": "log", "pattern": "x", "action": "panic"},
+            r"alerts\.0\.action: 'panic' is not valid",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_where_it_stands(rule: dict[str, Any], said: str) -> None:
@@ -94,7 +105,9 @@ def test_a_pattern_that_could_keep_a_worker_busy_is_refused(pattern: str) -> Non
         r".*.*x",
     ],
 )
-def test_a_pattern_that_is_allowed_comes_to_an_end_on_lines_made_to_keep_it_busy(pattern: str) -> None:
+def test_a_pattern_that_is_allowed_comes_to_an_end_on_lines_made_to_keep_it_busy(
+    pattern: str,
+) -> None:
     import re
 
     compiled = re.compile(check_pattern(pattern))

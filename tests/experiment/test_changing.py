@@ -21,7 +21,9 @@ def make(**fields: Any) -> Experiment:
 
 
 def test_what_is_named_changes_and_the_rest_stays() -> None:
-    before = make(budget={"trials": 7, "plateau": 3}, resources={"concurrency": 1, "max_retries": 5})
+    before = make(
+        budget={"trials": 7, "plateau": 3}, resources={"concurrency": 1, "max_retries": 5}
+    )
 
     after = change(before, {"budget.time": "1h30m", "resources.concurrency": "auto"})
 
@@ -51,7 +53,9 @@ def test_money_is_in_the_currency_of_the_price() -> None:
     after = change(before, {"budget.money": "20 EUR"})
     assert values_of(after)["budget.money"] == 20.0
     assert describe_changes(before, after) == ["budget.money 5.00 EUR -> 20.00 EUR"]
-    with pytest.raises(ExperimentError, match=r"budget.money: .*another currency than the price, 2.5 EUR/h"):
+    with pytest.raises(
+        ExperimentError, match=r"budget.money: .*another currency than the price, 2.5 EUR/h"
+    ):
         change(before, {"budget.money": "20 USD"})
     with pytest.raises(ExperimentError, match=r"budget.price: .*not known without a price"):
         change(make(), {"budget.money": "20 USD"})
@@ -70,7 +74,9 @@ def test_money_is_in_the_currency_of_the_price() -> None:
         ({"seed": 3}, "seed"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_its_field(settings: dict[str, Any], field: str | None) -> None:
+def test_what_cannot_be_meant_is_refused_by_its_field(
+    settings: dict[str, Any], field: str | None
+) -> None:
     with pytest.raises(ExperimentError) as refusal:
         change(make(), settings)
     assert refusal.value.field == field

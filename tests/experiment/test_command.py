@@ -1,4 +1,7 @@
-"""An experiment whose trials are a program: its command line, refusals, and what reaches the program."""
+"""An experiment whose trials are a program.
+
+Its command line, refusals, and what reaches the program.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,13 @@ def test_a_line_and_a_list_are_the_same_experiment() -> None:
     line = experiment("python 'my file.py' --lr {lr} --text \"it's\"")
     listed = experiment(["python", "my file.py", "--lr", "{lr}", "--text", "it's"])
     assert line.hash() == listed.hash()
-    assert expand(line.command or "", {"lr": 0.5}, {})[1:] == ["my file.py", "--lr", "0.5", "--text", "it's"]
+    assert expand(line.command or "", {"lr": 0.5}, {})[1:] == [
+        "my file.py",
+        "--lr",
+        "0.5",
+        "--text",
+        "it's",
+    ]
 
 
 def test_it_is_written_and_read_again() -> None:
@@ -89,7 +98,9 @@ def test_what_cannot_work_is_refused(fields: dict[str, Any], field: str, part: s
 
 def test_names_may_have_dashes_and_dots_and_a_searched_seed_replaces_that_of_the_trial() -> None:
     search = {"learning-rate": 0.5, "optimizer.lr": 2, "seed": {"choices": [4, 5]}}
-    found = experiment("t --learning-rate {learning-rate} optimizer.lr={optimizer.lr} {seed}", search=search)
+    found = experiment(
+        "t --learning-rate {learning-rate} optimizer.lr={optimizer.lr} {seed}", search=search
+    )
     params = {"learning-rate": 0.5, "optimizer.lr": 2, "seed": 4}
     assert expand(found.command or "", params, {"seed": 1}) == [
         "t",
@@ -114,7 +125,11 @@ def test_a_value_that_is_null_or_does_not_exist_takes_its_option_with_it() -> No
 
 _TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]))
 _SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXT
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _TEXT
 )
 
 
@@ -125,7 +140,9 @@ def test_every_value_reaches_the_program_unchanged(values: list[Any], data: st.D
     found = expand(command, params, {})
     assert [json.loads(argument) for argument in found[1:-1]] == values
     assert json.loads(found[-1]) == {}
-    line = data.draw(st.lists(_TEXT.map(lambda text: text.replace("{", "").replace("}", "")), min_size=1))
+    line = data.draw(
+        st.lists(_TEXT.map(lambda text: text.replace("{", "").replace("}", "")), min_size=1)
+    )
     if line[0]:
         assert expand(parse_command(line), {}, {}) == line
 
@@ -143,7 +160,7 @@ def test_argparse_reads_what_args_stands_for(params: dict[str, Any]) -> None:
 
 @given(_SCALARS.filter(lambda value: not isinstance(value, str)))
 def test_python_literals(value: Any) -> None:
-    (_, text) = expand("t {x:python}", {"x": value}, {})
+    _, text = expand("t {x:python}", {"x": value}, {})
     assert ast.literal_eval(text) == value
 
 
@@ -169,12 +186,18 @@ def test_names_that_are_also_the_beginning_of_others_stay_flat() -> None:
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in values.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        found |= (
+            _flat(value, f"{prefix}{name}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{name}": value}
+        )
     return found
 
 
 @given(
-    st.dictionaries(st.from_regex(r"[ab]{1,2}(\.[ab]{1,2}){0,3}", fullmatch=True), st.integers(), max_size=6)
+    st.dictionaries(
+        st.from_regex(r"[ab]{1,2}(\.[ab]{1,2}){0,3}", fullmatch=True), st.integers(), max_size=6
+    )
 )
 def test_nested_parameters_are_all_there_under_their_names(params: dict[str, int]) -> None:
     assert _flat(nested(params)) == params

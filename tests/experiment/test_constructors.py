@@ -34,14 +34,18 @@ INT: Any = wb.Int
         (lambda: wb.Component(name=""), "name"),
     ],
 )
-def test_a_wrong_argument_is_an_error_of_ours(make: Callable[[], object], field: str | None) -> None:
+def test_a_wrong_argument_is_an_error_of_ours(
+    make: Callable[[], object], field: str | None
+) -> None:
     with pytest.raises(ExperimentError) as caught:
         make()
     assert caught.value.field == field
 
 
 def test_all_wrong_arguments_are_listed() -> None:
-    with pytest.raises(ExperimentError, match=r"(?s)low: 'a' is not valid.*Also wrong:\n  high: missing"):
+    with pytest.raises(
+        ExperimentError, match=r"(?s)low: 'a' is not valid.*Also wrong:\n  high: missing"
+    ):
         FLOAT(low="a")
 
 

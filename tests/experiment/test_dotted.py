@@ -13,7 +13,11 @@ from workbench.foundation.errors import ExperimentError
     [
         ({}, "training.epochs", {"training": {"epochs": 7}}),
         ({"model": "mlp"}, "model.width", {"model": {"name": "mlp", "width": 7}}),
-        ({"early_stop": "asha"}, "early_stop.grace", {"early_stop": {"pruner": "asha", "grace": 7}}),
+        (
+            {"early_stop": "asha"},
+            "early_stop.grace",
+            {"early_stop": {"pruner": "asha", "grace": 7}},
+        ),
         (
             {"objectives": [{"metric": "y"}]},
             "objectives.0.target",
@@ -25,7 +29,11 @@ from workbench.foundation.errors import ExperimentError
         ({"search": {}}, "search.a.b-c", {"search": {"a.b-c": 7}}),
         ({"search": {}}, "search.a.b.low", {"search": {"a.b": {"low": 7}}}),
         ({"search": {}}, "search.a.b.prior.near", {"search": {"a.b": {"prior": {"near": 7}}}}),
-        ({"search": {"a.b": {"low": 1}}}, "search.a.b.high", {"search": {"a.b": {"low": 1, "high": 7}}}),
+        (
+            {"search": {"a.b": {"low": 1}}},
+            "search.a.b.high",
+            {"search": {"a.b": {"low": 1, "high": 7}}},
+        ),
         ({"search": {"a": {"low": 1}}}, "search.a.b", {"search": {"a": {"low": 1, "b": 7}}}),
         (
             {"search": {"a.b": 1, "x": {}}},

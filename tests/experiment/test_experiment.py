@@ -86,7 +86,11 @@ def test_the_hash_is_the_same_in_another_process() -> None:
     program = "import sys, workbench; print(workbench.Experiment.from_yaml(sys.argv[1]).hash())"
     environment = os.environ | {"PYTHONHASHSEED": "7"}
     found = subprocess.run(
-        [sys.executable, "-c", program, WRITTEN], check=True, capture_output=True, text=True, env=environment
+        [sys.executable, "-c", program, WRITTEN],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert found.stdout.strip() == experiment().hash()
 
@@ -109,9 +113,14 @@ def test_the_hash_follows_the_meaning_and_not_the_name() -> None:
         ({"gradient_clip_val": 1.0}, "training", "clip_norm", 1.0),
     ],
 )
-def test_names_that_people_know_are_accepted(written: Any, section: str, field: str, value: Any) -> None:
+def test_names_that_people_know_are_accepted(
+    written: Any, section: str, field: str, value: Any
+) -> None:
     made = Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}], **written
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        **written,
     )
     assert getattr(getattr(made, section), field) == value
 
@@ -142,8 +151,12 @@ def test_a_train_function_gets_its_parameters_by_the_names_that_it_knows() -> No
 
 def test_early_stop_may_be_the_name_of_a_pruner() -> None:
     base = {"train": "m:f", "objectives": [{"metric": "loss", "goal": "minimize"}]}
-    assert Experiment(**base, early_stop="asha") == Experiment(**base, early_stop={"pruner": "asha"})
-    with pytest.raises(ExperimentError, match=r"early_stop\.pruner: unknown pruner 'ash'; allowed: .*asha"):
+    assert Experiment(**base, early_stop="asha") == Experiment(
+        **base, early_stop={"pruner": "asha"}
+    )
+    with pytest.raises(
+        ExperimentError, match=r"early_stop\.pruner: unknown pruner 'ash'; allowed: .*asha"
+    ):
         Experiment(**base, early_stop="ash")
 
 
@@ -155,8 +168,12 @@ def test_everything_that_is_wrong_is_listed_at_once() -> None:
 
 
 def test_a_command_line_as_train_is_pointed_to_command() -> None:
-    with pytest.raises(ExperimentError, match="Write a command line as command instead of train") as caught:
-        Experiment(train="python train.py --lr {lr}", objectives=[{"metric": "loss", "goal": "minimize"}])
+    with pytest.raises(
+        ExperimentError, match="Write a command line as command instead of train"
+    ) as caught:
+        Experiment(
+            train="python train.py --lr {lr}", objectives=[{"metric": "loss", "goal": "minimize"}]
+        )
     assert caught.value.field == "train"
 
 
@@ -216,7 +233,14 @@ def test_what_is_no_mapping_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "size_bytes"),
-    [("10GB", 10**10), ("500 MB", 5 * 10**8), ("1.5TiB", 3 * 2**39), ("64kib", 2**16), ("100", 100), (7, 7)],
+    [
+        ("10GB", 10**10),
+        ("500 MB", 5 * 10**8),
+        ("1.5TiB", 3 * 2**39),
+        ("64kib", 2**16),
+        ("100", 100),
+        (7, 7),
+    ],
 )
 def test_sizes_are_read_as_people_write_them(written: object, size_bytes: int) -> None:
     changed = experiment(resources={"max_checkpoints_size": written})
@@ -258,7 +282,9 @@ def test_loader_processes_can_be_written_under_the_name_that_trainers_use() -> N
 
 def test_names_of_parameters_may_contain_dashes_and_dots() -> None:
     search = {"learning-rate": {"low": 0.1, "high": 1.0}, "optimizer.lr": {"low": 0.1, "high": 1.0}}
-    made = Experiment(train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}], search=search)
+    made = Experiment(
+        train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}], search=search
+    )
     assert list(made.search.root) == list(search)
     assert Experiment.from_yaml(made.to_yaml()) == made
 
@@ -266,7 +292,9 @@ def test_names_of_parameters_may_contain_dashes_and_dots() -> None:
 @pytest.mark.parametrize("name", ["", "a b", "a.", "-a", "a..b", "7", "a=b"])
 def test_names_that_paths_cannot_hold_are_refused(name: str) -> None:
     with pytest.raises(ExperimentError, match="not a parameter name"):
-        Experiment(train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}], search={name: 1})
+        Experiment(
+            train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}], search={name: 1}
+        )
 
 
 @pytest.mark.parametrize(

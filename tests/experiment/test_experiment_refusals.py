@@ -44,7 +44,10 @@ def test_a_key_of_another_place_or_tool_is_answered_with_what_to_write(
 
 def test_a_key_of_another_section_is_answered_with_where_it_belongs() -> None:
     error = refused(training={"precision": "bf16"})
-    assert (error.field, error.next_step) == ("training.precision", 'Write plan: {precision: "bf16"}.')
+    assert (error.field, error.next_step) == (
+        "training.precision",
+        'Write plan: {precision: "bf16"}.',
+    )
     assert refused(training={"epoch": 3}).next_step == "Did you mean epochs?"
 
 
@@ -60,7 +63,11 @@ def test_a_typo_is_answered_with_the_closest_name() -> None:
             "objectives",
             "a list, such as [{metric: val_accuracy, goal: maximize}]",
         ),
-        ([("loss", "minimize")], "objectives.0", "a mapping, such as {metric: val_accuracy, goal: maximize}"),
+        (
+            [("loss", "minimize")],
+            "objectives.0",
+            "a mapping, such as {metric: val_accuracy, goal: maximize}",
+        ),
         (["loss"], "objectives.0", "a mapping, such as {metric: val_accuracy, goal: maximize}"),
     ],
 )
@@ -74,14 +81,24 @@ def test_objectives_in_another_form_are_answered_with_an_example(
 @pytest.mark.parametrize(
     ("objective", "key", "problem", "step"),
     [
-        ({"metric": "x", "mode": "max"}, "mode", "mode is called goal here", "Write goal: maximize."),
+        (
+            {"metric": "x", "mode": "max"},
+            "mode",
+            "mode is called goal here",
+            "Write goal: maximize.",
+        ),
         (
             {"metric": "x", "direction": "minimize"},
             "direction",
             "direction is called goal here",
             "Write goal: minimize.",
         ),
-        ({"name": "x", "goal": "minimize"}, "name", "name is called metric here", "Write metric: x."),
+        (
+            {"name": "x", "goal": "minimize"},
+            "name",
+            "name is called metric here",
+            "Write metric: x.",
+        ),
         ({"metric": "x", "mode": ["max"]}, "mode", "mode is called goal here", "Write goal."),
     ],
 )
@@ -114,10 +131,15 @@ def test_the_keys_that_exist_are_listed_once() -> None:
         ({"type": "categorical", "values": [1, 2]}, "{choices: [1, 2]}"),
     ],
 )
-def test_a_range_of_another_tool_is_answered_with_ours(written: dict[str, Any], instead: str) -> None:
+def test_a_range_of_another_tool_is_answered_with_ours(
+    written: dict[str, Any], instead: str
+) -> None:
     error = refused(search={"lr": written})
     assert (error.field, error.next_step) == ("search.lr", f"Write {instead}.")
 
 
 def test_exponents_are_not_taken_for_a_range() -> None:
-    assert refused(search={"lr": {"distribution": "log_uniform", "min": -9, "max": -2}}).next_step is None
+    assert (
+        refused(search={"lr": {"distribution": "log_uniform", "min": -9, "max": -2}}).next_step
+        is None
+    )

@@ -48,17 +48,29 @@ BASE: dict[str, Any] = {
         ("federated.clients", {"federated": {"fraction": 0.5}}),
         ("federated.fraction", {"federated": {"clients": 10, "fraction": 0.0}}),
         ("federated.partition", {"federated": {"clients": 10, "partition": "uneven"}}),
-        ("federated.partition", {"federated": {"clients": 10, "partition": {"labels": 2, "dirichlet": 1.0}}}),
+        (
+            "federated.partition",
+            {"federated": {"clients": 10, "partition": {"labels": 2, "dirichlet": 1.0}}},
+        ),
         ("federated.server_tau", {"federated": {"clients": 10, "server_tau": 0.1}}),
         (
             "federated.server_second_moment",
             {"federated": {"clients": 1, "server": "fedavgm", "server_second_moment": 0}},
         ),
         ("federated.trim", {"federated": {"clients": 10, "trim": 0.2}}),
-        ("federated.num_bad", {"federated": {"clients": 10, "aggregation": "trimmed_mean", "num_bad": 2}}),
-        ("federated.aggregation", {"federated": {"clients": 10, "aggregation": "krum", "secure": True}}),
+        (
+            "federated.num_bad",
+            {"federated": {"clients": 10, "aggregation": "trimmed_mean", "num_bad": 2}},
+        ),
+        (
+            "federated.aggregation",
+            {"federated": {"clients": 10, "aggregation": "krum", "secure": True}},
+        ),
         ("federated.target", {"objectives": [{"metric": "rounds_to_target", "goal": "minimize"}]}),
-        ("search.federated.fraction", {"search": {"federated.fraction": {"low": 0.5, "high": 1.5}}}),
+        (
+            "search.federated.fraction",
+            {"search": {"federated.fraction": {"low": 0.5, "high": 1.5}}},
+        ),
         ("search.federated.rounds", {"search": {"federated.rounds": {"choices": [1, 2]}}}),
         ("search.federated.clients", {"search": {"federated.clients": {"choices": [5, 10]}}}),
         (
@@ -104,7 +116,9 @@ def test_a_client_steps_with_the_whole_batch_on_any_number_of_workers() -> None:
     rates = set()
     for workers in (1, 3):
         experiment = Experiment(
-            **BASE, training={"global_batch": 32, "lr": 0.1, "optimizer": "sgd"}, plan={"workers": workers}
+            **BASE,
+            training={"global_batch": 32, "lr": 0.1, "optimizer": "sgd"},
+            plan={"workers": workers},
         )
         settings = resolve(experiment, {}, num_train_samples=1000)
         assert (settings.plan.workers, settings.plan.strategy) == (workers, "single")

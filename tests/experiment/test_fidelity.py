@@ -46,7 +46,11 @@ def test_epochs_of_a_model_mean_early_stopping_and_those_of_a_function_a_paramet
     written = make_model(training={"epochs": 40}, early_stop={"pruner": "curves", "grace": 2})
     assert model.hash() == written.hash()
     aliased = make_model(fidelity={"num_train_epochs": [2, 40]}, early_stop="asha")
-    assert (aliased.training.epochs, aliased.early_stop.pruner, aliased.early_stop.grace) == (40, "asha", 2)
+    assert (aliased.training.epochs, aliased.early_stop.pruner, aliased.early_stop.grace) == (
+        40,
+        "asha",
+        2,
+    )
     assert make_experiment(fidelity={"epochs": [2, 40]}).search.check({"x": 0.0})["epochs"] == 40
 
 
@@ -70,7 +74,9 @@ def test_epochs_of_a_model_mean_early_stopping_and_those_of_a_function_a_paramet
         ),
     ],
 )
-def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], field: str, words: str) -> None:
+def test_what_cannot_work_is_refused_in_words(
+    changes: dict[str, Any], field: str, words: str
+) -> None:
     with pytest.raises(ExperimentError, match=words) as caught:
         make_experiment(**{"fidelity": {"size": [1, 9]}, **changes})
     assert caught.value.field == field
@@ -82,10 +88,19 @@ def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], field: st
         ({"fidelity": {"epochs": [5, 5]}}, "two whole numbers"),
         ({"fidelity": {"epochs": [20, 1]}}, "the smaller one first, such as"),
         ({"fidelity": {"epochs": [1, 5, 9]}}, "two whole numbers"),
-        ({"fidelity": {"epochs": [1, 5]}, "training": {"epochs": 5}}, "training.epochs, which is given too"),
-        ({"fidelity": {"epochs": [1, 5]}, "early_stop": {"pruner": "asha", "grace": 1}}, "early_stop.grace"),
+        (
+            {"fidelity": {"epochs": [1, 5]}, "training": {"epochs": 5}},
+            "training.epochs, which is given too",
+        ),
+        (
+            {"fidelity": {"epochs": [1, 5]}, "early_stop": {"pruner": "asha", "grace": 1}},
+            "early_stop.grace",
+        ),
         ({"fidelity": {"samples": [0.1, 2.0]}}, "2.0 is not a value of training.samples"),
-        ({"fidelity": {"samples": [0.1, 1.0]}, "federated": {"clients": 4}}, "train on all of their samples"),
+        (
+            {"fidelity": {"samples": [0.1, 1.0]}, "federated": {"clients": 4}},
+            "train on all of their samples",
+        ),
     ],
 )
 def test_what_a_model_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:

@@ -69,7 +69,9 @@ COMPUTED = [
 
 
 @pytest.mark.parametrize("declared", COMPUTED, ids=lambda item: item.name)
-def test_a_right_prediction_is_better_than_a_wrong_one_in_the_declared_direction(declared: Any) -> None:
+def test_a_right_prediction_is_better_than_a_wrong_one_in_the_declared_direction(
+    declared: Any,
+) -> None:
     if declared.tasks == ("regression",):
         targets = torch.arange(6.0).unsqueeze(1)
         right, wrong = targets, targets + 1
@@ -102,7 +104,10 @@ def test_everything_that_the_loop_reports_has_a_direction() -> None:
         named = [*default_metrics(task), default_loss(task)]
         assert None not in [goal_of(f"val_{name}") for name in named]
     assert None not in [goal_of(name) for name in client_metrics(["accuracy", "perplexity"])]
-    assert [goal_of(f"val_accuracy_client_{kind}") for kind in ("min", "std")] == ["maximize", "minimize"]
+    assert [goal_of(f"val_accuracy_client_{kind}") for kind in ("min", "std")] == [
+        "maximize",
+        "minimize",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +123,9 @@ def test_everything_that_the_loop_reports_has_a_direction() -> None:
         (undeclared, None),
     ],
 )
-def test_a_metric_of_the_users_own_declares_its_direction_on_itself(found: Any, goal: str | None) -> None:
+def test_a_metric_of_the_users_own_declares_its_direction_on_itself(
+    found: Any, goal: str | None
+) -> None:
     assert declared_goal(found) == goal
     loaded = load_metrics({"mine": found}, "regression", target_scale=2.0)
     assert declared_goals(loaded) == ({} if goal is None else {"val_mine": goal})
@@ -137,9 +144,15 @@ def test_a_wrong_direction_is_refused_where_it_is_declared() -> None:
 
 def test_the_names_of_the_table_count_only_where_the_workbench_computes_them() -> None:
     zoo = Experiment(model="mlp", data="digits", objectives=LOSS)
-    own = Experiment(model="mlp", data="digits", objectives=LOSS, metrics=["package.scores:accuracy"])
+    own = Experiment(
+        model="mlp", data="digits", objectives=LOSS, metrics=["package.scores:accuracy"]
+    )
     function = Experiment(train="package:train", objectives=LOSS)
-    assert [goal_in(each, "val_accuracy") for each in (zoo, own, function)] == ["maximize", None, None]
+    assert [goal_in(each, "val_accuracy") for each in (zoo, own, function)] == [
+        "maximize",
+        None,
+        None,
+    ]
     assert [goal_in(each, "val_loss") for each in (zoo, own, function)] == ["minimize"] * 3
     assert goal_in(own, "val_accuracy", {"val_accuracy": "minimize"}) == "minimize"
 
@@ -147,7 +160,8 @@ def test_the_names_of_the_table_count_only_where_the_workbench_computes_them() -
 def test_an_objective_decides_for_its_own_experiment() -> None:
     objectives = [{"metric": "val_accuracy", "goal": "minimize"}]
     assert (
-        goal_in(Experiment(model="mlp", data="digits", objectives=objectives), "val_accuracy") == "minimize"
+        goal_in(Experiment(model="mlp", data="digits", objectives=objectives), "val_accuracy")
+        == "minimize"
     )
 
 
@@ -178,7 +192,11 @@ def test_an_objective_that_looks_for_the_worst_value_is_noted() -> None:
     [note] = notes("val_accuracy", "minimize")
     assert note.startswith("objectives.0.goal: val_accuracy is better the higher it is")
     assert "Write maximize" in note
-    assert notes("val_accuracy", "maximize") == notes("val_mine", "minimize", metrics=["package:mine"]) == []
+    assert (
+        notes("val_accuracy", "maximize")
+        == notes("val_mine", "minimize", metrics=["package:mine"])
+        == []
+    )
     assert notes("accuracy", "minimize", model=None, data=None, train="package:train") == []
 
 
@@ -188,7 +206,9 @@ def test_an_experiment_declares_the_direction_of_what_a_function_reports() -> No
     assert Experiment.from_yaml(experiment.to_yaml()) == experiment
     without = Experiment(train="package:train", objectives=LOSS)
     assert without.replace(goals={}).hash() == without.hash()
-    with pytest.raises(ExperimentError, match="val_loss is an objective, which states its goal") as caught:
+    with pytest.raises(
+        ExperimentError, match="val_loss is an objective, which states its goal"
+    ) as caught:
         Experiment(train="package:train", objectives=LOSS, goals={"val_loss": "maximize"})
     assert "goals" in (caught.value.field or "")
     with pytest.raises(ExperimentError) as caught:

@@ -37,7 +37,9 @@ def test_anything_else_is_no_price(text: str) -> None:
 
 
 def test_a_price_that_is_a_bare_number_is_refused_with_an_example() -> None:
-    with pytest.raises(ExperimentError, match=r"'2\.5' is not a price; allowed: such as 2\.50 EUR/h"):
+    with pytest.raises(
+        ExperimentError, match=r"'2\.5' is not a price; allowed: such as 2\.50 EUR/h"
+    ):
         Budget(price=2.50)  # type: ignore[arg-type]
 
 

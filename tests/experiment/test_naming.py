@@ -10,10 +10,14 @@ from workbench.foundation.errors import ExperimentError
 
 
 def named(name: str) -> Experiment:
-    return Experiment(name=name, train="module:function", objectives=[{"metric": "y", "goal": "minimize"}])
+    return Experiment(
+        name=name, train="module:function", objectives=[{"metric": "y", "goal": "minimize"}]
+    )
 
 
-@pytest.mark.parametrize("name", ["digits", "a b", "..a", "größer 2", "数字", '<b> & "c"', "x" * 80])
+@pytest.mark.parametrize(
+    "name", ["digits", "a b", "..a", "größer 2", "数字", '<b> & "c"', "x" * 80]
+)
 def test_a_name_is_any_printable_line(name: str) -> None:
     assert named(name).name == name
 
@@ -22,12 +26,18 @@ def test_a_name_is_any_printable_line(name: str) -> None:
     ("name", "part"),
     [
         ("", "name: '' is not valid; allowed: text of at least 1 characters"),
-        ("../../etc/passwd", "name: '../../etc/passwd' contains /, like a path; allowed: one line of"),
+        (
+            "../../etc/passwd",
+            "name: '../../etc/passwd' contains /, like a path; allowed: one line of",
+        ),
         ("C:\\temp", "like a path"),
         (" ..", "has no visible characters"),
         ("a\nb", r"U\+000A \(a character without a name\), which is invisible"),
         ("a\x00b", r"U\+0000"),
-        ("invoice\u202egpj.exe", r"'invoice\\u202egpj.exe' contains U\+202E \(right-to-left override\)"),
+        (
+            "invoice\u202egpj.exe",
+            r"'invoice\\u202egpj.exe' contains U\+202E \(right-to-left override\)",
+        ),
         ("a\u2066b", "left-to-right isolate"),
         ("x" * 10_000, "text of at most 80 characters"),
     ],

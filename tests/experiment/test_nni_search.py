@@ -40,7 +40,9 @@ SPACE = """{
 }"""
 
 
-def read(document: dict[str, Any], folder: Path = Path(), **options: Any) -> tuple[Experiment, list[str]]:
+def read(
+    document: dict[str, Any], folder: Path = Path(), **options: Any
+) -> tuple[Experiment, list[str]]:
     notes: list[str] = []
     return from_nni(document, folder=folder, note=notes.append, **options), notes
 
@@ -65,7 +67,11 @@ search:
 """).search.model_dump()
     )
     assert (found.name, found.budget.trials, found.budget.time) == ("mnist", 10, 3600.0)
-    assert (found.resources.concurrency, found.early_stop.pruner, found.early_stop.grace) == (2, "median", 3)
+    assert (found.resources.concurrency, found.early_stop.pruner, found.early_stop.grace) == (
+        2,
+        "median",
+        3,
+    )
     assert (found.resources.trial_time, found.resources.gpus_per_worker) == (600.0, 0)
     assert found.objectives[0].goal == "maximize"
     assert found.sampler.name == "tpe"
@@ -88,7 +94,9 @@ def test_what_nni_prints_outside_of_its_experiments_is_read() -> None:
     reads = pattern_reader(found.metric_source.pattern or ())
     line = b"[2023-05-01 10:00:00] INFO (nni/MainThread) Intermediate result: 0.9731  (Index 3)"
     assert reads(line) == {"default": 0.9731}
-    assert reads(b"[2023-05-01 10:00:00] INFO (nni/MainThread) Final result: 98.5") == {"default": 98.5}
+    assert reads(b"[2023-05-01 10:00:00] INFO (nni/MainThread) Final result: 98.5") == {
+        "default": 98.5
+    }
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,10 @@ def test_every_result_that_nni_prints_is_read(printed: str, value: float) -> Non
 
     found, _ = read({"searchSpace": read_yaml(SPACE), "trialCommand": "python a.py"})
     reads = pattern_reader(found.metric_source.pattern or ())
-    for line in (f"Final result: {printed}", f"INFO (nni) Intermediate result: {printed}  (Index 3)"):
+    for line in (
+        f"Final result: {printed}",
+        f"INFO (nni) Intermediate result: {printed}  (Index 3)",
+    ):
         assert reads(line.encode()) == pytest.approx({"default": value}, nan_ok=True)
     assert reads(b"Final result: None").words == {"default": "None"}
 
@@ -133,7 +144,9 @@ def test_every_result_that_nni_prints_is_read(printed: str, value: float) -> Non
         ("choice", [16, "a", None, True, [1, 2]], [16, "a", None, True, [1, 2]]),
     ],
 )
-def test_a_type_has_the_values_that_nni_documents(kind: str, values: list[Any], expected: list[Any]) -> None:
+def test_a_type_has_the_values_that_nni_documents(
+    kind: str, values: list[Any], expected: list[Any]
+) -> None:
     found, _ = read({"x": {"_type": kind, "_value": values}}, train="module:function")
     reached = list(found.search.root["x"].values() or ())
     if kind == "choice":
@@ -146,7 +159,9 @@ def test_a_type_has_the_values_that_nni_documents(kind: str, values: list[Any], 
 def test_rounded_numbers_are_those_of_the_formula(low: int, width: int, step: float) -> None:
     """Values are compared with clip(round(x / q) * q, low, high) at very many x."""
     high = low + width
-    found, _ = read({"x": {"_type": "quniform", "_value": [low, high, step]}}, train="module:function")
+    found, _ = read(
+        {"x": {"_type": "quniform", "_value": [low, high, step]}}, train="module:function"
+    )
     reached = np.array(list(found.search.root["x"].values() or ()), dtype=float)
     drawn = np.linspace(low, high, 4001)[1:-1] if width else np.array([low])
     formula = np.unique(np.clip(np.round(drawn / step) * step, low, high).round(6))
@@ -161,7 +176,9 @@ def test_normal_and_logarithmic_types_reach_three_deviations_around_the_mean() -
         "uniform": {"_type": "uniform", "_value": [0, 3]},
     }
     found, _ = read(space, train="module:function")
-    bounds = {name: (domain.low, domain.high, domain.log) for name, domain in found.search.root.items()}
+    bounds = {
+        name: (domain.low, domain.high, domain.log) for name, domain in found.search.root.items()
+    }
     assert bounds == {
         "normal": (-0.5, 2.5, False),
         "lognormal": (math.exp(-3), math.exp(3), True),
@@ -177,9 +194,13 @@ def test_many_multiples_on_a_logarithmic_scale_are_thinned_with_a_note() -> None
     assert (values[0], values[-1]) == (1, 100000)
     assert all(value % 10 == 0 for value in values[1:])
     assert (
-        f"searchSpace.x: {len(values)} multiples of q, spaced on a logarithmic scale, stand for all" in notes
+        f"searchSpace.x: {len(values)} multiples of q, spaced on a logarithmic scale, stand for all"
+        in notes
     )
-    assert read({"x": {"_type": "qloguniform", "_value": [1, 1000, 1]}}, train="module:function")[1] == []
+    assert (
+        read({"x": {"_type": "qloguniform", "_value": [1, 1000, 1]}}, train="module:function")[1]
+        == []
+    )
 
 
 def test_parameters_of_a_nested_choice_exist_where_it_is_chosen() -> None:
@@ -203,15 +224,23 @@ def test_parameters_of_a_nested_choice_exist_where_it_is_chosen() -> None:
     [
         ({"searchSpace": {"x": {"_type": "mutable", "_value": [1]}}}, "searchSpace.x._type"),
         ({"searchSpace": {"x": {"_type": "uniform", "_value": [1]}}}, "searchSpace.x._value"),
-        ({"searchSpace": {"x": {"_type": "quniform", "_value": [0, 1, 0]}}}, "searchSpace.x._value"),
+        (
+            {"searchSpace": {"x": {"_type": "quniform", "_value": [0, 1, 0]}}},
+            "searchSpace.x._value",
+        ),
         ({"searchSpace": {"x": {"_type": "randint", "_value": [3, 3]}}}, "searchSpace.x._value"),
-        ({"searchSpace": {"x": {"_type": "qlognormal", "_value": ["a", 1, 1]}}}, "searchSpace.x._value"),
+        (
+            {"searchSpace": {"x": {"_type": "qlognormal", "_value": ["a", 1, 1]}}},
+            "searchSpace.x._value",
+        ),
         ({"searchSpace": {"x": 3}}, "searchSpace.x"),
         ({"searchSpace": {}, "advisor": {}}, "advisor"),
         ({"searchSpace": {"x": {"_type": "uniform", "_value": [0, 1]}}}, "trialCommand"),
     ],
 )
-def test_what_has_no_counterpart_is_refused_by_its_name(document: dict[str, Any], field: str) -> None:
+def test_what_has_no_counterpart_is_refused_by_its_name(
+    document: dict[str, Any], field: str
+) -> None:
     with pytest.raises(ExperimentError) as refused:
         read(document)
     assert refused.value.field == field
@@ -222,7 +251,11 @@ def test_what_is_only_approximated_is_noted() -> None:
         "x": {"_type": "normal", "_value": [0, 1]},
         "q": {"_type": "qloguniform", "_value": [1, 100, 10]},
     }
-    document = {"searchSpace": space, "tuner": {"name": "PBTTuner"}, "assessor": {"name": "Curvefitting"}}
+    document = {
+        "searchSpace": space,
+        "tuner": {"name": "PBTTuner"},
+        "assessor": {"name": "Curvefitting"},
+    }
     found, notes = read(document, train="module:function")
     assert found.search.root["q"].values() == [1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
     for words in ("three standard deviations", "tuner PBTTuner", "assessor curvefitting"):

@@ -42,7 +42,9 @@ def experiment(**fields: Any) -> Experiment:
         ({"batch": "batch", "unit": "s/step"}, "advise.speed", "a unit belongs to a metric"),
     ],
 )
-def test_names_that_mean_nothing_are_refused(advise: dict[str, Any], field: str, problem: str) -> None:
+def test_names_that_mean_nothing_are_refused(
+    advise: dict[str, Any], field: str, problem: str
+) -> None:
     with pytest.raises(ExperimentError, match=problem) as refused:
         experiment(advise=advise)
     assert refused.value.field == field

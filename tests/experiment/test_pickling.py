@@ -63,8 +63,12 @@ def test_a_cell_that_is_run_again_is_the_same_version_and_a_changed_one_is_not()
 def test_bytes_of_a_class_that_another_object_holds_stay_what_they_are() -> None:
     inner = type("Inner", (), {"__module__": "__main__"})
     payload = dumps(inner)
-    loaded = cloudpickle.loads(payload)  # from now on this process knows the class by the number in the bytes
-    outer = type("Outer", (), {"__module__": "__main__", "payloads": {"x": payload}, "kind": loaded})
+    loaded = cloudpickle.loads(
+        payload
+    )  # from now on this process knows the class by the number in the bytes
+    outer = type(
+        "Outer", (), {"__module__": "__main__", "payloads": {"x": payload}, "kind": loaded}
+    )
     held = cloudpickle.loads(dumps(outer))
     assert held.payloads["x"] == payload
     assert cloudpickle.loads(held.payloads["x"]).__name__ == "Inner"
@@ -121,7 +125,9 @@ for train in (with_lock, with_database, with_file, with_generator, inside, by_an
 
 
 def test_a_function_that_cannot_be_sent_names_itself_and_the_variable(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(CAPTURING)  # as a user's script: what it defines is in __main__
+    (tmp_path / "script.py").write_text(
+        CAPTURING
+    )  # as a user's script: what it defines is in __main__
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py")],
         capture_output=True,

@@ -1,4 +1,6 @@
-"""A plan is one value; a dimension that is declared once is written, searched, advised, shown and stored."""
+"""A plan is one value; a dimension that is declared once is written, searched, advised, shown and
+stored.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,9 @@ print("proved")
 """
 
 
-def test_a_dimension_that_is_declared_once_is_written_searched_advised_described_and_stored() -> None:
+def test_a_dimension_that_is_declared_once_is_written_searched_advised_described_and_stored() -> (
+    None
+):
     program = WITH_BUCKETS
     source = str(Path(workbench.experiment.plan.__file__).with_name("dimensions.py"))
     done = subprocess.run(
@@ -157,13 +161,20 @@ def test_the_batch_is_divided_among_copies_of_the_model() -> None:
     plan = Plan(workers=8, micro_batch=16, accumulation=4, strategy="pipeline", stages=4)
     assert (plan.replicas, plan.global_batch) == (2, 128)
     assert plan.describe() == "128 = 16 x 4 x 2, fp32, pipeline, 4 stages"
-    assert plan.describe(in_full=True) == (
-        "global batch 128 = 16 x 4 accumulated x 2 replicas, fp32, pipeline, 4 stages"
+    assert (
+        plan.describe(in_full=True)
+        == "global batch 128 = 16 x 4 accumulated x 2 replicas, fp32, pipeline, 4 stages"
     )
 
 
 def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
-    strange: dict[str, Any] = {**STORED, "buckets": 4, "precision": "fp4", "workers": True, "micro_batch": 0}
+    strange: dict[str, Any] = {
+        **STORED,
+        "buckets": 4,
+        "precision": "fp4",
+        "workers": True,
+        "micro_batch": 0,
+    }
     left_out = ("workers", "micro_batch", "global_batch", "precision")
     kept = {name: value for name, value in STORED.items() if name not in left_out}
     assert PartialPlan.from_json(strange).to_json() == kept
@@ -174,15 +185,18 @@ def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
 
 def test_a_plan_is_described_briefly_and_in_full() -> None:
     assert PLAN.describe() == "256 = 32 x 4 x 2, bf16, ddp, blocks recomputed"
-    assert PLAN.describe(in_full=True) == (
-        "global batch 256 = 32 x 4 accumulated x 2 workers, bf16, ddp, blocks recomputed"
+    assert (
+        PLAN.describe(in_full=True)
+        == "global batch 256 = 32 x 4 accumulated x 2 workers, bf16, ddp, blocks recomputed"
     )
     assert PartialPlan.of(workers=3, precision="bf16").describe(in_full=True) == "3 workers"
     assert PartialPlan.of(workers=1).describe() == ""
 
 
 def test_the_later_decision_wins() -> None:
-    decided = PartialPlan.of(workers=2, micro_batch=16) | PartialPlan.of(micro_batch=8, accumulation=2)
+    decided = PartialPlan.of(workers=2, micro_batch=16) | PartialPlan.of(
+        micro_batch=8, accumulation=2
+    )
     assert (decided.workers, decided.micro_batch, decided.global_batch) == (2, 8, 32)
     assert decided.without("accumulation").global_batch is None
     assert decided.only(["workers"]).to_json() == {"workers": 2}
@@ -203,7 +217,9 @@ def test_every_dimension_has_a_field_of_the_experiment_that_may_stay_open() -> N
     assert tuple(PlanSettings.model_fields) == NAMES
     assert all(field.default == "auto" for field in PlanSettings.model_fields.values())
     assert not PlanSettings().decided
-    assert PlanSettings(workers=2, recompute="none").decided == PartialPlan.of(workers=2, recompute="none")
+    assert PlanSettings(workers=2, recompute="none").decided == PartialPlan.of(
+        workers=2, recompute="none"
+    )
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=lambda dimension: dimension.name)
@@ -220,7 +236,9 @@ def test_a_dimension_without_a_value_for_where_it_is_open_is_refused() -> None:
 
 
 def test_what_the_advisor_may_change_is_read_by_what_makes_steps() -> None:
-    read = {name for room in READERS for file in (ROOT / room).rglob("*.py") for name in _read_in(file)}
+    read = {
+        name for room in READERS for file in (ROOT / room).rglob("*.py") for name in _read_in(file)
+    }
     unread = {each.name for each in DIMENSIONS if each.advised_for != "nothing"} - read
     assert not unread, "their values would be measured beside each other, and change nothing"
 

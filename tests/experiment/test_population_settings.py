@@ -79,7 +79,9 @@ def test_of_a_model_changes_what_the_weights_do_not_depend_on() -> None:
         (FUNCTION | sampler(length=10) | {"confirm": {"best": 2}}, "confirm"),
         (MODEL | sampler(length=10), "sampler.options.length"),
         (
-            MODEL | sampler(changes=["optimizer"]) | {"search": {"optimizer": {"choices": ["sgd", "adamw"]}}},
+            MODEL
+            | sampler(changes=["optimizer"])
+            | {"search": {"optimizer": {"choices": ["sgd", "adamw"]}}},
             "sampler.options.changes",
         ),
         (MODEL | sampler() | {"search": {"hidden_width": {"choices": [8, 16]}}}, "search"),

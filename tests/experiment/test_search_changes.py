@@ -10,7 +10,12 @@ import pytest
 from tests.builders.studies import make_experiment
 from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.changing import describe_changes
-from workbench.experiment.search_changes import covering, describe_change, merge_changes, with_changes
+from workbench.experiment.search_changes import (
+    covering,
+    describe_change,
+    merge_changes,
+    with_changes,
+)
 from workbench.foundation.errors import ExperimentError
 
 SEARCH: dict[str, Any] = {
@@ -31,7 +36,9 @@ def test_one_end_of_a_range_suffices_and_changes_add_up() -> None:
         "lr": 0.01,
     }
     assert describe_change(changed, "lr") == "lr is frozen at 0.01"
-    assert describe_changes(experiment, experiment.replace(search=changed.search))[0].startswith("search.lr ")
+    assert describe_changes(experiment, experiment.replace(search=changed.search))[0].startswith(
+        "search.lr "
+    )
     again = with_changes(experiment, merge_changes(experiment, changes, {"lr": {"high": 0.1}}))
     assert again.search.model_dump(mode="json")["lr"] == SEARCH["lr"] | {"high": 0.1}
 
@@ -73,7 +80,11 @@ def test_samplers_that_cannot_go_on_elsewhere_refuse(name: str) -> None:
 
 def test_what_covers_two_spaces_contains_every_configuration_of_both() -> None:
     experiment = make_experiment(search=SEARCH)
-    given = {"lr": {"choices": [0.5, 2]}, "width": {"low": 1, "high": 9}, "kind": {"choices": ["b", "c"]}}
+    given = {
+        "lr": {"choices": [0.5, 2]},
+        "width": {"low": 1, "high": 9},
+        "kind": {"choices": ["b", "c"]},
+    }
     changed = with_changes(experiment, merge_changes(experiment, {}, given))
     both, rng = covering(experiment.search, changed.search), random.Random(0)
     for space in (experiment.search, changed.search):
@@ -85,7 +96,10 @@ def test_what_covers_two_spaces_contains_every_configuration_of_both() -> None:
 def test_an_alias_names_the_searched_parameter() -> None:
     experiment = make_experiment(search=SEARCH)
     assert merge_changes(experiment, {}, {"learning_rate": 0.01}) == {"lr": {"value": 0.01}}
-    assert resolve_parameters({"learning_rate": 0.01, "width": 8}, SEARCH) == {"lr": 0.01, "width": 8}
+    assert resolve_parameters({"learning_rate": 0.01, "width": 8}, SEARCH) == {
+        "lr": 0.01,
+        "width": 8,
+    }
     assert resolve_parameters({"learning_rate": 0.01}, ["learning_rate"]) == {"learning_rate": 0.01}
     assert resolve_parameters({"learning_rate": 0.01}, ["width"]) == {"learning_rate": 0.01}
     with pytest.raises(ExperimentError, match="means the same as lr, which is given too"):

@@ -32,9 +32,9 @@ def test_an_option_of_an_adapter_is_searched_and_the_others_stay() -> None:
     assert settings.model == {}
     assert uses_adapter(tuned)
     assert default_configuration(tuned).params == {"adapter.rank": 8}
-    assert resolve(experiment({"adapter.rank": 4}), {"adapter.rank": 4}).training.adapter == LowRankAdapter(
-        rank=4
-    )
+    assert resolve(
+        experiment({"adapter.rank": 4}), {"adapter.rank": 4}
+    ).training.adapter == LowRankAdapter(rank=4)
 
 
 def test_an_adapter_that_is_searched_itself_has_options_only_where_it_exists() -> None:

@@ -12,7 +12,11 @@ from workbench.experiment.space import Choice, Fixed, Float, Int, Space, describ
 from workbench.foundation.errors import ExperimentError
 
 json_values = st.one_of(
-    st.none(), st.booleans(), st.integers(-9, 9), st.text(max_size=4), st.lists(st.integers(0, 3), max_size=2)
+    st.none(),
+    st.booleans(),
+    st.integers(-9, 9),
+    st.text(max_size=4),
+    st.lists(st.integers(0, 3), max_size=2),
 )
 
 
@@ -39,11 +43,15 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
         if kind == "range":
             domain: Any = draw(ranges())
         elif kind == "choice":
-            domain = {"choices": draw(st.lists(json_values, min_size=1, max_size=4, unique_by=repr))}
+            domain = {
+                "choices": draw(st.lists(json_values, min_size=1, max_size=4, unique_by=repr))
+            }
         else:
             domain = draw(st.one_of(st.booleans(), st.integers(), st.text(max_size=5)))
         parents = [
-            name for name, parent in written.items() if isinstance(parent, dict) and "choices" in parent
+            name
+            for name, parent in written.items()
+            if isinstance(parent, dict) and "choices" in parent
         ]
         if isinstance(domain, dict) and parents and draw(st.booleans()):
             parent = draw(st.sampled_from(parents))
@@ -118,7 +126,9 @@ def test_a_parameter_exists_only_where_all_its_ancestors_do() -> None:
 
 
 def test_true_is_not_one() -> None:
-    space = space_of({"flag": {"choices": [True, 1]}, "child": {"low": 0, "high": 1, "when": {"flag": True}}})
+    space = space_of(
+        {"flag": {"choices": [True, 1]}, "child": {"low": 0, "high": 1, "when": {"flag": True}}}
+    )
     assert space.exists("child", {"flag": True})
     assert not space.exists("child", {"flag": 1})
 
@@ -141,7 +151,10 @@ def test_a_logarithmic_range_is_sampled_evenly_in_its_logarithm() -> None:
     ("params", "message"),
     [
         ({"optimizer": "sgd"}, "momentum: missing"),
-        ({"optimizer": "adamw", "momentum": 0.9}, "momentum: does not exist unless optimizer is sgd"),
+        (
+            {"optimizer": "adamw", "momentum": 0.9},
+            "momentum: does not exist unless optimizer is sgd",
+        ),
         ({"optimizer": "adam"}, "optimizer: 'adam' is outside; allowed: 'sgd', 'adamw'"),
         (
             {"optimizer": "sgd", "momentum": 0.99},
@@ -163,7 +176,9 @@ def test_what_is_no_configuration_is_refused(params: dict[str, Any], message: st
     assert message in str(refusal.value)
 
 
-@pytest.mark.parametrize("value", [[8, 8], {"low": 1, "high": 2}, {"choices": [1]}, [], {}, None, "x", True])
+@pytest.mark.parametrize(
+    "value", [[8, 8], {"low": 1, "high": 2}, {"choices": [1]}, [], {}, None, "x", True]
+)
 def test_a_fixed_value_of_any_shape_survives_being_written(value: object) -> None:
     space = Space({"layers": {"value": value}})
 
@@ -188,7 +203,9 @@ def test_a_range_with_very_many_values_costs_nothing() -> None:
     assert next(space.grid()) == {"seed": 0, "fine": 0.0, "even": 0}
 
 
-def test_parameters_with_one_value_are_filled_in_and_all_others_that_are_missing_are_named() -> None:
+def test_parameters_with_one_value_are_filled_in_and_all_others_that_are_missing_are_named() -> (
+    None
+):
     space = Space.model_validate(
         {
             "nap": {"choices": [1.0]},
@@ -198,7 +215,12 @@ def test_parameters_with_one_value_are_filled_in_and_all_others_that_are_missing
             "size": {"low": 1, "high": 9, "when": {"kind": "b"}},
         }
     )
-    assert space.check({"rate": 0.5, "kind": "a"}) == {"nap": 1.0, "half": 0.5, "rate": 0.5, "kind": "a"}
+    assert space.check({"rate": 0.5, "kind": "a"}) == {
+        "nap": 1.0,
+        "half": 0.5,
+        "rate": 0.5,
+        "kind": "a",
+    }
     with pytest.raises(ExperimentError, match="kind: missing; allowed: 'a', 'b'"):
         space.check({"rate": 0.5, "size": 3})
     named = r"rate and kind are missing; allowed: rate: numbers from 0.0 to 1.0; kind: 'a', 'b'"

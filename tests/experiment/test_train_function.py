@@ -51,9 +51,15 @@ ACCEPTED = {
         "worker",
     ),
     "train = lambda config: (config,)": ("config",),
-    "def f(config, report, more): return config, report\ntrain = partial(f, more=1)": ("config", "report"),
+    "def f(config, report, more): return config, report\ntrain = partial(f, more=1)": (
+        "config",
+        "report",
+    ),
     "class T:\n  def __call__(self, config): return (config,)\ntrain = T()": ("config",),
-    "class T:\n  def m(self, config, report): return config, report\ntrain = T().m": ("config", "report"),
+    "class T:\n  def m(self, config, report): return config, report\ntrain = T().m": (
+        "config",
+        "report",
+    ),
     "train = print": (),
 }
 REFUSED = {
@@ -120,7 +126,9 @@ def test_the_source_of_a_module_says_the_same_before_it_is_imported(
             check_train_function(component, SEARCHED)
 
 
-def test_what_is_decorated_is_left_to_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_decorated_is_left_to_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_training.py").write_text("@with_report\ndef train(): ...\n")
     check_train_function(Component.model_validate("my_training:train"), SEARCHED)

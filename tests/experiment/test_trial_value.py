@@ -21,17 +21,24 @@ values = st.floats(-1e6, 1e6) | st.just(math.nan) | st.just(math.inf)
 
 
 def function_experiment(*given: Any, goal: str = "maximize") -> Experiment:
-    objectives = [{"metric": f"m{at}", "goal": goal, "value": mode} for at, mode in enumerate(given)]
+    objectives = [
+        {"metric": f"m{at}", "goal": goal, "value": mode} for at, mode in enumerate(given)
+    ]
     return Experiment(train="module:function", objectives=objectives)
 
 
 def own_experiment(*given: Any) -> Experiment:
-    named = [{"metric": "val_loss", "goal": "minimize"}, {"metric": "val_accuracy", "goal": "maximize"}]
+    named = [
+        {"metric": "val_loss", "goal": "minimize"},
+        {"metric": "val_accuracy", "goal": "maximize"},
+    ]
     objectives = [named[at] | {"value": mode} for at, mode in enumerate(given)]
     return Experiment(model="convnet", data="digits", objectives=objectives)
 
 
-def value_of(experiment: Experiment, reports: Sequence[float], returned: float | None = None) -> float | None:
+def value_of(
+    experiment: Experiment, reports: Sequence[float], returned: float | None = None
+) -> float | None:
     value = TrialValue(experiment)
     for step, one in enumerate(reports, start=1):
         value.report({"m0": one}, step=step)
@@ -54,7 +61,12 @@ def expected(mode: Any, goal: str, reports: list[float], returned: float | None)
     return math.fsum(last) / len(last)
 
 
-@given(modes, st.sampled_from(["maximize", "minimize"]), st.lists(values, max_size=8), st.none() | values)
+@given(
+    modes,
+    st.sampled_from(["maximize", "minimize"]),
+    st.lists(values, max_size=8),
+    st.none() | values,
+)
 def test_the_value_is_what_the_mode_says(
     mode: Any, goal: str, reports: list[float], returned: float | None
 ) -> None:
@@ -62,7 +74,9 @@ def test_the_value_is_what_the_mode_says(
     assert found == pytest.approx(expected(mode, goal, reports, returned), nan_ok=False)
 
 
-@given(st.lists(modes, min_size=2, max_size=3), st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6))
+@given(
+    st.lists(modes, min_size=2, max_size=3), st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6)
+)
 def test_objectives_are_read_together_as_alone(several: list[Any], curve: list[float]) -> None:
     experiment = function_experiment(*several)
     together = TrialValue(experiment)
@@ -88,7 +102,9 @@ def test_a_value_continues_from_its_state(mode: Any, curve: list[float], cut: in
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.integers(0, 8), st.integers(1, 4))
-def test_a_repeated_step_does_not_count_twice(curve: list[float], lost_from: int, count: int) -> None:
+def test_a_repeated_step_does_not_count_twice(
+    curve: list[float], lost_from: int, count: int
+) -> None:
     experiment = function_experiment({"mean_last": count})
     whole, interrupted = TrialValue(experiment), TrialValue(experiment)
     for step, one in enumerate(curve, start=1):
@@ -128,7 +144,10 @@ def test_a_trial_that_reported_no_objective_has_no_values() -> None:
 
 
 def test_a_model_is_read_at_the_checkpoint_that_is_exported() -> None:
-    default, last = TrialValue(own_experiment("returned", "best")), TrialValue(own_experiment("last", "last"))
+    default, last = (
+        TrialValue(own_experiment("returned", "best")),
+        TrialValue(own_experiment("last", "last")),
+    )
     assert default.follows_best
     assert not last.follows_best
     for step, (loss, accuracy) in enumerate([(0.5, 0.7), (0.2, 0.6), (0.4, 0.9)], start=1):
@@ -138,7 +157,9 @@ def test_a_model_is_read_at_the_checkpoint_that_is_exported() -> None:
     assert last.result() == {"val_loss": 0.4, "val_accuracy": 0.9}
 
 
-@pytest.mark.parametrize("given", [("best", "last"), ("last", "returned"), ({"mean_last": 2}, "best")])
+@pytest.mark.parametrize(
+    "given", [("best", "last"), ("last", "returned"), ({"mean_last": 2}, "best")]
+)
 def test_objectives_of_a_model_name_one_checkpoint(given: Any) -> None:
     with pytest.raises(ExperimentError, match="exported from one checkpoint") as refusal:
         own_experiment(*given)

@@ -74,12 +74,18 @@ early_stop: {{pruner: asha, grace: 3, reduction_factor: 3}}
         ({"distribution": "constant", "value": 3}, 3),
         ({"distribution": "categorical", "values": ["a", None]}, {"choices": ("a", None)}),
         ({"distribution": "int_uniform", "min": 2, "max": 8}, {"low": 2, "high": 8}),
-        ({"distribution": "uniform", "min": 0, "max": 1}, {"type": "float", "low": 0.0, "high": 1.0}),
+        (
+            {"distribution": "uniform", "min": 0, "max": 1},
+            {"type": "float", "low": 0.0, "high": 1.0},
+        ),
         (
             {"distribution": "q_uniform", "min": 0.1, "max": 0.9, "q": 0.25},
             {"low": 0.0, "high": 1.0, "step": 0.25},
         ),
-        ({"distribution": "q_uniform", "min": 1, "max": 33, "q": 8}, {"low": 0, "high": 32, "step": 8}),
+        (
+            {"distribution": "q_uniform", "min": 1, "max": 33, "q": 8},
+            {"low": 0, "high": 32, "step": 8},
+        ),
         (
             {"distribution": "log_uniform_values", "min": 1e-5, "max": 0.1},
             {"low": 1e-5, "high": 0.1, "log": True},
@@ -100,7 +106,10 @@ early_stop: {{pruner: asha, grace: 3, reduction_factor: 3}}
             {"distribution": "q_log_uniform_values", "min": 1e-5, "max": 1.0, "q": 1e-5},
             {"low": 1e-5, "high": 1.0, "log": True},
         ),
-        ({"distribution": "q_log_uniform", "min": 0, "max": 5}, {"low": 1, "high": 148, "log": True}),
+        (
+            {"distribution": "q_log_uniform", "min": 0, "max": 5},
+            {"low": 1, "high": 148, "log": True},
+        ),
         (
             {"distribution": "inv_log_uniform", "min": 1, "max": 2},
             {"low": math.exp(-2), "high": math.exp(-1), "log": True},
@@ -131,15 +140,25 @@ def test_distribution_becomes(keys: dict[str, Any], expected: object) -> None:
             "early_terminate.strict",
         ),
         ({"early_terminate": {"type": "hyperband", "max_iter": 27}}, "early_terminate.s"),
-        ({"parameters": {"x": {"values": [1], "probabilities": [1]}}}, "parameters.x.probabilities"),
+        (
+            {"parameters": {"x": {"values": [1], "probabilities": [1]}}},
+            "parameters.x.probabilities",
+        ),
         ({"parameters": {"x": {"distribution": "normal", "mu": 0}}}, "parameters.x.distribution"),
         ({"parameters": {"x": {"min": 1}}}, "parameters.x"),
         ({"parameters": {"x": {"min": 1, "max": 2, "mu": 0}}}, "parameters.x.mu"),
         (
-            {"parameters": {"x": {"distribution": "q_log_uniform_values", "min": 8, "max": 64, "q": 0}}},
+            {
+                "parameters": {
+                    "x": {"distribution": "q_log_uniform_values", "min": 8, "max": 64, "q": 0}
+                }
+            },
             "parameters.x.q",
         ),
-        ({"parameters": {"a": {"parameters": {"b": {"value": 1}}}, "a_b": {"value": 2}}}, "parameters.a_b"),
+        (
+            {"parameters": {"a": {"parameters": {"b": {"value": 1}}}, "a_b": {"value": 2}}},
+            "parameters.a_b",
+        ),
     ],
 )
 def test_what_has_no_counterpart_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
@@ -191,7 +210,10 @@ def test_a_script_is_started_as_wandb_starts_it() -> None:
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["${program}", "${args}"], ["train.py", "--optimizer={'lr': 0.5, 'nesterov': True}", "--width=8"]),
+        (
+            ["${program}", "${args}"],
+            ["train.py", "--optimizer={'lr': 0.5, 'nesterov': True}", "--width=8"],
+        ),
         (
             ["${program}", "${args_no_hyphens}"],
             ["train.py", "width=8", "optimizer={'lr': 0.5, 'nesterov': True}"],
@@ -245,7 +267,9 @@ def test_brackets_counted_from_the_end_begin_at_the_same_step() -> None:
         ({"min_iter": 5}, 5, ""),
     ],
 )
-def test_brackets_begin_where_they_begin_in_wandb(stopping: dict[str, Any], grace: int, noted: str) -> None:
+def test_brackets_begin_where_they_begin_in_wandb(
+    stopping: dict[str, Any], grace: int, noted: str
+) -> None:
     notes: list[str] = []
     document = read_yaml(DOCUMENTED) | {"early_terminate": {"type": "hyperband", **stopping}}
     found = from_wandb_sweep(document, train="module:function", note=notes.append)

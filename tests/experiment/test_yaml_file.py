@@ -33,7 +33,10 @@ def test_few_lines_that_mean_billions_are_refused_before_they_are_built(text: st
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("a: 1\nb: 2\na: 3", "a.yaml: the key a is in line 1 and again in line 3. Keep one of them."),
+        (
+            "a: 1\nb: 2\na: 3",
+            "a.yaml: the key a is in line 1 and again in line 3. Keep one of them.",
+        ),
         ('x:\n  lr: 1\n  "lr": 2', "the key lr is in line 2 and again in line 3"),
         ("a: &a {k: 1}\nb: {<<: *a, <<: *a}", "the key << is in line 2"),
         ("a: &a [*a]", "the value that begins in line 1 contains itself"),

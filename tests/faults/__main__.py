@@ -1,20 +1,21 @@
-"""Fault campaigns: `python -m tests.faults machine --seed 0 --rounds 96` lets something happen each round.
+"""Fault campaigns: `python -m tests.faults machine --seed 0 --rounds 96` lets something happen each
+round.
 
-On one machine victims take turns: the driver, a worker, the pool, the raylet, Ray's head, and the whole
-cluster at once are killed; each of the first three is frozen for up to two leases, the driver also
-until somebody has resumed its run. On a `cluster` a node is lost, falls silent, is cut off, or comes for a
-while, the store is away for up to a minute, or the head is started again; in every other round or so a second
-fault happens meanwhile. The `clock` of a machine jumps by an hour, for good or for a while. In its `storage`
-a disk is full for a while, and checkpoints and files of the store are removed. The moment of each is drawn
-over the whole course of a sweep.
+On one machine victims take turns: the driver, a worker, the pool, the raylet, Ray's head, and the
+whole cluster at once are killed; each of the first three is frozen for up to two leases, the driver
+also until somebody has resumed its run. On a `cluster` a node is lost, falls silent, is cut off, or
+comes for a while, the store is away for up to a minute, or the head is started again; in every
+other round or so a second fault happens meanwhile. The `clock` of a machine jumps by an hour, for
+good or for a while. In its `storage` a disk is full for a while, and checkpoints and files of the
+store are removed. The moment of each is drawn over the whole course of a sweep.
 
 Other campaigns have options of their own: `trials` (what trials do to their process), `storm` (many
 commands and runs at once), `leases` (frozen writers and clocks that jump), `damage` (files that
-rot), `input` (hostile input), `endurance` (10,000 trials, 50 browsers), `tiers` (devices, edges and clouds
-that are lost under requests), `code` (edited during a run),
+rot), `input` (hostile input), `endurance` (10,000 trials, 50 browsers), `tiers` (devices, edges and
+clouds that are lost under requests), `code` (edited during a run),
 `exports` (killed while they replace a bundle), `connections` (4,300 that ask
-a server for nothing), `head_folder` (cleaned under a living head), `stopped` (processes that stop for 30 s),
-`busy` (30 runs at a load of 40).
+a server for nothing), `head_folder` (cleaned under a living head), `stopped` (processes that stop
+for 30 s), `busy` (30 runs at a load of 40).
 """
 
 from __future__ import annotations
@@ -60,8 +61,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--first", type=int, default=0, help="Begin with this round.")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="Workers a trial, in turns.")
-    parser.add_argument("--keep", action="store_true", help="Keep the store, the logs and the head.")
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=[1, 2], help="Workers a trial, in turns."
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="Keep the store, the logs and the head."
+    )
     given = parser.parse_args()
     if given.where == "clock":
         enter()
@@ -72,7 +77,9 @@ def main() -> int:
         campaign = Campaign(house)
         for number in range(given.first, given.first + (given.rounds or ROUNDS[given.where])):
             began_s = time.monotonic()
-            drawn = Round.draw(given.seed, number, tuple(given.workers), house.victims, house.others)
+            drawn = Round.draw(
+                given.seed, number, tuple(given.workers), house.victims, house.others
+            )
             outcome = campaign.suffer(drawn)
             outcomes.append(outcome)
             print(describe(number, outcome, time.monotonic() - began_s), flush=True)
@@ -88,9 +95,13 @@ def main() -> int:
 
 def describe(number: int, outcome: Outcome, took_s: float) -> str:
     """One line for a round, and one for everything that was wrong or odd."""
-    seconds = ", ".join("-" if hit.recovery_s is None else f"{hit.recovery_s:.1f} s" for hit in outcome.hits)
+    seconds = ", ".join(
+        "-" if hit.recovery_s is None else f"{hit.recovery_s:.1f} s" for hit in outcome.hits
+    )
     verdict = "well" if outcome.recovered else "WRONG"
-    lines = [f"{number:3d} {verdict:5} {outcome.round}: recovered in {seconds}, round of {took_s:.0f} s"]
+    lines = [
+        f"{number:3d} {verdict:5} {outcome.round}: recovered in {seconds}, round of {took_s:.0f} s"
+    ]
     lines += [f"    wrong: {line}"[:1000] for line in outcome.findings.wrong]
     lines += [f"    note: {line}" for line in outcome.notes]
     return "\n".join(lines)

@@ -1,8 +1,9 @@
 """Runs on a busy machine: `python -m tests.faults busy` makes a load of 40 and starts 30 runs.
 
-They are started and followed in five ways: `sweep`, `automl`, `follow`, `wb.sweep(wait=True)` and `wait()`.
-Three are under way at a time. Everything is late on such a machine, and nothing is gone: nobody may call a
-run lost, each has to complete, and whoever waits for it has to end with exit code 0.
+They are started and followed in five ways: `sweep`, `automl`, `follow`, `wb.sweep(wait=True)` and
+`wait()`. Three are under way at a time. Everything is late on such a machine, and nothing is gone:
+nobody may call a run lost, each has to complete, and whoever waits for it has to end with exit code
+0.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ PATIENCE_S = 400.0
 NUM_TRIALS = 4
 BUSY = f"import os\nos.nice({NICENESS})\nwhile True: pass"
 FORBIDDEN = ("lost", "Traceback", "gone", "RunError")
-IN_PYTHON = "import sys\nimport workbench as wb\nrun = wb.sweep(sys.argv[1]{how})\n{then}print(run.state)"
+IN_PYTHON = (
+    "import sys\nimport workbench as wb\nrun = wb.sweep(sys.argv[1]{how})\n{then}print(run.state)"
+)
 WAYS = ("sweep", "automl", "wb.sweep", "wait", "follow")
 
 
@@ -70,7 +73,9 @@ def play(house: House, number: int) -> tuple[list[str], str]:
             words = ("automl", "breast_cancer", "--time", "20s", "--name", name)
             code, said = finish(house.begin(*words, cwd=path.parent), PATIENCE_S)
         case "follow":
-            code, said = finish(house.begin("sweep", str(path), "--detach", cwd=path.parent), PATIENCE_S)
+            code, said = finish(
+                house.begin("sweep", str(path), "--detach", cwd=path.parent), PATIENCE_S
+            )
             if code == 0:
                 code, more = finish(house.begin("follow", said.split()[-1]), PATIENCE_S)
                 said += more
@@ -107,8 +112,12 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults busy", description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--first", type=int, default=0, help="Begin with this round.")
-    parser.add_argument("--load", type=int, default=LOAD, help="So many processes are busy meanwhile.")
-    parser.add_argument("--at-once", type=int, default=3, help="So many runs are started at a time.")
+    parser.add_argument(
+        "--load", type=int, default=LOAD, help="So many processes are busy meanwhile."
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=3, help="So many runs are started at a time."
+    )
     given = parser.parse_args(words)
     with load_of(given.load):
         return play_rounds("busy", given.rounds, play, first=given.first, num_at_once=given.at_once)

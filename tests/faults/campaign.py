@@ -1,4 +1,6 @@
-"""Round after round: start a sweep, let faults happen at drawn moments, resume, hold it to account."""
+"""Round after round: start a sweep, let faults happen at drawn moments, resume, hold it to
+account.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ TARGET_WITHIN_S = 60.0
 START_S = 60.0
 """How long before its first event a run may have been stored."""
 LOST_FOR_S = 10.0
-"""How long a run is lost before somebody resumes it: one that is driven is so for moments at most."""
+"""How long a run is lost before somebody resumes it.
+
+One that is driven is so for moments at most.
+"""
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,13 @@ class Round:
         chance = random.Random(f"{seed}/{number}")
         num_workers = worker_counts[number // len(victims) % len(worker_counts)]
         sweep = chance.choice(names(num_workers))
-        faults = [Fault(victims[number % len(victims)], chance.random(), chance.random(), chance.random())]
+        faults = [
+            Fault(victims[number % len(victims)], chance.random(), chance.random(), chance.random())
+        ]
         if others and chance.random() < 0.5:
-            faults.append(Fault(chance.choice(others), chance.random(), chance.random(), chance.random()))
+            faults.append(
+                Fault(chance.choice(others), chance.random(), chance.random(), chance.random())
+            )
         return cls(sweep, num_workers, tuple(sorted(faults, key=lambda fault: fault.moment)))
 
     def __str__(self) -> str:
@@ -225,7 +234,9 @@ class Campaign:
                 raise RuntimeError(f"the undisturbed sweep did not start: {said}")
             self._has_ended_within(DEADLINE_S, run_id)
             record = Record.read(self._house.store, run_id)
-            if len(record.history.trials) != num_trials(sweep):  # fewer would leave faults nothing to hit
+            if len(record.history.trials) != num_trials(
+                sweep
+            ):  # fewer would leave faults nothing to hit
                 raise RuntimeError(f"the undisturbed sweep had {len(record.history.trials)} trials")
             self._undisturbed[sweep, num_workers] = record, time.monotonic() - began_s
         return self._undisturbed[sweep, num_workers]
@@ -239,7 +250,9 @@ class Campaign:
         launching = self._house.begin("sweep", str(path), "--detach")
 
         def new_run() -> str | None:
-            return next((run.run_id for run in self._house.store.runs() if run.run_id not in known), None)
+            return next(
+                (run.run_id for run in self._house.store.runs() if run.run_id not in known), None
+            )
 
         return launching, wait_until(new_run, DEADLINE_S, what="a run in the store")
 
@@ -291,7 +304,12 @@ class Campaign:
     def _left_on_the_cluster(self) -> list[str]:
         program = [sys.executable, "-m", "tests.faults.look_at_cluster", str(CLEAN_WITHIN_S)]
         done = subprocess.run(
-            program, env=self._house.environment, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S
+            program,
+            env=self._house.environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
         )
         if done.returncode != 0:
             return [f"the cluster does not answer: {done.stderr.strip()[-300:]}"]
@@ -301,10 +319,16 @@ class Campaign:
         def left() -> dict[int, str]:
             titles = self._house.titles()
             idle = {
-                pid for pid in found.get("idle_pids", ()) if titles.get(pid, "").startswith("ray::Worker")
+                pid
+                for pid in found.get("idle_pids", ())
+                if titles.get(pid, "").startswith("ray::Worker")
             }
             ours = ("ray::Driver", "ray::Worker")
-            return {pid: title for pid, title in titles.items() if title.startswith(ours) and pid not in idle}
+            return {
+                pid: title
+                for pid, title in titles.items()
+                if title.startswith(ours) and pid not in idle
+            }
 
         try_until(lambda: not left(), CLEAN_WITHIN_S)
         return wrong + [f"process {pid} lives: {title}" for pid, title in left().items()]
@@ -313,7 +337,9 @@ class Campaign:
 def _recovery_s(hit: Hit, after: Record) -> float | None:
     """Seconds from the fault until the run was driven, or the trial that was hit trained, again."""
     new = after.events[len(hit.before.rows) :]
-    again = (event for event in new if event.type == "driver_started" or getattr(event, "attempt", 0) > 0)
+    again = (
+        event for event in new if event.type == "driver_started" or getattr(event, "attempt", 0) > 0
+    )
     first = next(again, new[0] if new else None)
     return None if first is None else max(0.0, first.time_unix_s - hit.stood_until_s)
 
@@ -321,7 +347,10 @@ def _recovery_s(hit: Hit, after: Record) -> float | None:
 def table(outcomes: list[Outcome]) -> str:
     """The campaign in one table."""
     lines = [
-        "| fault | workers a trial | times | lost | recovered | seconds to recover, median (longest) |",
+        (
+            "| fault | workers a trial | times | lost | recovered | seconds to recover, median"
+            " (longest) |"
+        ),
         "|---|---|---|---|---|---|",
     ]
     happened = [(hit, outcome) for outcome in outcomes for hit in outcome.hits]
@@ -336,5 +365,7 @@ def table(outcomes: list[Outcome]) -> str:
         seconds = f"{statistics.median(took):.1f} ({max(took):.1f})" if took else "-"
         lost = sum(outcome.findings.num_lost for _, outcome in here)
         recovered = sum(outcome.recovered for _, outcome in here)
-        lines.append(f"| {victim} | {num_workers} | {len(here)} | {lost} | {recovered} | {seconds} |")
+        lines.append(
+            f"| {victim} | {num_workers} | {len(here)} | {lost} | {recovered} | {seconds} |"
+        )
     return "\n".join(lines)

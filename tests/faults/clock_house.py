@@ -1,8 +1,9 @@
 """A machine whose clock is set by an hour while a sweep is going on.
 
-All Python processes of the campaign, those of Ray and the judge included, read a clock that a file sets; what
-has passed since the boot is not changed, as on a real machine. What Ray does in C++ keeps the real clock. A
-time budget of minutes must not end a run, nor a lease, and no trial may seem to last an hour.
+All Python processes of the campaign, those of Ray and the judge included, read a clock that a file
+sets; what has passed since the boot is not changed, as on a real machine. What Ray does in C++
+keeps the real clock. A time budget of minutes must not end a run, nor a lease, and no trial may
+seem to last an hour.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def enter() -> None:
     path.write_text("0")
     folders = [str(Path(__file__).with_name("clock_startup")), os.environ.get("PYTHONPATH")]
     environment = {VARIABLE: str(path), "PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    os.execve(sys.executable, [sys.executable, "-m", "tests.faults", *sys.argv[1:]], os.environ | environment)
+    os.execve(
+        sys.executable,
+        [sys.executable, "-m", "tests.faults", *sys.argv[1:]],
+        os.environ | environment,
+    )
 
 
 class ClockHouse(House):

@@ -1,8 +1,9 @@
 """A run on a cluster that loses a machine: `python -m tests.faults.cluster_demo [--to REPORT]`.
 
-A PostgreSQL server keeps the runs, two raylets are the cluster. The digits experiment is submitted as a job,
-each trial trains on two workers, one on each machine, and a second process that knows nothing but the store's
-URL follows. In the middle one machine is killed; another one joins, and the run goes on to its end.
+A PostgreSQL server keeps the runs, two raylets are the cluster. The digits experiment is submitted
+as a job, each trial trains on two workers, one on each machine, and a second process that knows
+nothing but the store's URL follows. In the middle one machine is killed; another one joins, and the
+run goes on to its end.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ from workbench.foundation.events import Event, Noted, TrialReported, TrialStarte
 from workbench.store.database import Store
 
 DEADLINE_S = 240.0
-SETTINGS = ("plan.workers=2", "resources.placement=spread", "resources.concurrency=1", "training.epochs=8")
+SETTINGS = (
+    "plan.workers=2",
+    "resources.placement=spread",
+    "resources.concurrency=1",
+    "training.epochs=8",
+)
 
 
 @dataclass
@@ -53,7 +59,10 @@ def play(folder: Path, say: Callable[[str], None]) -> Seen:
         say: Hears what happens, line by line.
     """
     with _house(folder) as (cluster, store, outside):
-        say(f"PostgreSQL keeps the runs; two raylets are up, and take jobs at {cluster.jobs_address}")
+        say(
+            "PostgreSQL keeps the runs; two raylets are up, and take jobs at"
+            f" {cluster.jobs_address}"
+        )
         submitting = _begin(
             outside,
             "submit",
@@ -73,13 +82,18 @@ def play(folder: Path, say: Callable[[str], None]) -> Seen:
         following = _begin(outside, "follow", run_id)
 
         def events(kind: type[Any]) -> list[Any]:
-            return [stored.event for stored in store.events(run_id) if isinstance(stored.event, kind)]
+            return [
+                stored.event for stored in store.events(run_id) if isinstance(stored.event, kind)
+            ]
 
         wait_until(lambda: len(events(TrialReported)) >= 3, DEADLINE_S, what="a trial under way")
         pids = set(events(TrialStarted)[-1].worker_pids)
         machines = [cluster.head, *cluster.nodes]
         busy = [node for node in machines if pids & {process.pid for process in node.processes()}]
-        say(f"a trial trains on {len(pids)} workers on {len(busy)} machines; one of them is killed now")
+        say(
+            f"a trial trains on {len(pids)} workers on {len(busy)} machines; one of them is"
+            " killed now"
+        )
         cluster.nodes[0].kill()
         wait_until(
             lambda: any("left the cluster" in event.message for event in events(Noted)),
@@ -101,7 +115,9 @@ def play(folder: Path, say: Callable[[str], None]) -> Seen:
 
 @contextlib.contextmanager
 def _house(folder: Path) -> Iterator[tuple[Cluster, Store, dict[str, str]]]:
-    """A database server, a cluster, and the environment of somebody outside, who knows the store's URL."""
+    """A database server, a cluster, and the environment of somebody outside, who knows the store's
+    URL.
+    """
     programs = find_programs()
     if programs is None:
         raise RuntimeError("PostgreSQL is not installed (apt-get install postgresql)")
@@ -118,11 +134,19 @@ def _house(folder: Path) -> Iterator[tuple[Cluster, Store, dict[str, str]]]:
         cluster = Cluster(folder / "cluster", head_cpus=1, takes_jobs=True, environment=inside)
         stack.callback(cluster.close)
         cluster.add(num_cpus=1)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("RAY_", "WORKBENCH_"))
+        }
         work = folder / "work"
         work.mkdir()
         shutil.copy(ROOT / "search_spaces" / "digits.yaml", work)
-        outside = kept | {**inside, "WORKBENCH_HOME": str(folder / "outside"), "PYTHONPATH": str(ROOT)}
+        outside = kept | {
+            **inside,
+            "WORKBENCH_HOME": str(folder / "outside"),
+            "PYTHONPATH": str(ROOT),
+        }
         store = stack.enter_context(Store.open(server.url(url.rpartition("/")[2])))
         yield cluster, store, outside | {"PWD": str(work)}
 
@@ -140,7 +164,9 @@ def _begin(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.cluster_demo", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.cluster_demo", description=__doc__
+    )
     parser.add_argument(
         "--to", type=Path, default=Path("cluster-report.html"), help="where to put the report"
     )
@@ -148,7 +174,8 @@ def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="workbench-cluster-") as name:
         seen = play(
-            Path(name), lambda line: print(f"{time.monotonic() - began_s:5.0f} s  {line}", flush=True)
+            Path(name),
+            lambda line: print(f"{time.monotonic() - began_s:5.0f} s  {line}", flush=True),
         )
     given.to.write_text(seen.report)
     # What may come next is said to somebody whose cluster is still there.

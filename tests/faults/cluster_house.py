@@ -1,5 +1,7 @@
-"""The house of the campaign on a cluster: PostgreSQL, a head, two nodes, and links between them where these
-can be made."""
+"""The house of the campaign on a cluster.
+
+PostgreSQL, a head, two nodes, and links between them where these can be made.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +165,10 @@ class ClusterHouse(House):
         return pass_
 
     def _restart_head(self) -> None:
-        """Start the head again, and nodes as its own: those of the old one are to end by themselves."""
+        """Start the head again, and nodes as its own.
+
+        Those of the old one are to end by themselves.
+        """
         wanted = list(self._cpus.values())
         self._cpus.clear()
         self._untouched.clear()

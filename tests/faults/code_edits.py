@@ -1,10 +1,11 @@
 """Code and data that are edited during a run: `python -m tests.faults code`.
 
-In every round a run of a function, of a script or of a module starts in a folder of its own. At a drawn
-moment the code is saved with another formula, in every other round together with the data; in some rounds the
-driver is then killed, and the run resumed. Every trial must have computed the formula that the run began
-with. A change of the data must be a version of its own, from a trial on. After that the run is extended with
-`--code current`: the new trials, and only these, compute the new formula.
+In every round a run of a function, of a script or of a module starts in a folder of its own. At a
+drawn moment the code is saved with another formula, in every other round together with the data; in
+some rounds the driver is then killed, and the run resumed. Every trial must have computed the
+formula that the run began with. A change of the data must be a version of its own, from a trial on.
+After that the run is extended with `--code current`: the new trials, and only these, compute the
+new formula.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ def play(house: House, number: int, chance: random.Random) -> list[str]:
     code, said = finish(house.begin("sweep", str(path), "--detach", cwd=folder), 2 * DEADLINE_S)
     if code != 0:
         return [f"sweep --detach: {code}: {said.strip()[-400:]}"]
-    run = Run(house.store, next(row.run_id for row in house.store.runs() if row.run_id not in known))
+    run = Run(
+        house.store, next(row.run_id for row in house.store.runs() if row.run_id not in known)
+    )
     moment = chance.randrange(1, NUM_TRIALS - 3)
     try_until(lambda: len(run.history.in_state("complete")) >= moment, DEADLINE_S)
     write_code(folder, OFFSET)
@@ -108,7 +111,8 @@ def play(house: House, number: int, chance: random.Random) -> list[str]:
     wrong = _finish(house, run)
     wrong += _check(run, edits_data=edits_data)
     code, said = finish(
-        house.begin("extend", run.run_id, "--trials", str(NUM_MORE), "--code", "current"), 2 * DEADLINE_S
+        house.begin("extend", run.run_id, "--trials", str(NUM_MORE), "--code", "current"),
+        2 * DEADLINE_S,
     )
     wrong += [] if code == 0 else [f"extend: {code}: {said.strip()[-400:]}"]
     for trial in list(run.history.trials.values())[NUM_TRIALS:]:
@@ -128,7 +132,9 @@ def _finish(house: House, run: Run) -> list[str]:
 
 
 def _check(run: Run, *, edits_data: bool) -> list[str]:
-    """Compare each trial with the formula that the run began with, and its data with its version."""
+    """Compare each trial with the formula that the run began with, and its data with its
+    version.
+    """
     trials = list(run.history.trials.values())
     wrong = [
         f"trial {trial.number} has {trial.values}, {trial.message}"
@@ -136,7 +142,9 @@ def _check(run: Run, *, edits_data: bool) -> list[str]:
         if trial.values.get("loss") != float(str(trial.params["x"]))
     ]
     versions = run.history.programs
-    has_read_both = any(trial.values.get("num_rows") == 5.0 for trial in trials)  # else it ended before
+    has_read_both = any(
+        trial.values.get("num_rows") == 5.0 for trial in trials
+    )  # else it ended before
     if len(versions) != 1 + (edits_data and has_read_both):
         wrong.append(f"{len(versions)} versions were recorded: {versions}")
     noted = " ".join(str(getattr(event, "message", "")) for event in run.events())

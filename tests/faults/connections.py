@@ -1,9 +1,11 @@
-"""Connections that ask for nothing: `python -m tests.faults connections` opens 4,300 to a real server.
+"""Connections that ask for nothing.
 
-They send nothing, a part of the headers, one byte now and then, a request without a token and no body, or one
-request and then nothing. They come from one address, from a few or from many. Meanwhile clients at another
-address, and at one of theirs, predict: every answer must come, and be right. The token of the server may
-stand in none of its output.
+`python -m tests.faults connections` opens 4,300 to a real server.
+
+They send nothing, a part of the headers, one byte now and then, a request without a token and no
+body, or one request and then nothing. They come from one address, from a few or from many.
+Meanwhile clients at another address, and at one of theirs, predict: every answer must come, and be
+right. The token of the server may stand in none of its output.
 """
 
 from __future__ import annotations
@@ -29,12 +31,16 @@ PARTS = {
     "nothing": b"",
     "a part of the headers": b"POST /v1/sum/predict HTTP/1.1\r\nHost: localhost\r\nX-A",
     "one byte now and then": b"POST",
-    "no token and no body": b"POST /v1/sum/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n",
+    "no token and no body": (
+        b"POST /v1/sum/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+    ),
     "one request": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
 
 
-async def hold(server: Server, kind: str, peers: list[str], held: list[asyncio.StreamWriter]) -> None:
+async def hold(
+    server: Server, kind: str, peers: list[str], held: list[asyncio.StreamWriter]
+) -> None:
     """Open connections, and keep those that send a byte now and then busy."""
     host, port = server.url.removeprefix("http://").split(":")
     for number in range(NUM_HELD):
@@ -51,13 +57,18 @@ async def hold(server: Server, kind: str, peers: list[str], held: list[asyncio.S
 
 
 async def ask(server: Server, peer: str, ends: collections.Counter[str]) -> float:
-    """Predict again and again from an address, each time on a new connection; return the longest wait."""
+    """Predict again and again from an address, each time on a new connection.
+
+    Return the longest wait.
+    """
     longest_s = 0.0
     for _ in range(NUM_ASKED):
         connection = Connection(server, peer=peer)
         began_s = time.monotonic()
         try:
-            status, _, answer = await asyncio.wait_for(connection.post("/v1/sum/predict", HIGH), PATIENCE_S)
+            status, _, answer = await asyncio.wait_for(
+                connection.post("/v1/sum/predict", HIGH), PATIENCE_S
+            )
             is_right = status == 200 and b'"high"' in answer
             ends["answered" if is_right else f"answered {status}: {answer[:60]!r}"] += 1
         except (OSError, asyncio.TimeoutError) as error:
@@ -68,7 +79,9 @@ async def ask(server: Server, peer: str, ends: collections.Counter[str]) -> floa
     return longest_s
 
 
-async def attack(server: Server, kind: str, peers: list[str], ends: collections.Counter[str]) -> float:
+async def attack(
+    server: Server, kind: str, peers: list[str], ends: collections.Counter[str]
+) -> float:
     """Hold connections, and ask meanwhile and afterwards."""
     held: list[asyncio.StreamWriter] = []
     holding = asyncio.create_task(hold(server, kind, peers, held))
@@ -106,7 +119,10 @@ def main(words: list[str]) -> int:
                 ends: collections.Counter[str] = collections.Counter()
                 longest_s = asyncio.run(attack(server, kind, peers, ends))
                 is_right = is_right and set(ends) == {"answered"}
-                print(f"{kind}, {len(peers)} addresses: {dict(ends)}, at most {longest_s:.2f} s", flush=True)
+                print(
+                    f"{kind}, {len(peers)} addresses: {dict(ends)}, at most {longest_s:.2f} s",
+                    flush=True,
+                )
             is_right = is_right and server.token not in server.log.read_text()
         finally:
             server.close()

@@ -1,8 +1,8 @@
 """Files that rot: `python -m tests.faults damage` damages checkpoints and stores, and uses them.
 
-A checkpoint or a store is cut off, has bits flipped, bytes overwritten, is empty, or lacks its write-ahead
-log. What is read then is either whole, which is compared with what was written, or refused in words; anything
-else that is raised is a defect.
+A checkpoint or a store is cut off, has bits flipped, bytes overwritten, is empty, or lacks its
+write-ahead log. What is read then is either whole, which is compared with what was written, or
+refused in words; anything else that is raised is a defect.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def make_store(folder: Path) -> tuple[Path, Callable[[Path], Any]]:
 
 
 UNNOTICED = {"checkpoint": "read something else", "store": "not noticed by SQLite"}
-"""SQLite keeps no checksums: a store in which a value has rotted may be read as if that were its value."""
+"""SQLite keeps no checksums.
+
+A store in which a value has rotted may be read as if that were its value.
+"""
 ENDS = ("refused", "read whole", UNNOTICED["store"])
 KINDS = {"checkpoint": make_checkpoint, "store": make_store}
 

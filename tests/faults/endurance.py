@@ -1,9 +1,9 @@
 """Thousands of trials, and dozens of browsers that come and go: memory and descriptors.
 
-`python -m tests.faults endurance`: one sweep of 10,000 quick trials, while the memory and the open files of
-its driver are read, and the processor time that a trial costs it; then 50 pages that follow a run are opened
-and closed again and again, and those of the server are read. A driver remembers each trial, so its memory may
-grow by a little for each; nothing else may.
+`python -m tests.faults endurance`: one sweep of 10,000 quick trials, while the memory and the open
+files of its driver are read, and the processor time that a trial costs it; then 50 pages that
+follow a run are opened and closed again and again, and those of the server are read. A driver
+remembers each trial, so its memory may grow by a little for each; nothing else may.
 """
 
 from __future__ import annotations
@@ -25,14 +25,19 @@ from workbench.experiment import Experiment
 MAX_BYTES_PER_TRIAL = 16_000
 MAX_GROWTH = 1.1
 MAX_SLOWDOWN = 1.5
-"""How many times the processor time of a trial of the second quarter one of the last quarter may cost."""
+"""How many times the processor time of a trial of the second quarter one of the last quarter may
+cost.
+"""
 MAX_NEW_FILES = 8
 LOOKS = 40
 _ENDED = ("complete", "failed", "stopped", "lost")
 
 
 def try_trials(house: House, num_trials: int) -> list[str]:
-    """Run a sweep of quick trials; print what its driver takes, and return what is wrong with it."""
+    """Run a sweep of quick trials.
+
+    Print what its driver takes, and return what is wrong with it.
+    """
     path = house.folder / "quick.yaml"
     fields = {
         "name": "quick",
@@ -73,7 +78,10 @@ class _Look(NamedTuple):
     num_files: int
 
     def __str__(self) -> str:
-        return f"{self.trial} trials: {self.cpu_s:.0f} s of CPU, {_describe(self.num_bytes, self.num_files)}"
+        return (
+            f"{self.trial} trials: {self.cpu_s:.0f} s of CPU,"
+            f" {_describe(self.num_bytes, self.num_files)}"
+        )
 
 
 def _judge(warm: Sequence[_Look]) -> list[str]:
@@ -87,10 +95,12 @@ def _judge(warm: Sequence[_Look]) -> list[str]:
         for earlier, later in ((first, warm[len(warm) // 3]), (warm[len(warm) * 2 // 3], last))
     )
     print(
-        f"    {per_trial:.0f} bytes for each trial, {last.num_files - first.num_files:+d} files", flush=True
+        f"    {per_trial:.0f} bytes for each trial, {last.num_files - first.num_files:+d} files",
+        flush=True,
     )
     print(
-        f"    {1e3 * early_s:.1f} ms of CPU for an early trial, {1e3 * late_s:.1f} for a late one", flush=True
+        f"    {1e3 * early_s:.1f} ms of CPU for an early trial, {1e3 * late_s:.1f} for a late one",
+        flush=True,
     )
     wrong = [f"{per_trial:.0f} bytes for each trial"] if per_trial > MAX_BYTES_PER_TRIAL else []
     if late_s > MAX_SLOWDOWN * early_s:
@@ -99,7 +109,10 @@ def _judge(warm: Sequence[_Look]) -> list[str]:
 
 
 def open_browsers(folder: Path, num_pages: int, rounds: int) -> list[str]:
-    """Let pages follow a run and go again; print what the server takes, and return what is wrong with it."""
+    """Let pages follow a run and go again.
+
+    Print what the server takes, and return what is wrong with it.
+    """
     from tests.builders.recorded_runs import record_run
     from tests.services.jupyter_lab import TOKEN, Jupyter, chromium
 
@@ -108,7 +121,9 @@ def open_browsers(folder: Path, num_pages: int, rounds: int) -> list[str]:
         run_id = record_run(server.store_url, name="followed")
         url = f"{server.url}workbench?token={TOKEN}#run={run_id}"
         [process] = [
-            each for each in psutil.Process().children() if f"--port={server.port}" in each.cmdline()
+            each
+            for each in psutil.Process().children()
+            if f"--port={server.port}" in each.cmdline()
         ]
         found: list[tuple[int, int]] = []
         with chromium() as browser:
@@ -120,7 +135,11 @@ def open_browsers(folder: Path, num_pages: int, rounds: int) -> list[str]:
     finally:
         server.stop()
     (from_bytes, from_files), (to_bytes, to_files) = found[min(2, len(found) - 1)], found[-1]
-    wrong = [f"{to_bytes / from_bytes:.2f} times the memory"] if to_bytes > MAX_GROWTH * from_bytes else []
+    wrong = (
+        [f"{to_bytes / from_bytes:.2f} times the memory"]
+        if to_bytes > MAX_GROWTH * from_bytes
+        else []
+    )
     return wrong + _new_files(from_files, to_files)
 
 

@@ -1,4 +1,7 @@
-"""What must hold after a fault: read off the events of a run and of the same run without a fault."""
+"""What must hold after a fault.
+
+Read off the events of a run and of the same run without a fault.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from workbench.store.history import History
 
 
 def count_error(ends: Counter[str], error: Exception, source: str) -> None:
-    """Count an error that a person would have seen as a traceback; print each kind once, with its source."""
+    """Count an error that a person would have seen as a traceback.
+
+    Print each kind once, with its source.
+    """
     frame = traceback.extract_tb(error.__traceback__)[-1]
     known = f"{type(error).__name__} in {frame.filename}:{frame.lineno}"
     ends[known] += 1
@@ -48,7 +54,9 @@ class Record:
         ]
 
     def results(self) -> dict[int, Any]:
-        return {number: (trial.state, trial.values) for number, trial in self.history.trials.items()}
+        return {
+            number: (trial.state, trial.values) for number, trial in self.history.trials.items()
+        }
 
     def curves(self) -> dict[int, dict[int, float]]:
         """The objective by step, by trial."""
@@ -83,7 +91,9 @@ def compare(before: Sequence[Record], after: Record, undisturbed: Record) -> Fin
             found.num_lost += max(1, missing)
         for number, trial in earlier.history.trials.items():
             if trial.finished and (trial.state, trial.values) != after.results().get(number):
-                found.wrong.append(f"trial {number} had ended as {trial.state}, and that is no longer so")
+                found.wrong.append(
+                    f"trial {number} had ended as {trial.state}, and that is no longer so"
+                )
                 found.num_lost += 1
     unsound = check_order(after)
     found.wrong += unsound
@@ -94,7 +104,9 @@ def compare(before: Sequence[Record], after: Record, undisturbed: Record) -> Fin
         found.wrong.append(f"proposed {after.proposals()} instead of {undisturbed.proposals()}")
     for number, result in undisturbed.results().items():
         if after.results().get(number) != result:
-            found.wrong.append(f"trial {number} ended as {after.results().get(number)} instead of {result}")
+            found.wrong.append(
+                f"trial {number} ended as {after.results().get(number)} instead of {result}"
+            )
     curves = after.curves()
     for number, curve in undisturbed.curves().items():
         wrong = {step: value for step, value in curves[number].items() if curve.get(step) != value}
@@ -129,9 +141,13 @@ def check_order(record: Record) -> list[str]:
                 resumed_at[trial] = saved.get(trial, 0)
             case "trial_reported":
                 if trial not in running or event.step < last.get(trial, 0):
-                    wrong.append(f"trial {trial} reported step {event.step} after {last.get(trial)}")
+                    wrong.append(
+                        f"trial {trial} reported step {event.step} after {last.get(trial)}"
+                    )
                 if event.step <= resumed_at.get(trial, 0):
-                    wrong.append(f"trial {trial} went back to {event.step}, saved at {resumed_at[trial]}")
+                    wrong.append(
+                        f"trial {trial} went back to {event.step}, saved at {resumed_at[trial]}"
+                    )
                 last[trial] = event.step
             case "checkpoint_saved":
                 saved[trial] = event.step

@@ -1,8 +1,9 @@
 """Exports over a bundle that are killed: `python -m tests.faults exports` uses what they leave.
 
-A real run is exported into a folder that holds the bundle of another trial, with --force. The process is
-killed before a drawn rename, by which it places its files, or at a drawn moment. The next command is drawn,
-too. It must get all of the earlier bundle or all of the new one, and the folder must hold nothing else.
+A real run is exported into a folder that holds the bundle of another trial, with --force. The
+process is killed before a drawn rename, by which it places its files, or at a drawn moment. The
+next command is drawn, too. It must get all of the earlier bundle or all of the new one, and the
+folder must hold nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ EXPERIMENT: dict[str, Any] = {
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    """Return all files of a folder but what differs between two exports of one trial: times and reports."""
+    """Return all files of a folder but what differs between two exports of one trial.
+
+    Times and reports.
+    """
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -49,7 +53,9 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 
 def export_and_die(store: str, run_id: str, folder: str, rename: int) -> None:
-    """Export over a bundle in this process, which is killed before it renames a file for the n-th time."""
+    """Export over a bundle in this process, which is killed before it renames a file for the n-th
+    time.
+    """
     left = rename
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
@@ -63,9 +69,20 @@ def export_and_die(store: str, run_id: str, folder: str, rename: int) -> None:
     wb.attach(run_id, store=store).export(folder, trial=1, format="onnx", force=True)
 
 
-def export_in_process(store: Path, run_id: str, folder: Path, *, rename: int, delay_s: float) -> None:
+def export_in_process(
+    store: Path, run_id: str, folder: Path, *, rename: int, delay_s: float
+) -> None:
     """Export over a bundle in another process, and kill it before a rename or after a while."""
-    words = ["--store", str(store), "--run", run_id, "--folder", str(folder), "--rename", str(rename)]
+    words = [
+        "--store",
+        str(store),
+        "--run",
+        run_id,
+        "--folder",
+        str(folder),
+        "--rename",
+        str(rename),
+    ]
     process = subprocess.Popen([sys.executable, "-m", "tests.faults.exports", *words])
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=delay_s)
@@ -115,7 +132,9 @@ def play(rounds: int, seed: int) -> collections.Counter[str]:
                 command = chance.choice(("predict", "weights", "parameters"))
                 try:
                     which = rates.index(use(command, folder))
-                    left = {name: text for name, text in content_of(folder).items() if name[0] != "."}
+                    left = {
+                        name: text for name, text in content_of(folder).items() if name[0] != "."
+                    }
                     end = ("all of the old", "all of the new")[which]
                     ends[end if left == whole[which] else "mixed"] += 1
                     run.export(folder, trial=1, format="onnx", force=True)

@@ -1,4 +1,7 @@
-"""The function of the campaign of hard trials: what it does to its process is named by the configuration."""
+"""The function of the campaign of hard trials.
+
+What it does to its process is named by the configuration.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Trials that do to their process what no trial should, in one sweep beside trials that behave.
 
-`python -m tests.faults trials`: every trial of the sweep misbehaves in another way. The run must end, each
-trial in the way that is expected of it, the ones that behave as in an undisturbed run, and nothing that a
-trial started, or holds in memory, may be left.
+`python -m tests.faults trials`: every trial of the sweep misbehaves in another way. The run must
+end, each trial in the way that is expected of it, the ones that behave as in an undisturbed run,
+and nothing that a trial started, or holds in memory, may be left.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def main(words: list[str]) -> int:
             found = play(house, given.only)
             wrong += found
             verdict = "well" if not found else "WRONG"
-            print(f"{number:3d} {verdict}: {len(given.only)} trials in {time.monotonic() - began_s:.0f} s")
+            print(
+                f"{number:3d} {verdict}: {len(given.only)} trials in"
+                f" {time.monotonic() - began_s:.0f} s"
+            )
             for line in found:
                 print(f"    wrong: {line}", flush=True)
     finally:
@@ -102,7 +105,8 @@ def play(house: House, ways: list[str]) -> list[str]:
         how = str(trial.params["how"])
         held = f"{trial.last_values.get('resident_bytes', 0.0) / 1e6:.0f} MB"
         print(
-            f"    {how}: {trial.state} {trial.reason or ''} {held} {(trial.message or '')[:150]}", flush=True
+            f"    {how}: {trial.state} {trial.reason or ''} {held} {(trial.message or '')[:150]}",
+            flush=True,
         )
         if (trial.state, trial.reason) not in EXPECTED[how]:
             wrong.append(f"{how!r} ended as {trial.state} ({trial.reason}): {trial.message}")
@@ -110,9 +114,14 @@ def play(house: House, ways: list[str]) -> list[str]:
             wrong.append(f"{how!r} has the value {trial.values}")
         resident_bytes, leaks = trial.last_values.get("resident_bytes", 0.0), how == "leaks"
         # What the first trial of a run leaves is taken for what its trials share.
-        if leaks != (resident_bytes > LEAKED_BYTES) and record.history.trials[0].params["how"] != "leaks":
+        if (
+            leaks != (resident_bytes > LEAKED_BYTES)
+            and record.history.trials[0].params["how"] != "leaks"
+        ):
             wrong.append(f"{how!r} held {resident_bytes / 1e6:.0f} MB")
-    if missing := set(ways) - {str(trial.params["how"]) for trial in record.history.trials.values()}:
+    if missing := set(ways) - {
+        str(trial.params["how"]) for trial in record.history.trials.values()
+    }:
         wrong.append(f"never tried: {sorted(missing)}")
     try_until(lambda: not _left_processes(), 20)
     return wrong + _left_processes()
@@ -123,7 +132,11 @@ def _left_processes() -> list[str]:
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "status"]):
         words = process.info["cmdline"] or []
-        if MARK in words and "tests.faults" not in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+        if (
+            MARK in words
+            and "tests.faults" not in words
+            and process.info["status"] != psutil.STATUS_ZOMBIE
+        ):
             found.append(f"left running: {process.info['pid']} {' '.join(words)[:80]}")
     return found
 

@@ -1,10 +1,11 @@
 """A head whose folder in the temporary directory is cleaned: `python -m tests.faults head_folder`.
 
-Programs that clean the temporary directory delete what a living head needs. In every round a head is started
-by a sweep, and a part of its folder is removed: all of it, Ray's part, the sockets, one socket, or the files
-beside the sockets. In every other round a run lives in the head meanwhile. `doctor` may not call the head
-fine, and the next sweep either completes, on a new head where one is needed, or is refused in words where a
-run lives in the old head. That run has to complete, if need be on a new head. Nothing may end in C++.
+Programs that clean the temporary directory delete what a living head needs. In every round a head
+is started by a sweep, and a part of its folder is removed: all of it, Ray's part, the sockets, one
+socket, or the files beside the sockets. In every other round a run lives in the head meanwhile.
+`doctor` may not call the head fine, and the next sweep either completes, on a new head where one is
+needed, or is refused in words where a run lives in the old head. That run has to complete, if need
+be on a new head. Nothing may end in C++.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def head_of(house: House) -> tuple[int, Path]:
     record = json.loads((house.home / "head" / "head.json").read_text())
     folder = Path(record["temp_dir"])
     command_lines = [" ".join(process.cmdline()) for process in house.processes()]
-    if not folder.name.startswith("workbench-") or not any(str(folder) in line for line in command_lines):
+    if not folder.name.startswith("workbench-") or not any(
+        str(folder) in line for line in command_lines
+    ):
         raise RuntimeError(f"{folder} is not the folder of this house's head")
     return record["pid"], folder
 
@@ -98,7 +101,9 @@ def _play(house: House, what: str, *, is_used: bool) -> list[str]:
         if wrong := _expect(code == 0, "the first sweep", code, said):
             return wrong
     else:
-        try_until(lambda: any(trial.reports for trial in living.history.trials.values()), DEADLINE_S)
+        try_until(
+            lambda: any(trial.reports for trial in living.history.trials.values()), DEADLINE_S
+        )
     keeper, folder = head_of(house)
     clean(folder)
 
@@ -120,7 +125,10 @@ def _play(house: House, what: str, *, is_used: bool) -> list[str]:
 
 
 def _finish(house: House, run: Run) -> list[str]:
-    """Wait for a run that lives in a cleaned head; where that cannot go on, resume it on a new one."""
+    """Wait for a run that lives in a cleaned head.
+
+    Where that cannot go on, resume it on a new one.
+    """
     try_until(lambda: run.state in ("complete", "failed", "stopped", "lost"), DEADLINE_S)
     if run.state == "complete":
         return []
@@ -136,7 +144,9 @@ def _start(house: House, name: str, *, pause_s: float) -> Run:
     code, said = finish(house.begin("sweep", str(path), "--detach", cwd=path.parent))
     if code != 0:
         raise RuntimeError(f"the run did not start: {said}")
-    return Run(house.store, next(row.run_id for row in house.store.runs() if row.run_id not in known))
+    return Run(
+        house.store, next(row.run_id for row in house.store.runs() if row.run_id not in known)
+    )
 
 
 def _sweep(house: House, name: str) -> tuple[int, str]:

@@ -33,7 +33,9 @@ def main(words: list[str]) -> int:
 
 
 def play(name: str, case: Case, num_examples: int, seed: int) -> int:
-    """Try inputs of one kind, print every kind of failure once, and return how many inputs failed."""
+    """Try inputs of one kind, print every kind of failure once, and return how many inputs
+    failed.
+    """
     from hypothesis import seed as seeded
 
     from workbench.foundation.errors import WorkbenchError
@@ -65,8 +67,8 @@ def play(name: str, case: Case, num_examples: int, seed: int) -> int:
     use()
     wrong = sum(count for end, count in ends.items() if end not in ("used", "refused"))
     print(
-        f"{name}: {ends.total()} inputs in {time.monotonic() - began_s:.0f} s, {ends['used']} used, "
-        f"{ends['refused']} refused, {wrong} wrong",
+        f"{name}: {ends.total()} inputs in {time.monotonic() - began_s:.0f} s, {ends['used']} used,"
+        f" {ends['refused']} refused, {wrong} wrong",
         flush=True,
     )
     return wrong

@@ -1,4 +1,7 @@
-"""A house of the campaign's own: store, Ray head and files, with the ways to look at its processes."""
+"""A house of the campaign's own.
+
+Store, Ray head and files, with the ways to look at its processes.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,15 @@ class House:
     """What sweeps ask for here."""
 
     def __init__(
-        self, folder: Path, *, store: str | None = None, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        store: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Open a house in a folder; with a store of its own there, and a Ray that starts when it is needed.
+        """Open a house in a folder.
+
+        With a store of its own there, and a Ray that starts when it is needed.
 
         Args:
             folder: Where everything lies.
@@ -58,7 +67,11 @@ class House:
         self.folder = folder
         self.home = folder / "home"
         self.artifacts = folder / "artifacts"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("RAY_", "WORKBENCH_"))
+        }
         self.environment = {
             **kept,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
@@ -86,7 +99,10 @@ class House:
         )
 
     def command(self, *words: str) -> tuple[int, str]:
-        """Run a command of the workbench to its end; return its exit code and all that it printed."""
+        """Run a command of the workbench to its end.
+
+        Return its exit code and all that it printed.
+        """
         return finish(self.begin(*words))
 
     def processes(self) -> list[psutil.Process]:
@@ -132,22 +148,32 @@ class House:
         """Processes and addresses of earlier heads that are still there."""
         now = set(self.processes())
         earlier = {
-            address: folder for address, folder in self._folders.items() if folder not in self._sessions()
+            address: folder
+            for address, folder in self._folders.items()
+            if folder not in self._sessions()
         }
-        lives = [str(process) for process in self.seen - now if process.is_running() and _lives(process)]
+        lives = [
+            str(process) for process in self.seen - now if process.is_running() and _lives(process)
+        ]
         return lives + [
-            f"somebody at {address}" for address, folder in earlier.items() if _answers(address, folder)
+            f"somebody at {address}"
+            for address, folder in earlier.items()
+            if _answers(address, folder)
         ]
 
     def left_files(self) -> Iterable[str]:
         """Files that should be there only for a moment."""
         for folder in [self.artifacts, self.home, *self._sessions()]:
             for path in Path(folder).rglob("*"):
-                if path.name.endswith((".tmp", ".unfinished")) or path.name.startswith("workbench-tune-"):
+                if path.name.endswith((".tmp", ".unfinished")) or path.name.startswith(
+                    "workbench-tune-"
+                ):
                     yield str(path)
         known = {"head.json", "head.log", "last_used", "lock", "token"}
         if (self.home / "head").exists():
-            yield from (str(path) for path in (self.home / "head").iterdir() if path.name not in known)
+            yield from (
+                str(path) for path in (self.home / "head").iterdir() if path.name not in known
+            )
 
     def wrong_in(self, record: Any, lasted_s: float) -> list[str]:
         """Look for what only faults of this house could do to a run that lasted so long."""
@@ -178,7 +204,9 @@ class House:
 
 
 def write_experiment(house: House, fields: dict[str, Any]) -> Path:
-    """Write an experiment of `trained_function:descend` beside that file, in a folder with nothing else."""
+    """Write an experiment of `trained_function:descend` beside that file, in a folder with nothing
+    else.
+    """
     folder = house.folder / "work"
     folder.mkdir(exist_ok=True)
     if not (folder / FUNCTION).exists():
@@ -200,11 +228,17 @@ def finish(command: subprocess.Popen[str], timeout_s: float = DEADLINE_S) -> tup
 
 
 def _answers(address: str, folder: str) -> bool:
-    """Whether a head with its files in a folder listens at an address, whose port others may have by now."""
+    """Whether a head with its files in a folder listens at an address, whose port others may have
+    by now.
+    """
     port = int(address.rpartition(":")[2])
-    listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    listening = [
+        each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN
+    ]
     with contextlib.suppress(psutil.NoSuchProcess):
-        owners = [psutil.Process(each.pid) for each in listening if each.laddr and each.laddr.port == port]
+        owners = [
+            psutil.Process(each.pid) for each in listening if each.laddr and each.laddr.port == port
+        ]
         return any(folder in " ".join(owner.cmdline()) for owner in owners)
     return False
 

@@ -1,12 +1,15 @@
-"""Drivers that are frozen and clocks that jump, at the level of the lease: one writer, nothing twice.
+"""Drivers that are frozen and clocks that jump, at the level of the lease.
 
-`python -m tests.faults leases`: two processes write the events of one run. In every round the one that holds
-the lease is frozen past its end, or the clock of one of them jumps by an hour, or it is killed; the other one
-takes over as soon as it may. Frozen ones are thawed in the middle of the other's writing. Whatever happens,
-each number that a writer was confirmed must be stored, none may be stored twice, and no event of a writer may
-follow the first of its successor. A writer that is frozen in a commit holds SQLite's lock: nobody
-can write until it is thawed or ended, and then writing must go on. No Ray: what the driver does after losing
-its lease, and that a resume ends a frozen driver, is left to `machine`.
+One writer, nothing twice.
+
+`python -m tests.faults leases`: two processes write the events of one run. In every round the one
+that holds the lease is frozen past its end, or the clock of one of them jumps by an hour, or it is
+killed; the other one takes over as soon as it may. Frozen ones are thawed in the middle of the
+other's writing. Whatever happens, each number that a writer was confirmed must be stored, none may
+be stored twice, and no event of a writer may follow the first of its successor. A writer that is
+frozen in a commit holds SQLite's lock: nobody can write until it is thawed or ended, and then
+writing must go on. No Ray: what the driver does after losing its lease, and that a resume ends a
+frozen driver, is left to `machine`.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ def write(url: str, run_id: str, name: str, clock: Path) -> int:
         while True:
             with contextlib.suppress(LeaseError, StoreError):
                 host = socket.gethostname() if "kill" in name else f"host-of-{name}"
-                writer = store.writer(run_id, owner_pid=os.getpid(), owner_host=host, lease_timeout_s=LEASE_S)
+                writer = store.writer(
+                    run_id, owner_pid=os.getpid(), owner_host=host, lease_timeout_s=LEASE_S
+                )
                 break
             time.sleep(0.05)
         print("leased", flush=True)
@@ -81,7 +86,16 @@ class Writer:
         self.clock = folder / f"clock-{name}"
         self.output = folder / f"output-{name}"
         with self.output.open("w") as output:
-            words = [sys.executable, "-m", "tests.faults.leases", "write", url, run_id, name, str(self.clock)]
+            words = [
+                sys.executable,
+                "-m",
+                "tests.faults.leases",
+                "write",
+                url,
+                run_id,
+                name,
+                str(self.clock),
+            ]
             self.process = subprocess.Popen(words, stdout=output)
 
     def lines(self) -> list[str]:
@@ -122,14 +136,20 @@ def play(folder: Path, fault: str, chance: random.Random) -> list[str]:
             is_locked = "freeze" in fault and _is_locked(url)
             if is_locked:
                 print("    frozen in the middle of a commit", flush=True)
-            elif try_until(lambda: second.has_leased(), 5.0 if is_alive else PATIENCE_S) == is_alive:
+            elif (
+                try_until(lambda: second.has_leased(), 5.0 if is_alive else PATIENCE_S) == is_alive
+            ):
                 wrong.append("a live writer was replaced" if is_alive else "nobody took over")
             try_until(lambda: len(second.confirmed()) > 20, 5.0)
             num_confirmed = len(first.confirmed())
             first.process.send_signal(signal.SIGCONT)
             if is_locked:
                 wrong += _continue(first, second, num_confirmed)
-            if second.has_leased() and fault != "kill" and not try_until(first.has_lost, PATIENCE_S):
+            if (
+                second.has_leased()
+                and fault != "kill"
+                and not try_until(first.has_lost, PATIENCE_S)
+            ):
                 wrong.append("the first writer never noticed that it had lost the lease")
             time.sleep(0.3)
         finally:
@@ -138,7 +158,11 @@ def play(folder: Path, fault: str, chance: random.Random) -> list[str]:
                     writer.process.send_signal(signal.SIGCONT)
                     writer.process.kill()
                 writer.process.wait()
-        texts = [stored.event.message for stored in store.events(run_id) if isinstance(stored.event, Noted)]
+        texts = [
+            stored.event.message
+            for stored in store.events(run_id)
+            if isinstance(stored.event, Noted)
+        ]
     assert second is not None
     return wrong + _judge(texts, [first, second])
 
@@ -154,7 +178,9 @@ def _continue(first: Writer, second: Writer, num_confirmed: int) -> list[str]:
 
 def _is_locked(url: str) -> bool:
     """Return whether a process that does not go on holds the lock of the database."""
-    with contextlib.closing(sqlite3.connect(url, timeout=LOCKED_S, isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(url, timeout=LOCKED_S, isolation_level=None)
+    ) as connection:
         try:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
@@ -176,7 +202,9 @@ def _strike(fault: str, first: Writer, second: Writer) -> None:
 
 def _judge(texts: list[str], writers: list[Writer]) -> list[str]:
     wrong = [
-        f"stored {count} times: {text}" for text, count in collections.Counter(texts).items() if count > 1
+        f"stored {count} times: {text}"
+        for text, count in collections.Counter(texts).items()
+        if count > 1
     ]
     stored = set(texts)
     for writer in writers:
@@ -210,9 +238,13 @@ def main(words: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="workbench-leases-") as folder:
             wrong = play(Path(folder), fault, random.Random(f"{given.seed}/{number}"))
         counts[fault, not wrong] += 1
-        print(f"{number:3d} {'WRONG' if wrong else 'well '} {fault}", *wrong, sep="\n    ", flush=True)
+        print(
+            f"{number:3d} {'WRONG' if wrong else 'well '} {fault}", *wrong, sep="\n    ", flush=True
+        )
     for fault in FAULTS:
-        print(f"| {fault} | {counts[fault, True] + counts[fault, False]} | {counts[fault, False]} |")
+        print(
+            f"| {fault} | {counts[fault, True] + counts[fault, False]} | {counts[fault, False]} |"
+        )
     return 1 if any(not well for _, well in counts) else 0
 
 

@@ -1,4 +1,6 @@
-"""Attach to the head and print, as JSON, what of runs is still on it, once nothing is or time is up."""
+"""Attach to the head and print, as JSON, what of runs is still on it, once nothing is or time is
+up.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def look() -> dict[str, Any]:
 
 def is_clean(found: dict[str, Any]) -> bool:
     left = ("leased", "waiting", "groups", "drivers")
-    return not any(found[name] for name in left) and {*found["worker_pids"]} <= {*found["idle_pids"]}
+    return not any(found[name] for name in left) and {*found["worker_pids"]} <= {
+        *found["idle_pids"]
+    }
 
 
 def main(timeout_s: float) -> None:

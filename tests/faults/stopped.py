@@ -1,10 +1,10 @@
 """Stopped processes, as those of a suspended laptop are: `python -m tests.faults stopped`.
 
-In every round a sweep is followed by the command that started it and by another one, and a process is stopped
-for 30 seconds, twice as long as a lease lasts: the driver, a worker, the program of a trial, the pool, the
-raylet, Ray's head, its keeper, the server of the store, the followers, and all of them at once, in turn.
-Nothing is gone, so nobody may call the run lost: both commands have to end with exit code 0, and every trial
-has to complete in its first attempt.
+In every round a sweep is followed by the command that started it and by another one, and a process
+is stopped for 30 seconds, twice as long as a lease lasts: the driver, a worker, the program of a
+trial, the pool, the raylet, Ray's head, its keeper, the server of the store, the followers, and all
+of them at once, in turn. Nothing is gone, so nobody may call the run lost: both commands have to
+end with exit code 0, and every trial has to complete in its first attempt.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def _play(house: House, victim: str, server: Server | None) -> list[str]:
 
     run = wait_until(new_run, DEADLINE_S, what="a run in the store")
     followers = {"sweep": began, "follow": house.begin("follow", run.run_id)}
-    try_until(lambda: run.history.in_state("complete") and run.history.in_state("running"), DEADLINE_S)
+    try_until(
+        lambda: run.history.in_state("complete") and run.history.in_state("running"), DEADLINE_S
+    )
     targets = try_until(lambda: _targets(house, victim, followers, server), DEADLINE_S)
     is_early = run.state == "running"
     thaws = [freeze(target) for target in targets]

@@ -1,8 +1,10 @@
-"""A machine whose disk fills up, and whose files are removed or replaced, while a sweep is going on.
+"""A machine whose disk fills up, and whose files are removed or replaced, while a sweep is going
+on.
 
-The artifacts lie on a small file system of their own, which is filled with bytes or with files for a while.
-The checkpoints of all trials are removed, the store's write-ahead log is, or another store takes the place of
-the store for a while, after which the run is resumed. Mounting takes the rights of an administrator.
+The artifacts lie on a small file system of their own, which is filled with bytes or with files for
+a while. The checkpoints of all trials are removed, the store's write-ahead log is, or another store
+takes the place of the store for a while, after which the run is resumed. Mounting takes the rights
+of an administrator.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ class StorageHouse(House):
         """Files are there once there is a driver, checkpoints a little later."""
         if not super().find("driver"):
             return []
-        return list(self.artifacts.glob("*/trials/*/checkpoints")) if victim == _REMOVED else [self.folder]
+        return (
+            list(self.artifacts.glob("*/trials/*/checkpoints"))
+            if victim == _REMOVED
+            else [self.folder]
+        )
 
     def strike(self, victim: str, target: Any) -> Callable[[], None] | None:
         """Do it, and return how it passes."""

@@ -1,8 +1,9 @@
 """Many commands at once: `python -m tests.faults storm`.
 
-Several runs are started in the same second. While they run, five processes send `set`, `stop`, `extend` and
-`resume` in drawn order; in some rounds `shutdown` comes in the middle. At last every run is resumed. Each
-must end complete, sound, with each trial once, and no command may end in a traceback.
+Several runs are started in the same second. While they run, five processes send `set`, `stop`,
+`extend` and `resume` in drawn order; in some rounds `shutdown` comes in the middle. At last every
+run is resumed. Each must end complete, sound, with each trial once, and no command may end in a
+traceback.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def make_fields() -> dict[str, Any]:
     }
 
 
-def play(house: House, num_runs: int, chance: random.Random, *, shuts_down: bool) -> tuple[list[str], int]:
+def play(
+    house: House, num_runs: int, chance: random.Random, *, shuts_down: bool
+) -> tuple[list[str], int]:
     """Play one round; return what is wrong, and how many commands were sent."""
     path = house.folder / "storm.yaml"
     path.write_text(Experiment(**make_fields()).to_yaml())
@@ -89,13 +92,19 @@ def _finish_run(house: House, run_id: str) -> list[str]:
         code, said = house.command("resume", run_id)
         if "Traceback" in said:
             return [f"resume: {code}: {said.strip()[-1500:]}"]
-        try_until(lambda: house.store.run(run_id).state not in ("running", "stopping", "waiting"), 10.0)
+        try_until(
+            lambda: house.store.run(run_id).state not in ("running", "stopping", "waiting"), 10.0
+        )
     state = house.store.run(run_id).state
     wrong = [] if state == "complete" else [f"{run_id} is {state}: {code}: {said.strip()[-500:]}"]
     record = Record.read(house.store, run_id)
     if state == "complete" and len(record.history.trials) < NUM_TRIALS:
         wrong.append(f"{run_id} has {len(record.history.trials)} trials")
-    odd = [trial for trial in record.history.trials.values() if trial.state not in ("complete", "stopped")]
+    odd = [
+        trial
+        for trial in record.history.trials.values()
+        if trial.state not in ("complete", "stopped")
+    ]
     wrong += [f"{run_id}: trial {trial.number} is {trial.state}: {trial.message}" for trial in odd]
     return wrong + [f"{run_id}: {line}" for line in check_order(record)]
 

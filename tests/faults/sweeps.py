@@ -1,7 +1,7 @@
 """The sweeps that faults happen to: short, real, and the same every time.
 
-Where trials run side by side, their order of ending is chance: these use samplers whose n-th proposal
-depends on the seed and n alone. The sampler that learns runs one trial after another.
+Where trials run side by side, their order of ending is chance: these use samplers whose n-th
+proposal depends on the seed and n alone. The sampler that learns runs one trial after another.
 """
 
 from __future__ import annotations
@@ -21,28 +21,43 @@ _MODEL = {
     "model": "mlp",
     "data": "digits",
     "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-    "search": {"lr": {"low": 1e-3, "high": 0.1, "log": True}, "hidden_width": {"choices": [16, 32, 64]}},
+    "search": {
+        "lr": {"low": 1e-3, "high": 0.1, "log": True},
+        "hidden_width": {"choices": [16, 32, 64]},
+    },
     "training": {"epochs": 24, "global_batch": 64, "clip_norm": 5.0},
 }
 _SWEEPS: dict[str, dict[str, Any]] = {
     "model, random": _MODEL | {"sampler": "random", "budget": {"trials": 6}},
-    "model, tpe": _MODEL
-    | {
-        "sampler": {"name": "tpe", "options": {"n_startup_trials": 2}},
-        "budget": {"trials": 5},
-        "early_stop": {"pruner": "median", "startup_trials": 2, "grace": 8},
-    },
+    "model, tpe": (
+        _MODEL
+        | {
+            "sampler": {"name": "tpe", "options": {"n_startup_trials": 2}},
+            "budget": {"trials": 5},
+            "early_stop": {"pruner": "median", "startup_trials": 2, "grace": 8},
+        }
+    ),
     "function, qmc": _FUNCTION | {"sampler": "qmc", "budget": {"trials": 8}},
-    "function, grid": _FUNCTION
-    | {"sampler": "grid", "search": {"x": {"choices": [0.1, 0.4, 0.7]}, "y": {"choices": [1, 5]}}},
+    "function, grid": (
+        _FUNCTION
+        | {
+            "sampler": "grid",
+            "search": {"x": {"choices": [0.1, 0.4, 0.7]}, "y": {"choices": [1, 5]}},
+        }
+    ),
     SHORT: _FUNCTION | {"sampler": "random", "budget": {"trials": 4}},
 }
 LEARNS = frozenset({"model, tpe"})
 
 
 def names(num_workers: int) -> list[str]:
-    """Names of the campaign's sweeps whose trials can have that many workers; a function has one."""
-    return [name for name in _SWEEPS if name != SHORT and (num_workers == 1 or "model" in _SWEEPS[name])]
+    """Names of the campaign's sweeps whose trials can have that many workers.
+
+    A function has one.
+    """
+    return [
+        name for name in _SWEEPS if name != SHORT and (num_workers == 1 or "model" in _SWEEPS[name])
+    ]
 
 
 def num_trials(name: str) -> int:

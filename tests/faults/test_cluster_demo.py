@@ -20,7 +20,9 @@ def test_a_submitted_run_survives_the_loss_of_a_machine_and_its_report_says_so(t
     assert {event.trial for event in ended} == {0, 1}
     lost = [event for event in seen.events if isinstance(event, AttemptEnded)]
     assert [event.reason for event in lost] == ["lost"]
-    again = [event for event in seen.events if isinstance(event, TrialStarted) and event.attempt == 1]
+    again = [
+        event for event in seen.events if isinstance(event, TrialStarted) and event.attempt == 1
+    ]
     assert again[0].resumed_from is not None
     assert "left the cluster" in seen.report
     assert f"ended early (lost): {lost[0].message}" in seen.report

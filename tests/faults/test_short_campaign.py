@@ -1,4 +1,7 @@
-"""The fault campaign in short: a few kinds of victims at drawn moments; `make faults` is the long one."""
+"""The fault campaign in short: a few kinds of victims at drawn moments.
+
+`make faults` is the long one.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,20 @@ def cluster_campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campa
 def suffer(campaign: Campaign, *victims: str) -> None:
     """Let a short sweep suffer faults that are drawn, and hold it to account."""
     chance = random.Random("-".join(victims))
-    faults = [Fault(victim, chance.random(), chance.random(), chance.random()) for victim in victims]
-    outcome = campaign.suffer(Round(SHORT, 1, tuple(sorted(faults, key=lambda fault: fault.moment))))
+    faults = [
+        Fault(victim, chance.random(), chance.random(), chance.random()) for victim in victims
+    ]
+    outcome = campaign.suffer(
+        Round(SHORT, 1, tuple(sorted(faults, key=lambda fault: fault.moment)))
+    )
     assert outcome.findings.wrong == [], f"{outcome.round}: {outcome.notes}"
     assert outcome.findings.num_lost == 0
 
 
 @pytest.mark.parametrize("victim", ["driver", "head", "pool", "worker"])
-def test_a_sweep_survives_a_kill_and_ends_as_if_nothing_had_happened(campaign: Campaign, victim: str) -> None:
+def test_a_sweep_survives_a_kill_and_ends_as_if_nothing_had_happened(
+    campaign: Campaign, victim: str
+) -> None:
     suffer(campaign, victim)
 
 
@@ -65,7 +74,9 @@ def test_a_run_whose_processes_were_stopped_is_not_called_lost(house: House, vic
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [0, 1], ids=["unused", "in use"])
-def test_a_cleaned_head_is_replaced_only_where_nothing_lives_in_it(house: House, number: int) -> None:
+def test_a_cleaned_head_is_replaced_only_where_nothing_lives_in_it(
+    house: House, number: int
+) -> None:
     wrong, _ = head_folder.play(house, number)
     assert wrong == []
 
@@ -79,7 +90,8 @@ def test_on_a_busy_machine_no_run_is_called_lost(house: House) -> None:
 
 @pytest.mark.skipif(find_programs() is None, reason="PostgreSQL is not installed")
 @pytest.mark.parametrize(
-    "victims", [("node",), ("silence",), ("cut", "join"), ("store", "driver"), ("store", "node"), ("head",)]
+    "victims",
+    [("node",), ("silence",), ("cut", "join"), ("store", "driver"), ("store", "node"), ("head",)],
 )
 def test_on_a_cluster_a_sweep_survives_what_happens_to_its_machines_and_its_store(
     cluster_campaign: Campaign, victims: tuple[str, ...]

@@ -1,4 +1,7 @@
-"""What the campaigns let faults happen to has several different trials: one alone would hide most faults."""
+"""What the campaigns let faults happen to has several different trials.
+
+One alone would hide most faults.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from workbench.experiment.same_trials import tries_one_configuration
 
 PLAYED: dict[str, tuple[dict[str, Any], int]] = {
     **{
-        f"{name}, {num_workers}": (sweeps.make_fields(name, num_workers, {}), sweeps.num_trials(name))
+        f"{name}, {num_workers}": (
+            sweeps.make_fields(name, num_workers, {}),
+            sweeps.num_trials(name),
+        )
         for num_workers in (1, 2)
         for name in sweeps.names(num_workers)
     },

@@ -1,10 +1,11 @@
 """Tiers that are killed, frozen or cut off under requests: each request is answered, and rightly.
 
-`python -m tests.faults tiers`: in every round real processes of a device, an edge and a cloud, or of three
-devices that see the same scene and a cloud, get requests over mutual TLS. At a drawn moment one of them, or
-the link to the cloud, is killed or frozen; some of the frozen ones are thawed. Every request must be
-answered, every answer must be one that the tiers that were alive could give, and with one device of a scene
-lost at most three points of accuracy may be lost. Nothing may be left of the processes. No Ray.
+`python -m tests.faults tiers`: in every round real processes of a device, an edge and a cloud, or
+of three devices that see the same scene and a cloud, get requests over mutual TLS. At a drawn
+moment one of them, or the link to the cloud, is killed or frozen; some of the frozen ones are
+thawed. Every request must be answered, every answer must be one that the tiers that were alive
+could give, and with one device of a scene lost at most three points of accuracy may be lost.
+Nothing may be left of the processes. No Ray.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class Fault:
         number = signal.SIGKILL if self.kind == "kill" else signal.SIGSTOP
         timers = [threading.Timer(self.moment_s, os.kill, (pid, number))]
         if self.kind == "freeze and thaw":
-            timers.append(threading.Timer(self.moment_s + self.lasts_s, os.kill, (pid, signal.SIGCONT)))
+            timers.append(
+                threading.Timer(self.moment_s + self.lasts_s, os.kill, (pid, signal.SIGCONT))
+            )
         for timer in timers:
             timer.start()
         return timers
@@ -117,7 +120,9 @@ def _chain(tiers: RunningTiers, monitoring: str, seed: int) -> Prepared:
     first, last = tiers.stages
     cloud = tiers.link(tiers.start("cloud", 2, [StageSettings(1, last)], batch=16), 1e7, 0.005)
     edge = tiers.start("edge", 1, [], routes=(cloud,), **options)
-    end = tiers.start("end", 0, [StageSettings(0, first, CONFIDENT)], routes=(edge, cloud), **options)
+    end = tiers.start(
+        "end", 0, [StageSettings(0, first, CONFIDENT)], routes=(edge, cloud), **options
+    )
     samples = np.random.default_rng(seed).normal(0, 2, (40, 3)).astype(np.float32)
 
     def judge(replies: list[Reply]) -> list[str]:
@@ -127,10 +132,16 @@ def _chain(tiers: RunningTiers, monitoring: str, seed: int) -> Prepared:
             own, others = _softmax(values), _softmax(_SHARPER * values)
             expected = own if reply.tier == 0 else others
             given = reply.probabilities
-            if reply.tier not in (0, 2) or given is None or not np.allclose(given, expected, atol=1e-5):
+            if (
+                reply.tier not in (0, 2)
+                or given is None
+                or not np.allclose(given, expected, atol=1e-5)
+            ):
                 wrong.append(f"sample {reply.sample} got {given} of tier {reply.tier}")
             elif reply.tier == 2 and own.max() >= CONFIDENT:
-                wrong.append(f"sample {reply.sample} was sent further although its answer was clear")
+                wrong.append(
+                    f"sample {reply.sample} was sent further although its answer was clear"
+                )
         return wrong
 
     return [end], samples, judge
@@ -141,7 +152,13 @@ def _scene(tiers: RunningTiers, monitoring: str, seed: int) -> Prepared:
     first, last = tiers.stages
     options = {"monitoring": monitoring, "timeout_s": 1.0, "heartbeat_s": 0.05}
     cloud = tiers.start(
-        "cloud", 1, [StageSettings(1, last)], batch=16, devices=(0, 1, 2), aggregate="mean", **options
+        "cloud",
+        1,
+        [StageSettings(1, last)],
+        batch=16,
+        devices=(0, 1, 2),
+        aggregate="mean",
+        **options,
     )
     ends = [
         tiers.start("end", 0, [StageSettings(0, first)], device=device, routes=(cloud,), **options)
@@ -149,7 +166,9 @@ def _scene(tiers: RunningTiers, monitoring: str, seed: int) -> Prepared:
     ]
     chance = np.random.default_rng(seed)
     classes = chance.integers(3, size=NUM_REQUESTS)
-    views = (3.0 * np.eye(3)[classes][:, None] + chance.normal(0, 1, (NUM_REQUESTS, 3, 3))).astype(np.float32)
+    views = (3.0 * np.eye(3)[classes][:, None] + chance.normal(0, 1, (NUM_REQUESTS, 3, 3))).astype(
+        np.float32
+    )
 
     def judge(replies: list[Reply]) -> list[str]:
         wrong, right, right_with_all = [], 0, 0
@@ -187,12 +206,16 @@ def main(words: list[str]) -> int:
         fault = Fault.draw(given.seed, number)
         try:
             wrong = _play_in_a_folder(fault, given.seed * 1000 + number)
-        except ConnectionError:  # the device was struck before it was reached, so nothing was requested
+        except (
+            ConnectionError
+        ):  # the device was struck before it was reached, so nothing was requested
             fault = dataclasses.replace(fault, moment_s=LASTS_S)
             wrong = _play_in_a_folder(fault, given.seed * 1000 + number)
         what = "device of a scene" if fault.victim in DEVICES else fault.victim.removesuffix("-0")
         counts[what, fault.kind, not wrong] += 1
-        print(f"{number:3d} {'WRONG' if wrong else 'well '} {fault}", *wrong, sep="\n    ", flush=True)
+        print(
+            f"{number:3d} {'WRONG' if wrong else 'well '} {fault}", *wrong, sep="\n    ", flush=True
+        )
     for what, kind in sorted({(what, kind) for what, kind, _ in counts}):
         wrong_rounds = counts[what, kind, False]
         print(f"| {what} | {kind} | {counts[what, kind, True] + wrong_rounds} | {wrong_rounds} |")

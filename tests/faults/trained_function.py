@@ -10,7 +10,10 @@ from typing import Any
 
 
 def descend(config: dict[str, Any], report: Any, folder: Path) -> None:
-    """Walk down step by step; each value follows from the one before, so a wrong resume ends elsewhere."""
+    """Walk down step by step.
+
+    Each value follows from the one before, so a wrong resume ends elsewhere.
+    """
     saved, unfinished = folder / "state.json", folder / "state.unfinished"
     state = json.loads(saved.read_text()) if saved.exists() else {"step": 0, "loss": 1.0}
     while state["step"] < config["steps"]:

@@ -15,5 +15,7 @@ from workbench.foundation.absent_columns import absent_columns
         ("abcdefg", "there are no columns 'a', 'b', 'c', 'd', 'e' and 2 more; needed"),
     ],
 )
-def test_the_columns_that_a_table_lacks_are_named_with_those_needed(absent: str, named: str) -> None:
+def test_the_columns_that_a_table_lacks_are_named_with_those_needed(
+    absent: str, named: str
+) -> None:
     assert str(absent_columns(absent, "abcdefg")).startswith(named)

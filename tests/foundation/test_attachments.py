@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.foundation.attachments import MAX_IMAGE_BYTES, MAX_ROWS, MAX_SIDE, attachment_of, read_table
+from workbench.foundation.attachments import (
+    MAX_IMAGE_BYTES,
+    MAX_ROWS,
+    MAX_SIDE,
+    attachment_of,
+    read_table,
+)
 from workbench.foundation.errors import ArgumentError
 
 
@@ -94,7 +100,9 @@ def test_other_values_are_no_attachments(value: Any) -> None:
     assert attachment_of("x", value) is None
 
 
-@pytest.mark.parametrize("value", [np.zeros((2, 2), complex), np.zeros((5, 5, 7)), np.zeros((0, 4))])
+@pytest.mark.parametrize(
+    "value", [np.zeros((2, 2), complex), np.zeros((5, 5, 7)), np.zeros((0, 4))]
+)
 def test_an_array_that_is_no_picture_is_refused_with_its_shape(value: Any) -> None:
     with pytest.raises(ArgumentError, match=r"with the shape \("):
         attachment_of("x", value)
@@ -118,7 +126,10 @@ def test_rows_and_columns_make_the_same_table() -> None:
 def test_a_data_frame_is_a_table() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"n": [1, 2], "x": [0.5, float("nan")], 3: ["<b>", None]})
-    assert table_of(frame)[:2] == (["n", "x", "3"], [[1, 0.5, "<b>"], [2, "nan", table_of(frame)[1][1][2]]])
+    assert table_of(frame)[:2] == (
+        ["n", "x", "3"],
+        [[1, 0.5, "<b>"], [2, "nan", table_of(frame)[1][1][2]]],
+    )
 
 
 def test_of_a_long_table_the_first_rows_are_kept_and_the_number_is_known() -> None:

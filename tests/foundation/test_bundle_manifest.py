@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from workbench.foundation.bundle_manifest import add_manifest, check_file, files_of_bundle, read_configuration
+from workbench.foundation.bundle_manifest import (
+    add_manifest,
+    check_file,
+    files_of_bundle,
+    read_configuration,
+)
 from workbench.foundation.errors import RunError
 
 
@@ -44,7 +49,9 @@ def test_weights_of_another_export_are_refused(bundle: Path) -> None:
 @pytest.mark.parametrize(
     "files", [None, {}, [], "text", {"weights.safetensors": None}, {"weights.safetensors": 1}]
 )
-def test_an_entry_that_is_removed_does_not_switch_its_check_off(bundle: Path, files: object) -> None:
+def test_an_entry_that_is_removed_does_not_switch_its_check_off(
+    bundle: Path, files: object
+) -> None:
     (bundle / "configuration.json").write_text(json.dumps({"params": {}, "files": files}))
     with pytest.raises(RunError, match=r"does not state the SHA-256 of weights\.safetensors"):
         check_file(bundle, "weights.safetensors")
@@ -59,5 +66,7 @@ def test_what_is_no_configuration_is_no_bundle(bundle: Path, text: str) -> None:
 
 
 def test_files_outside_the_folder_are_never_those_of_a_bundle(bundle: Path) -> None:
-    (bundle / "configuration.json").write_text(json.dumps({"files": {"../a": "", "/b": "", "c": ""}}))
+    (bundle / "configuration.json").write_text(
+        json.dumps({"files": {"../a": "", "/b": "", "c": ""}})
+    )
     assert files_of_bundle(bundle) == ["configuration.json", "c"]

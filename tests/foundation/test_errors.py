@@ -14,7 +14,9 @@ from workbench.foundation import errors
 
 
 def test_a_message_says_what_where_what_is_allowed_and_the_next_step() -> None:
-    error = errors.ExperimentError("is 0", field="plan.workers", allowed=["1", "2"], next_step="Use one.")
+    error = errors.ExperimentError(
+        "is 0", field="plan.workers", allowed=["1", "2"], next_step="Use one."
+    )
     assert str(error) == "plan.workers: is 0; allowed: 1, 2. Use one."
     assert str(error.at("experiment")) == "experiment.plan.workers: is 0; allowed: 1, 2. Use one."
 
@@ -31,7 +33,12 @@ def test_every_error_crosses_process_borders_whole(kind: type[errors.WorkbenchEr
     error = kind("problem", field="a.b", allowed="c", next_step="d")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
-    assert (again.problem, again.field, again.allowed, again.next_step) == ("problem", "a.b", "c", "d")
+    assert (again.problem, again.field, again.allowed, again.next_step) == (
+        "problem",
+        "a.b",
+        "c",
+        "d",
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +50,9 @@ def test_every_error_crosses_process_borders_whole(kind: type[errors.WorkbenchEr
         (KeyError("  "), "'  '"),
     ],
 )
-def test_of_the_error_of_another_library_its_first_line_is_shown(error: Exception, line: str) -> None:
+def test_of_the_error_of_another_library_its_first_line_is_shown(
+    error: Exception, line: str
+) -> None:
     assert errors.first_line_of(error) == line
 
 
@@ -91,4 +100,9 @@ def test_a_part_is_added_to_the_folder_that_is_imported_without_being_installed(
 ) -> None:
     root = Path(errors.__file__).parents[2]
     monkeypatch.setattr(sys, "path", [])
-    assert shlex.split(errors.install_command("lab")) == ["pip", "install", "--editable", f"{root}[lab]"]
+    assert shlex.split(errors.install_command("lab")) == [
+        "pip",
+        "install",
+        "--editable",
+        f"{root}[lab]",
+    ]

@@ -28,7 +28,9 @@ def test_every_number_survives_the_trip_through_json(values: dict[str, float], s
 
 
 def test_non_finite_numbers_are_written_as_texts_that_strict_parsers_read() -> None:
-    text = to_json(TrialReported(trial=0, step=1, values={"a": math.nan, "b": math.inf, "c": -math.inf}))
+    text = to_json(
+        TrialReported(trial=0, step=1, values={"a": math.nan, "b": math.inf, "c": -math.inf})
+    )
     assert '"a":"NaN","b":"Infinity","c":"-Infinity"' in text
 
 

@@ -43,7 +43,9 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a folder"]
 
 
-def test_what_is_copied_into_a_folder_replaces_only_files_of_its_name(tmp_path: Path, disk: Disk) -> None:
+def test_what_is_copied_into_a_folder_replaces_only_files_of_its_name(
+    tmp_path: Path, disk: Disk
+) -> None:
     source, folder = tmp_path / "source", disk.path / "a" / "folder"
     (source / "code").mkdir(parents=True)
     (source / "code" / "train.py").write_text("new")
@@ -55,19 +57,32 @@ def test_what_is_copied_into_a_folder_replaces_only_files_of_its_name(tmp_path: 
 
     copy_into(source, folder)
 
-    found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    found = {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     assert found == {"code/train.py": "new", "code/mine.py": "mine", "retrain.sh": "sh"}
     assert os.access(folder / "retrain.sh", os.X_OK)
 
 
 def content_of(folder: Path) -> dict[str, str]:
     return {
-        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
     }
 
 
-def test_a_copy_that_is_killed_anywhere_leaves_all_of_the_old_or_all_of_the_new(tmp_path: Path) -> None:
-    new = {"values.json": "new", "code/train.py": "new", "code/deep/er.py": "new", "weights": "new" * 1000}
+def test_a_copy_that_is_killed_anywhere_leaves_all_of_the_old_or_all_of_the_new(
+    tmp_path: Path,
+) -> None:
+    new = {
+        "values.json": "new",
+        "code/train.py": "new",
+        "code/deep/er.py": "new",
+        "weights": "new" * 1000,
+    }
     old = {
         "values.json": "old",
         "code/train.py": "old",

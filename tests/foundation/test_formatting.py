@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from workbench.foundation import formatting
 from workbench.foundation.errors import ArgumentError, ExperimentError
 
-# The panel's tests read the same file. In numbers, "NaN", "Infinity" and "-Infinity" stand for themselves.
+# The panel's tests read the same file. In numbers, "NaN", "Infinity" and "-Infinity" stand for
+# themselves.
 CASES = json.loads((Path(__file__).parent / "formatting.json").read_text())
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 UNITS_S = {"µs": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
@@ -32,7 +33,9 @@ def test_every_surface_writes_the_same_text(case: dict[str, Any]) -> None:
 
 
 def test_every_function_has_cases() -> None:
-    written = {name.removeprefix("format_") for name in vars(formatting) if name.startswith("format_")}
+    written = {
+        name.removeprefix("format_") for name in vars(formatting) if name.startswith("format_")
+    }
     assert {case["function"] for case in CASES} == written - {"range"}
 
 
@@ -59,13 +62,17 @@ def test_the_larger_number_is_never_written_as_the_smaller_one(one: float, other
 
 def seconds_of(text: str) -> float:
     parts = text.replace(",", "").split()
-    return sum(float(number) * UNITS_S[unit] for number, unit in zip(parts[::2], parts[1::2], strict=True))
+    return sum(
+        float(number) * UNITS_S[unit] for number, unit in zip(parts[::2], parts[1::2], strict=True)
+    )
 
 
 @given(durations, durations)
 def test_the_longer_duration_is_never_written_as_the_shorter_one(one: float, other: float) -> None:
     low, high = sorted((one, other))
-    assert seconds_of(formatting.format_duration(low)) <= seconds_of(formatting.format_duration(high))
+    assert seconds_of(formatting.format_duration(low)) <= seconds_of(
+        formatting.format_duration(high)
+    )
 
 
 @given(st.floats(1e-6, 1e9))
@@ -98,7 +105,9 @@ def test_the_larger_size_is_never_written_as_the_smaller_one(one: int, other: in
 
 @given(sizes)
 def test_a_size_is_read_back_with_three_significant_digits(size: int) -> None:
-    assert formatting.parse_bytes(formatting.format_bytes(size)) == pytest.approx(size, rel=5.001e-3, abs=0.5)
+    assert formatting.parse_bytes(formatting.format_bytes(size)) == pytest.approx(
+        size, rel=5.001e-3, abs=0.5
+    )
 
 
 @given(st.floats(0, 10), st.floats(0, 10))
@@ -131,9 +140,13 @@ def test_durations_are_read_as_people_write_them(text: Any, seconds: float) -> N
     assert formatting.parse_duration_s(text) == seconds
 
 
-@pytest.mark.parametrize("given", ["soon", "", None, True, [], -1, 0, "0", float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "given", ["soon", "", None, True, [], -1, 0, "0", float("nan"), float("inf")]
+)
 def test_an_argument_that_is_no_duration_is_refused_by_its_name(given: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"time: .* is not a duration greater than 0; allowed: such as"):
+    with pytest.raises(
+        ArgumentError, match=r"time: .* is not a duration greater than 0; allowed: such as"
+    ):
         formatting.duration_argument_s(given, field="time")
 
 
@@ -144,7 +157,14 @@ def test_an_argument_may_be_a_duration_of_zero_where_that_makes_sense() -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("500MB", 500_000_000), ("10 GB", 10**10), ("1.5TiB", 3 * 2**39), ("7", 7), ("12 b", 12), (12, 12)],
+    [
+        ("500MB", 500_000_000),
+        ("10 GB", 10**10),
+        ("1.5TiB", 3 * 2**39),
+        ("7", 7),
+        ("12 b", 12),
+        (12, 12),
+    ],
 )
 def test_sizes_are_read_as_people_write_them(text: Any, size: int) -> None:
     assert formatting.parse_bytes(text) == size
@@ -166,7 +186,9 @@ def test_other_text_is_refused_with_what_is_allowed(read: Any, text: str) -> Non
         ("1e3 kbit", ("bit",), 1e6),
     ],
 )
-def test_a_quantity_is_read_with_its_prefix(text: str, units: tuple[str, ...], value: float) -> None:
+def test_a_quantity_is_read_with_its_prefix(
+    text: str, units: tuple[str, ...], value: float
+) -> None:
     assert formatting.parse_quantity(text, units, allowed="") == pytest.approx(value)
 
 

@@ -136,7 +136,9 @@ def test_files_that_training_needs_are_not_secrets(path: str) -> None:
 
 
 def test_keys_and_accounts_are_recognised_by_what_they_contain(tmp_path: Path) -> None:
-    key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk=\n-----END OPENSSH PRIVATE KEY-----\n"
+    key = (
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk=\n-----END OPENSSH PRIVATE KEY-----\n"
+    )
     account = {"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\n..."}
     contents = {
         "deploy": (key, True),

@@ -21,7 +21,13 @@ from workbench.foundation.events import (
     to_json,
 )
 from workbench.foundation.formatting import printable
-from workbench.foundation.outside_text import MAX_CHARS, MAX_LINE_CHARS, escaped, storable, storable_name
+from workbench.foundation.outside_text import (
+    MAX_CHARS,
+    MAX_LINE_CHARS,
+    escaped,
+    storable,
+    storable_name,
+)
 
 TEXT = st.text(st.characters())  # with lone surrogates and control characters
 LONG = "x" * 2**20
@@ -66,9 +72,13 @@ def test_lines_and_texts_without_end_are_cut_and_say_so() -> None:
 def test_an_event_with_any_text_can_be_stored_and_read(text: str, name: str) -> None:
     events: list[Event] = [
         Noted(level="info", message=text),
-        TrialEnded(trial=0, attempt=0, state="failed", message=text, traceback=text, values={name: 1.0}),
+        TrialEnded(
+            trial=0, attempt=0, state="failed", message=text, traceback=text, values={name: 1.0}
+        ),
         TrialReported(trial=0, step=1, values={name: 0.5, "loss": 0.25}),
-        TrialProposed(trial=0, params={"choice": text, name: 1}, configuration=0, seed=0, source="sampler"),
+        TrialProposed(
+            trial=0, params={"choice": text, name: 1}, configuration=0, seed=0, source="sampler"
+        ),
         CommandHandled(command=1, kind="note", done=False, message=text),
         AlertRaised(alert=0, on="log", rule="0", cause=text, level="error", message=text),
     ]
@@ -79,7 +89,11 @@ def test_an_event_with_any_text_can_be_stored_and_read(text: str, name: str) -> 
         assert to_json(read) == written
 
 
-@given(text=st.text(st.sampled_from("a\n\t\x1b[]2J;\x07\u202e\u2066\u200f\u061c\x9b\udc80"), max_size=30))
+@given(
+    text=st.text(
+        st.sampled_from("a\n\t\x1b[]2J;\x07\u202e\u2066\u200f\u061c\x9b\udc80"), max_size=30
+    )
+)
 def test_nothing_that_steers_a_terminal_is_printed(text: str) -> None:
     shown = printable(storable(text))
     assert all(character.isprintable() or character in "\n\t" for character in shown)

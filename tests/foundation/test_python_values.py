@@ -106,13 +106,22 @@ def test_what_a_trial_would_not_receive_as_it_is_is_refused_with_what_to_write(
 @pytest.mark.parametrize(
     ("section", "field"),
     [
-        ({"training": {"optimizer_options": {"betas": (0.9, 0.95)}}}, "training.optimizer_options.betas"),
+        (
+            {"training": {"optimizer_options": {"betas": (0.9, 0.95)}}},
+            "training.optimizer_options.betas",
+        ),
         ({"model": {"name": "mlp", "dims": (0.9, 0.95)}}, "model.options.dims"),
     ],
 )
 def test_options_are_refused_in_the_same_words(section: dict[str, Any], field: str) -> None:
-    whole = {"model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
-    with pytest.raises(ExperimentError, match=rf"{field}: \(0\.9, 0\.95\) is a tuple.*Write \[0\.9, 0\.95\]"):
+    whole = {
+        "model": "mlp",
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    }
+    with pytest.raises(
+        ExperimentError, match=rf"{field}: \(0\.9, 0\.95\) is a tuple.*Write \[0\.9, 0\.95\]"
+    ):
         wb.Experiment(**whole | section)
 
 

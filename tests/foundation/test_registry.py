@@ -67,7 +67,9 @@ def test_a_package_adds_names_by_entry_points(register: Callable[..., None]) -> 
 
 def test_an_object_of_another_package_has_what_is_needed(register: Callable[..., None]) -> None:
     register(dumps="json:dumps", unfinished="collections.abc:Sized")
-    registry = Registry("thing", {"built_in": "json:loads"}, group="workbench.things", needs=["pack"])
+    registry = Registry(
+        "thing", {"built_in": "json:loads"}, group="workbench.things", needs=["pack"]
+    )
     registry.load("built_in")
     with pytest.raises(ExperimentError, match="registered as the thing 'dumps', lacks pack"):
         registry.load("dumps", field="thing")

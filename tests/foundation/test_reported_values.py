@@ -15,7 +15,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.foundation.reported_values import judge, result_of, side_value_of, sort_values, why_no_result
+from workbench.foundation.reported_values import (
+    judge,
+    result_of,
+    side_value_of,
+    sort_values,
+    why_no_result,
+)
 
 
 class LikeJax:

@@ -27,4 +27,6 @@ def test_a_strict_reader_takes_any_document(document: object) -> None:
 
 
 def test_numbers_that_are_not_finite_are_text() -> None:
-    assert plain({"a": [math.nan, (math.inf, -math.inf)]}) == {"a": ["NaN", ["Infinity", "-Infinity"]]}
+    assert plain({"a": [math.nan, (math.inf, -math.inf)]}) == {
+        "a": ["NaN", ["Infinity", "-Infinity"]]
+    }

@@ -35,7 +35,10 @@ class Totals:
             self.sums[name] = (self.sums[name][0] + total, self.sums[name][1] + count)
 
     def values(self) -> dict[str, float]:
-        return {name: self.metrics[name].finish(total / count) for name, (total, count) in self.sums.items()}
+        return {
+            name: self.metrics[name].finish(total / count)
+            for name, (total, count) in self.sums.items()
+        }
 
 
 SHAPES = {"input_shape": (3,), "num_outputs": 2, "vocabulary_size": None}
@@ -64,7 +67,9 @@ def test_a_function_gets_the_whole_configuration_and_nothing_else(own_module):
     built = build_model(f"{own_module}:build", {"units": 7, "lr": 0.1}, **SHAPES)
     assert built(torch.zeros(1, 3)).shape == (1, 7)
     seen = []
-    build_model(lambda configuration: seen.append(configuration) or nn.Identity(), {"lr": 0.1}, **SHAPES)
+    build_model(
+        lambda configuration: seen.append(configuration) or nn.Identity(), {"lr": 0.1}, **SHAPES
+    )
     assert seen == [{"lr": 0.1}]
 
 
@@ -111,8 +116,13 @@ def test_losses_and_metrics_can_be_named_by_reference_or_given(own_module):
 def test_a_metric_may_return_numbers(own_module):
     found = {
         "mean": lambda outputs, targets: float((outputs.argmax(1) == targets).double().mean()),
-        "numpy_mean": lambda outputs, targets: (outputs.argmax(1) == targets).double().mean().numpy()[()],
-        "total": lambda outputs, targets: (float((outputs.argmax(1) == targets).sum()), len(targets)),
+        "numpy_mean": lambda outputs, targets: (
+            (outputs.argmax(1) == targets).double().mean().numpy()[()]
+        ),
+        "total": lambda outputs, targets: (
+            float((outputs.argmax(1) == targets).sum()),
+            len(targets),
+        ),
     }
     totals = Totals(load_metrics(found, "classification"))
     totals.add(torch.eye(3), torch.tensor([0, 1, 0]))
@@ -138,7 +148,9 @@ def test_a_metric_that_returns_no_number_is_refused_by_the_name_of_its_function(
 
     for function in (mine, total):
         [metric] = load_metrics({"any": function}, "classification").values()
-        with pytest.raises(ExperimentError, match=f"{function.__name__} returned .*{words} is not a number"):
+        with pytest.raises(
+            ExperimentError, match=f"{function.__name__} returned .*{words} is not a number"
+        ):
             metric.measure(torch.eye(3), torch.tensor([0, 1, 0]))
 
 
@@ -171,7 +183,9 @@ TASKS = {
 def sample(task: str, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(num_samples)
     if task == "regression":
-        return torch.randn(num_samples, 1, generator=generator), torch.randn(num_samples, generator=generator)
+        return torch.randn(num_samples, 1, generator=generator), torch.randn(
+            num_samples, generator=generator
+        )
     shape = (num_samples, 5) if task == "language_model" else (num_samples,)
     return torch.randn(*shape, 9, generator=generator), torch.randint(9, shape, generator=generator)
 
@@ -179,7 +193,9 @@ def sample(task: str, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
 @settings(max_examples=25)
 @given(cuts=st.lists(st.integers(1, 40), max_size=6), num_workers=st.integers(1, 3))
 def test_every_metric_and_loss_is_exact_however_the_set_is_cut(cuts, num_workers):
-    of_samples = {name for name in METRICS.names() if not isinstance(METRICS.load(name), WholeMetric)}
+    of_samples = {
+        name for name in METRICS.names() if not isinstance(METRICS.load(name), WholeMetric)
+    }
     assert set(TASKS) == of_samples
     losses = {"cross_entropy": "classification", "huber": "regression"}
     for name, task in [*TASKS.items(), *losses.items()]:
@@ -214,7 +230,9 @@ def test_metrics_have_their_textbook_values():
 
 def test_errors_have_the_unit_of_a_target_that_was_standardised():
     names = ["mean_absolute_error", "mean_squared_error", "root_mean_squared_error", "mean_error"]
-    own = {name: name for name in names[:3]} | {names[3]: lambda outputs, targets: (outputs - targets).mean()}
+    own = {name: name for name in names[:3]} | {
+        names[3]: lambda outputs, targets: (outputs - targets).mean()
+    }
     totals = Totals(load_metrics(own, "regression", target_scale=604.0))
     totals.add(torch.tensor([[2.0], [4.0]]), torch.tensor([1.0, 1.0]))
     found = [totals.values()[name] for name in names]

@@ -24,7 +24,10 @@ class Residual(nn.Module):
 
 
 class Blocks(nn.Module):
-    """A beginning, blocks in a list with something between them, and an end: no sequence, and no pieces."""
+    """A beginning, blocks in a list with something between them, and an end.
+
+    No sequence, and no pieces.
+    """
 
     def __init__(self, width: int = 6, num_blocks: int = 4) -> None:
         super().__init__()
@@ -60,7 +63,9 @@ class WithSkip(Blocks):
 
 
 class WithSkipToTheThird(Blocks):
-    """Its third block reads what was computed before the blocks, so that only later ones begin anew."""
+    """Its third block reads what was computed before the blocks, so that only later ones begin
+    anew.
+    """
 
     def forward(self, inputs: Tensor) -> Tensor:
         first = values = self.begin(inputs)
@@ -98,7 +103,9 @@ def with_exits(model: nn.Module, num_exits: int = 1) -> EarlyExits:
 
 @pytest.mark.parametrize("num_exits", [1, 3])
 @pytest.mark.parametrize("kind", [Blocks, WithResiduals])
-def test_stages_of_found_blocks_compute_what_the_model_computes(kind: type[Blocks], num_exits: int) -> None:
+def test_stages_of_found_blocks_compute_what_the_model_computes(
+    kind: type[Blocks], num_exits: int
+) -> None:
     found, inputs = with_exits(kind(), num_exits).eval(), torch.randn(5, 4)
     values, outputs = inputs, found.exit_outputs(inputs)
     for number in range(found.num_stages - 1):

@@ -16,7 +16,9 @@ CLASSES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, 
 @given(CLASSES, st.integers(1, 7), st.booleans())
 @settings(max_examples=50)
 @pytest.mark.parametrize(("name", "rival"), [("macro_f1", f1_score), ("mean_iou", jaccard_score)])
-def test_scores_are_those_of_scikit_learn_however_the_set_is_cut(name, rival, pairs, size, as_scores):
+def test_scores_are_those_of_scikit_learn_however_the_set_is_cut(
+    name, rival, pairs, size, as_scores
+):
     metric = load_metrics([name], "classification")[name]
     assert isinstance(metric, WholeMetric)
     predicted, wanted = torch.tensor(pairs).T

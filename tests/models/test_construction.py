@@ -52,7 +52,12 @@ def of_both(config: Any, hidden: int = 64, *, depth: int = 2, other: int = 1) ->
 
 
 def test_beside_the_configuration_parameters_receive_the_values_that_they_name() -> None:
-    assert construct(of_both, {"lr": 0.1, "hidden": 8, "depth": 3}) == (["depth", "hidden", "lr"], 8, 3, 1)
+    assert construct(of_both, {"lr": 0.1, "hidden": 8, "depth": 3}) == (
+        ["depth", "hidden", "lr"],
+        8,
+        3,
+        1,
+    )
     assert construct(of_both, {"lr": 0.1}) == (["lr"], 64, 2, 1)
 
 
@@ -61,10 +66,14 @@ def test_keywords_receive_everything() -> None:
 
 
 def test_a_value_that_no_parameter_takes_is_refused_instead_of_ignored() -> None:
-    with pytest.raises(ExperimentError, match=r"model: Net has no parameter hiden; allowed: depth, hidden"):
+    with pytest.raises(
+        ExperimentError, match=r"model: Net has no parameter hiden; allowed: depth, hidden"
+    ):
         construct(Net, {"lr": 0.1, "hiden": 8})
 
 
 def test_a_parameter_without_a_value_is_named_with_how_to_give_one() -> None:
-    with pytest.raises(ExperimentError, match=r"Required needs depth, .*depth: VALUE.*build\(config\)"):
+    with pytest.raises(
+        ExperimentError, match=r"Required needs depth, .*depth: VALUE.*build\(config\)"
+    ):
         construct(Required, {"hidden": 8})

@@ -150,6 +150,7 @@ def test_the_average_precision_of_a_known_ranking():
     right = FoundBox(0, 0.9, 0.0, 0.0, 0.2, 0.2)
     again = right._replace(score=0.8)
     late = FoundBox(0, 0.7, 0.5, 0.5, 0.8, 0.8)
-    # Precision is 1 at a recall of one half, and 2 / 3 at 1: the same thing found again counts as wrong.
+    # Precision is 1 at a recall of one half, and 2 / 3 at 1: the same thing found again counts as
+    # wrong.
     assert mean_average_precision([[right, again, late]], wanted) == pytest.approx((5 / 6 + 0) / 2)
     assert math.isnan(mean_average_precision([[right]], [np.array([NOTHING])]))

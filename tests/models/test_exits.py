@@ -88,13 +88,17 @@ def test_the_joint_loss_is_the_weighted_sum_and_reaches_every_exit(model: str) -
     found, inputs, targets = built(model).train(), inputs_of(model), torch.arange(6)
     returned = found(inputs)
     loss = joint(functional.cross_entropy)(returned, targets)
-    *early, last = [returned["early_exits"][n] for n in range(num_exits_of(model))] + [returned["logits"]]
+    *early, last = [returned["early_exits"][n] for n in range(num_exits_of(model))] + [
+        returned["logits"]
+    ]
     known = functional.cross_entropy(last, targets) + 0.3 * sum(
         functional.cross_entropy(each, targets) for each in early
     )
     torch.testing.assert_close(loss, known)
     loss.backward()
-    assert all(each.grad is not None and torch.isfinite(each.grad).all() for each in found.parameters())
+    assert all(
+        each.grad is not None and torch.isfinite(each.grad).all() for each in found.parameters()
+    )
     for head in found.heads:
         assert all(each.grad.abs().sum() > 0 for each in head.parameters() if each.grad is not None)
 
@@ -114,7 +118,9 @@ def test_an_exit_of_a_text_is_not_changed_by_what_fills_it_up() -> None:
 
 def test_a_loss_without_exits_stays_as_it_is() -> None:
     outputs, targets = torch.randn(4, 3), torch.arange(3).repeat(2)[:4]
-    assert joint(functional.cross_entropy)(outputs, targets) == functional.cross_entropy(outputs, targets)
+    assert joint(functional.cross_entropy)(outputs, targets) == functional.cross_entropy(
+        outputs, targets
+    )
 
 
 def test_own_sequences_take_exits() -> None:

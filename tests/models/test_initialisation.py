@@ -45,7 +45,9 @@ def test_weights_have_the_deviation_that_is_named() -> None:
     assert deviations["xavier"] == pytest.approx(wanted, rel=0.05)
     model = make()
     initialise(model, "orthogonal")
-    torch.testing.assert_close(model[3].weight @ model[3].weight.T, torch.eye(64), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        model[3].weight @ model[3].weight.T, torch.eye(64), atol=1e-4, rtol=0
+    )
 
 
 def test_a_weight_that_an_embedding_shares_stays() -> None:

@@ -28,7 +28,9 @@ def test_layers_of_a_perceptron_are_counted_as_by_hand() -> None:
 def test_shared_parameters_count_where_they_come_first() -> None:
     configuration = configure("transformer", {"width": 8, "num_layers": 1, "num_heads": 2})
     model = configuration.build(input_shape=(5,), num_outputs=11, vocabulary_size=11)
-    layers = {layer.name: layer for layer in describe_layers(model, torch.zeros(2, 5, dtype=torch.int64))}
+    layers = {
+        layer.name: layer for layer in describe_layers(model, torch.zeros(2, 5, dtype=torch.int64))
+    }
     assert layers["token_embedding"].num_parameters == 11 * 8
     assert (layers["output"].num_parameters, layers["output"].shares) == (0, "token_embedding")
     assert layers["output"].output_shape == (5, 11)

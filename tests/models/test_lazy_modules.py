@@ -10,11 +10,20 @@ from workbench.models.lazy_modules import has_lazy, set_up_lazy
 
 def test_lazy_modules_get_shapes_from_a_batch_that_changes_nothing_else() -> None:
     frozen = nn.BatchNorm2d(1).eval()
-    model = nn.Sequential(frozen, nn.Flatten(), nn.LazyLinear(6), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+    model = nn.Sequential(
+        frozen, nn.Flatten(), nn.LazyLinear(6), nn.LazyBatchNorm1d(), nn.LazyLinear(2)
+    )
     assert has_lazy(model)
     set_up_lazy(model, torch.full((2, 1, 4, 4), 7.0))
     assert not has_lazy(model)
-    assert [tuple(item.shape) for item in model.parameters()][2:] == [(6, 16), (6,), (6,), (6,), (2, 6), (2,)]
+    assert [tuple(item.shape) for item in model.parameters()][2:] == [
+        (6, 16),
+        (6,),
+        (6,),
+        (6,),
+        (2, 6),
+        (2,),
+    ]
     assert (model.training, frozen.training, model[3].training) == (True, False, True)
     assert float(frozen.running_mean) == 0.0
     assert model[3].running_mean.tolist() == [0.0] * 6
@@ -27,7 +36,9 @@ def test_a_module_that_only_training_uses_is_set_up_too() -> None:
             self.head, self.extra = nn.LazyLinear(2), nn.LazyLinear(3)
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return self.head(inputs) + self.extra(inputs).sum() if self.training else self.head(inputs)
+            return (
+                self.head(inputs) + self.extra(inputs).sum() if self.training else self.head(inputs)
+            )
 
     model = Auxiliary()
     set_up_lazy(model, torch.zeros(2, 5))

@@ -1,4 +1,6 @@
-"""What steps compute on a GPU meets no tensor of the CPU, and waits for the device only where wanted."""
+"""What steps compute on a GPU meets no tensor of the CPU, and waits for the device only where
+wanted.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def test_parts_of_a_step_wait_for_nothing(division: Any, looks: list[str]) -> No
 
 def test_a_part_that_counts_nothing_has_no_gradient() -> None:
     scores = SCORES.clone().requires_grad_()
-    total, count = DividedLoss(functional.cross_entropy, "targets").measure(scores, torch.full((8,), -100))
+    total, count = DividedLoss(functional.cross_entropy, "targets").measure(
+        scores, torch.full((8,), -100)
+    )
     total.backward()
     assert (total.item(), int(count)) == (0.0, 0)
     assert torch.equal(scores.grad, torch.zeros_like(SCORES))  # type: ignore[arg-type]

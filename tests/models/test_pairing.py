@@ -1,4 +1,7 @@
-"""Every shape with one meaning gives the values of torch and scikit-learn; every other is refused."""
+"""Every shape with one meaning gives the values of torch and scikit-learn.
+
+Every other is refused.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,11 @@ def expected_of(name: str, scores: torch.Tensor, classes: torch.Tensor) -> float
         case "accuracy":
             return sklearn_metrics.accuracy_score(wanted, predicted)
         case "top5_accuracy":
-            return 1.0 if shares.shape[1] <= 5 else sklearn_metrics.top_k_accuracy_score(wanted, shares, k=5)
+            return (
+                1.0
+                if shares.shape[1] <= 5
+                else sklearn_metrics.top_k_accuracy_score(wanted, shares, k=5)
+            )
         case "perplexity":
             return math.exp(sklearn_metrics.log_loss(wanted, shares, labels=labels))
         case "macro_f1":
@@ -84,7 +91,9 @@ CLASS_METRICS = (
     "roc_auc",
     "mean_iou",
 )
-CLASS_FORMS: dict[str, tuple[torch.Tensor, torch.Tensor, int, tuple[torch.Tensor, torch.Tensor]]] = {
+CLASS_FORMS: dict[
+    str, tuple[torch.Tensor, torch.Tensor, int, tuple[torch.Tensor, torch.Tensor]]
+] = {
     "numbers": (SCORES, CLASSES, C, (SCORES, CLASSES)),
     "a column": (SCORES, CLASSES[:, None], C, (SCORES, CLASSES)),
     "whole floats": (SCORES, CLASSES.double(), C, (SCORES, CLASSES)),
@@ -159,7 +168,10 @@ def test_ignored_targets_count_nowhere(dtype: torch.dtype) -> None:
 
 PREDICTED = torch.randn(B, generator=GENERATOR)
 WANTED = torch.randn(B, generator=GENERATOR)
-SEVERAL, WANTED_SEVERAL = torch.randn(B, 4, generator=GENERATOR), torch.randn(B, 4, generator=GENERATOR)
+SEVERAL, WANTED_SEVERAL = (
+    torch.randn(B, 4, generator=GENERATOR),
+    torch.randn(B, 4, generator=GENERATOR),
+)
 NUMBER_FORMS = {
     "one each": (PREDICTED, WANTED),
     "outputs in a column": (PREDICTED[:, None], WANTED),
@@ -189,7 +201,9 @@ def test_losses_and_metrics_of_numbers_are_those_of_torch_and_scikit_learn(form:
     squared = sklearn_metrics.mean_squared_error(wanted, predicted)
     absolute = sklearn_metrics.mean_absolute_error(wanted, predicted)
     assert measured("mean_squared_error", outputs, targets, given) == pytest.approx(squared)
-    assert measured("root_mean_squared_error", outputs, targets, given) == pytest.approx(squared**0.5)
+    assert measured("root_mean_squared_error", outputs, targets, given) == pytest.approx(
+        squared**0.5
+    )
     assert measured("mean_absolute_error", outputs, targets, given) == pytest.approx(absolute)
 
 
@@ -201,7 +215,11 @@ NUMBERS_REFUSED: dict[str, tuple[Any, torch.Tensor, str]] = {
     "mean over the samples": (torch.zeros(1), torch.zeros(B), "as many predictions"),
     "other order of dimensions": (torch.zeros(B, 3, 2), torch.zeros(B, 2, 3), "into one shape"),
     "not stated to be flat": (torch.zeros(B, 2, 3), torch.zeros(B, 6), "into one shape"),
-    "whole outputs": (torch.zeros(B, dtype=torch.long), torch.zeros(B), "before argmax or rounding"),
+    "whole outputs": (
+        torch.zeros(B, dtype=torch.long),
+        torch.zeros(B),
+        "before argmax or rounding",
+    ),
     "complex outputs": (torch.zeros(B, dtype=torch.cfloat), torch.zeros(B), "real part"),
     "complex targets": (torch.zeros(B), torch.zeros(B, dtype=torch.cfloat), "as they are"),
     "no tensor": (SimpleNamespace(text="no"), torch.zeros(B), "Return the tensor"),
@@ -212,11 +230,17 @@ NUMBERS_REFUSED: dict[str, tuple[Any, torch.Tensor, str]] = {
 @pytest.mark.parametrize("reader", ["mean_squared_error", "mean_absolute_error", "huber"])
 def test_numbers_that_do_not_fit_together_are_refused(name: str, reader: str) -> None:
     outputs, targets, step = NUMBERS_REFUSED[name]
-    loss = load_loss(reader, "regression", pairing=Pairing(task="regression", model="net:Net", data="load"))
+    loss = load_loss(
+        reader, "regression", pairing=Pairing(task="regression", model="net:Net", data="load")
+    )
     with pytest.raises(ExperimentError, match=f"(?i){step}") as caught:
         loss(outputs, targets)
     assert "net:Net" in str(caught.value) or "targets of load" in str(caught.value)
-    if isinstance(outputs, torch.Tensor) and outputs.is_floating_point() and not targets.is_complex():
+    if (
+        isinstance(outputs, torch.Tensor)
+        and outputs.is_floating_point()
+        and not targets.is_complex()
+    ):
         assert str(tuple(outputs.shape)) in caught.value.problem
         assert str(tuple(targets.shape)) in caught.value.problem
 
@@ -238,7 +262,12 @@ CLASSES_REFUSED: dict[str, tuple[torch.Tensor, torch.Tensor, int, str]] = {
     "one score of three classes": (LOGITS[:, None], CLASSES, C, "return 3 scores"),
     "a label for each position": (SCORES, DENSE_CLASSES, C, "each position"),
     "a score for each position": (DENSE, CLASSES, C, "dimensions of the targets"),
-    "two dimensions of one size": (torch.randn(B, C, C), torch.zeros(B, C, dtype=torch.long), C, "class_dim"),
+    "two dimensions of one size": (
+        torch.randn(B, C, C),
+        torch.zeros(B, C, dtype=torch.long),
+        C,
+        "class_dim",
+    ),
     "whole scores": (SCORES.long(), CLASSES, C, "before argmax"),
 }
 
@@ -248,7 +277,11 @@ CLASSES_REFUSED: dict[str, tuple[torch.Tensor, torch.Tensor, int, str]] = {
 def test_classes_that_do_not_fit_together_are_refused(name: str, reader: str) -> None:
     outputs, targets, num_classes, step = CLASSES_REFUSED[name]
     given = pairing(num_classes, model="net:Net", data="load")
-    read = load_loss(reader, "classification", pairing=given) if reader in LOSSES else reading(reader, given)
+    read = (
+        load_loss(reader, "classification", pairing=given)
+        if reader in LOSSES
+        else reading(reader, given)
+    )
     with pytest.raises(WorkbenchError, match=f"(?i){step}") as caught:
         read(outputs, targets)
     assert isinstance(caught.value, ExperimentError | DataError)
@@ -257,7 +290,10 @@ def test_classes_that_do_not_fit_together_are_refused(name: str, reader: str) ->
 
 
 def test_the_dimension_of_classes_is_declared_remembered_or_follows_from_their_number() -> None:
-    square, wanted = torch.randn(B, C, C, generator=GENERATOR), torch.randint(C, (B, C), generator=GENERATOR)
+    square, wanted = (
+        torch.randn(B, C, C, generator=GENERATOR),
+        torch.randint(C, (B, C), generator=GENERATOR),
+    )
     second = functional.cross_entropy(square, wanted).item()
     last = functional.cross_entropy(square.movedim(1, -1), wanted).item()
     loss = LOSSES.load("cross_entropy")
@@ -268,7 +304,8 @@ def test_the_dimension_of_classes_is_declared_remembered_or_follows_from_their_n
         remembering = pairing(C)
         loss(example, DENSE_CLASSES, remembering)
         assert loss(square, wanted, remembering).item() == pytest.approx(expected)
-    # Of (batch, 4, 4) either could be meant, and of (4, 4, 3) with four samples only one has three scores.
+    # Of (batch, 4, 4) either could be meant, and of (4, 4, 3) with four samples only one has three
+    # scores.
     odd, classes = torch.randn(4, 4, 3), torch.randint(3, (4, 4))
     expected = functional.cross_entropy(odd.movedim(-1, 1), classes).item()
     assert loss(odd, classes, pairing(3)).item() == pytest.approx(expected)
@@ -293,7 +330,10 @@ OWN_REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         lambda outputs, targets: (outputs - targets).square(),
         r"shape \(12,\).*\.mean\(\)",
     ),
-    "an array": (lambda outputs, targets: (outputs - targets).numpy(), r"array of the shape \(12,\)"),
+    "an array": (
+        lambda outputs, targets: (outputs - targets).numpy(),
+        r"array of the shape \(12,\)",
+    ),
     "nothing": (lambda outputs, targets: None, "None"),
     "a mapping": (lambda outputs, targets: {"error": 1.0}, "type dict"),
     "a complex number": (lambda outputs, targets: torch.tensor(1j), "a complex value"),
@@ -318,8 +358,17 @@ def test_what_is_no_number_is_refused_of_an_own_metric_and_loss(name: str) -> No
 
 
 def test_one_number_in_any_form_is_an_own_metric() -> None:
-    for value in (2.0, 2, np.float32(2), np.array([2.0]), torch.tensor([[2.0]]), (torch.tensor([24.0]), 12)):
-        metric = load_metrics({"mine": lambda outputs, targets, value=value: value}, "regression")["mine"]
+    for value in (
+        2.0,
+        2,
+        np.float32(2),
+        np.array([2.0]),
+        torch.tensor([[2.0]]),
+        (torch.tensor([24.0]), 12),
+    ):
+        metric = load_metrics({"mine": lambda outputs, targets, value=value: value}, "regression")[
+            "mine"
+        ]
         assert isinstance(metric, Metric)
         total, count = metric.measure(PREDICTED, WANTED)
         assert float(total) / float(count) == 2.0
@@ -337,7 +386,9 @@ def test_a_class_of_torch_is_a_loss_with_its_options() -> None:
 def test_a_loss_without_a_gradient_is_refused() -> None:
     outputs = PREDICTED.clone().requires_grad_()
     loss = load_loss(
-        lambda outputs, targets: (outputs.detach() - targets).mean(), "regression", pairing=Pairing()
+        lambda outputs, targets: (outputs.detach() - targets).mean(),
+        "regression",
+        pairing=Pairing(),
     )
     with pytest.raises(ExperimentError, match="nothing can be learned"):
         loss(outputs, WANTED)

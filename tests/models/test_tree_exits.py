@@ -15,7 +15,9 @@ from workbench.models.trees import TreeEnsemble
 MODELS = [("boosted_trees", {"num_trees": 6, "max_leaves": 5}), ("forest", {"num_trees": 9})]
 
 
-def grown(model: str, values: dict[str, int], *, num_classes: int = 10) -> tuple[TreeEnsemble, torch.Tensor]:
+def grown(
+    model: str, values: dict[str, int], *, num_classes: int = 10
+) -> tuple[TreeEnsemble, torch.Tensor]:
     data = load_digits() if num_classes == 10 else load_breast_cancer()
     inputs, targets = data.data[:400].astype(np.float32), data.target[:400]
     configuration = configure(model, values)
@@ -27,7 +29,9 @@ def grown(model: str, values: dict[str, int], *, num_classes: int = 10) -> tuple
 
 @pytest.mark.parametrize("num_classes", [2, 10])
 @pytest.mark.parametrize(("model", "values"), MODELS)
-def test_the_last_exit_answers_as_all_trees(model: str, values: dict[str, int], num_classes: int) -> None:
+def test_the_last_exit_answers_as_all_trees(
+    model: str, values: dict[str, int], num_classes: int
+) -> None:
     trees, inputs = grown(model, values, num_classes=num_classes)
     found = TreeExits(trees, 2)
     passed = inputs

@@ -17,7 +17,11 @@ from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import configure
 from workbench.models.trees import TreeEnsemble
 
-DATA = {"two classes": (load_breast_cancer, 2), "classes": (load_wine, 3), "numbers": (load_diabetes, None)}
+DATA = {
+    "two classes": (load_breast_cancer, 2),
+    "classes": (load_wine, 3),
+    "numbers": (load_diabetes, None),
+}
 
 
 def read(kind: str) -> tuple[np.ndarray, np.ndarray, int | None]:
@@ -30,7 +34,9 @@ def grow(family: str, kind: str, values: dict[str, Any], num_rounds: int = 3) ->
     inputs, targets, num_classes = read(kind)
     fitted = configure(family, values).fitted
     assert fitted is not None
-    return list(fitted.grow(inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=4))
+    return list(
+        fitted.grow(inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=4)
+    )
 
 
 @pytest.mark.parametrize("kind", DATA)
@@ -38,7 +44,9 @@ def test_boosted_trees_say_what_the_estimator_says(kind):
     inputs, targets, num_classes = read(kind)
     grown = grow("boosted_trees", kind, {"num_trees": 20, "max_leaves": 7, "shrinkage": 0.2})
     said = grown[-1](torch.from_numpy(inputs)).double()
-    estimator = HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
+    estimator = (
+        HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
+    )
     reference = estimator(
         max_iter=20, max_leaf_nodes=7, learning_rate=0.2, early_stopping=False, random_state=4
     ).fit(inputs, targets)
@@ -51,10 +59,14 @@ def test_boosted_trees_say_what_the_estimator_says(kind):
 @pytest.mark.parametrize("kind", DATA)
 def test_a_forest_says_what_the_estimator_says(kind):
     inputs, targets, num_classes = read(kind)
-    grown = grow("forest", kind, {"num_trees": 15, "min_samples_leaf": 4, "features_per_split": 0.4}, 1)
+    grown = grow(
+        "forest", kind, {"num_trees": 15, "min_samples_leaf": 4, "features_per_split": 0.4}, 1
+    )
     said = grown[-1](torch.from_numpy(inputs)).double()
     estimator = ExtraTreesRegressor if num_classes is None else ExtraTreesClassifier
-    reference = estimator(15, min_samples_leaf=4, max_features=0.4, random_state=4).fit(inputs, targets)
+    reference = estimator(15, min_samples_leaf=4, max_features=0.4, random_state=4).fit(
+        inputs, targets
+    )
     if num_classes is None:
         np.testing.assert_allclose(said[:, 0], reference.predict(inputs), rtol=1e-4)
     else:

@@ -19,7 +19,14 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, ...], int, int | None, tuple[i
     ("mlp", {"num_layers": 0}, (1, 8, 8), 10, None, (2, 10)),
     ("mlp", {"activation": "gelu", "dropout": 0.3}, (5, 4), 1, None, (2, 1)),
     ("convnet", {}, (1, 8, 8), 10, None, (2, 10)),
-    ("convnet", {"width": 4, "num_blocks": 5, "convolutions_per_block": 2}, (1, 8, 8), 3, None, (2, 3)),
+    (
+        "convnet",
+        {"width": 4, "num_blocks": 5, "convolutions_per_block": 2},
+        (1, 8, 8),
+        3,
+        None,
+        (2, 3),
+    ),
     ("convnet", {"width": 4, "dropout": 0.5}, (3, 224, 200), 3, None, (2, 3)),
     ("convnet", {"width": 4}, (3, 9, 17), 3, None, (2, 3)),
     ("resnet", {"depth": 8, "width": 4}, (1, 8, 8), 10, None, (2, 10)),
@@ -33,7 +40,8 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, ...], int, int | None, tuple[i
 ]
 
 
-# model, configuration, shape of a sample, outputs, vocabulary, shape of targets, that of two samples' outputs
+# model, configuration, shape of a sample, outputs, vocabulary, shape of targets, that of two
+# samples' outputs
 SHAPED: list[
     tuple[str, dict[str, Any], tuple[int, ...], int, int | None, tuple[int, ...], tuple[int, ...]]
 ] = [
@@ -44,8 +52,24 @@ SHAPED: list[
     ("text_encoder", {"width": 12, "num_heads": 3, "dropout": 0.1}, (7,), 3, 11, (7,), (2, 7, 3)),
     ("unet", {"width": 4}, (1, 8, 8), 3, None, (8, 8), (2, 8, 8, 3)),
     ("detector", {"width": 4}, (1, 16, 16), 3, None, (2, 5), (2, 4, 4, 7)),
-    ("detector", {"width": 3, "num_blocks": 1, "dropout": 0.1}, (3, 9, 17), 2, None, (6, 5), (2, 4, 8, 6)),
-    ("unet", {"width": 3, "num_halvings": 3, "dropout": 0.1}, (3, 13, 22), 2, None, (13, 22), (2, 13, 22, 2)),
+    (
+        "detector",
+        {"width": 3, "num_blocks": 1, "dropout": 0.1},
+        (3, 9, 17),
+        2,
+        None,
+        (6, 5),
+        (2, 4, 8, 6),
+    ),
+    (
+        "unet",
+        {"width": 3, "num_halvings": 3, "dropout": 0.1},
+        (3, 13, 22),
+        2,
+        None,
+        (13, 22),
+        (2, 13, 22, 2),
+    ),
 ]
 
 
@@ -56,8 +80,16 @@ def batch(input_shape: tuple[int, ...], vocabulary_size: int | None) -> torch.Te
     return torch.randint(vocabulary_size, (2, *input_shape), generator=generator)
 
 
-def build(model: str, configuration: dict[str, Any], shape: tuple[int, ...], outputs: int, size: int | None):
-    return build_model(model, configuration, input_shape=shape, num_outputs=outputs, vocabulary_size=size)
+def build(
+    model: str,
+    configuration: dict[str, Any],
+    shape: tuple[int, ...],
+    outputs: int,
+    size: int | None,
+):
+    return build_model(
+        model, configuration, input_shape=shape, num_outputs=outputs, vocabulary_size=size
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[2]}")
@@ -134,7 +166,9 @@ def test_no_field_of_the_zoo_has_a_name_that_training_or_the_plan_uses():
         *Training.model_fields,
         *PlanSettings.model_fields,
     }
-    fields = set(itertools.chain(*(configuration_type(name).model_fields for name in MODELS.names())))
+    fields = set(
+        itertools.chain(*(configuration_type(name).model_fields for name in MODELS.names()))
+    )
     assert not fields & taken
 
 
@@ -147,8 +181,12 @@ def test_no_field_of_the_zoo_has_a_name_that_training_or_the_plan_uses():
         (("convnet", {"width": 4, "num_blocks": 2}, (1, 8, 8), 10, None), 36 + 8 + 288 + 16 + 90),
         # embedding 11*5, four gates of (5+6+2)*6, linear 6*11+11
         (("lstm", {"embedding_width": 5, "hidden_width": 6}, (7,), 11, 11), 55 + 312 + 77),
-        # embeddings 11*8 + 7*8, block 2*16 norms + 24*8+24 + 8*8+8 + 32*8+32 + 32*8+8, last norm 16, tied
-        (("transformer", {"width": 8, "num_layers": 1, "num_heads": 2}, (7,), 11, 11), 144 + 872 + 16),
+        # embeddings 11*8 + 7*8, block 2*16 norms + 24*8+24 + 8*8+8 + 32*8+32 + 32*8+8, last norm
+        # 16, tied
+        (
+            ("transformer", {"width": 8, "num_layers": 1, "num_heads": 2}, (7,), 11, 11),
+            144 + 872 + 16,
+        ),
         # the counts that are published with the paper's networks
         (("resnet", {"depth": 20}, (3, 32, 32), 10, None), 269_722),
         (("resnet", {"depth": 56}, (3, 32, 32), 10, None), 853_018),

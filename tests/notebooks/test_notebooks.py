@@ -1,4 +1,5 @@
-"""The notebooks: each is run from its first cell to its last, and what it claims is held against it.
+"""The notebooks: each is run from its first cell to its last, and what it claims is held against
+it.
 
 The first one is run in a browser, see tests/browser/test_notebook_in_lab.py.
 """
@@ -44,18 +45,25 @@ Tell = Callable[..., NotebookNode]
 
 @pytest.fixture
 def tell(ray_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
-    """Run a notebook with a store of its own on the head that all tests share; return it with its outputs."""
+    """Run a notebook with a store of its own on the head that all tests share.
+
+    Return it with its outputs.
+    """
     monkeypatch.setenv("WORKBENCH_HOME", str(ray_head))
     monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "store.sqlite"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    )
 
     def run(name: str, change: Callable[[str], str] = str) -> NotebookNode:
         notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
         for cell in code_cells(notebook):
             cell.source = change(cell.source)
         resources = {"metadata": {"path": str(ROOT / "notebooks")}}
-        NotebookClient(notebook, timeout=TIMEOUT_S, kernel_name="python3", resources=resources).execute()
+        NotebookClient(
+            notebook, timeout=TIMEOUT_S, kernel_name="python3", resources=resources
+        ).execute()
         outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
         assert [output.text for output in outputs if output.get("name") == "stderr"] == []
         last = code_cells(notebook)[-1].outputs
@@ -139,9 +147,13 @@ def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
     followed, advice = runs_of(tmp_path)
     assert advice.is_advice
     assert advice.advice is not None
-    assert followed.experiment.training.global_batch == advice.advice["choice"]["plan"]["global_batch"]
+    assert (
+        followed.experiment.training.global_batch == advice.advice["choice"]["plan"]["global_batch"]
+    )
     shown = [output.get("data", {}) for cell in code_cells(notebook) for output in cell.outputs]
-    assert sum("Advice for " in data.get("text/html", "") for data in shown) == 1  # the live view's card
+    assert (
+        sum("Advice for " in data.get("text/html", "") for data in shown) == 1
+    )  # the live view's card
     assert any(data.get("text/plain", "").startswith("the advice above: ") for data in shown)
 
 
@@ -159,8 +171,12 @@ def test_two_workers_train_what_one_does(tell: Tell, tmp_path: Path) -> None:
 
 @pytest.fixture
 def place_of_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give temporary files a place of their own, and end what a notebook that failed left running there."""
-    place = Path(tempfile.mkdtemp(prefix="nb-", dir="/tmp"))  # a socket's path has room for 107 bytes
+    """Give temporary files a place of their own, and end what a notebook that failed left running
+    there.
+    """
+    place = Path(
+        tempfile.mkdtemp(prefix="nb-", dir="/tmp")
+    )  # a socket's path has room for 107 bytes
     monkeypatch.setenv("TMPDIR", str(place))
     yield place
     for process in psutil.process_iter(["cmdline"]):
@@ -183,7 +199,9 @@ def test_the_cluster_drives_the_run_and_is_gone_afterwards(
     pids = [pid for trial in run.history.trials.values() for pid in trial.worker_pids]
     assert pids
     assert list(place_of_cluster.glob("ray-*")) == []
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)), what="the end of the cluster's workers")
+    wait_until(
+        lambda: not any(map(psutil.pid_exists, pids)), what="the end of the cluster's workers"
+    )
 
 
 @pytest.mark.ray
@@ -191,13 +209,18 @@ def test_the_cluster_drives_the_run_and_is_gone_afterwards(
 def test_the_better_run_is_taken_along_and_used(tell: Tell, tmp_path: Path) -> None:
     notebook = tell("07_comparing_and_exporting")
 
-    winner = max(runs_of(tmp_path), key=lambda run: run.best.values["val_accuracy"] if run.best else 0.0)
+    winner = max(
+        runs_of(tmp_path), key=lambda run: run.best.values["val_accuracy"] if run.best else 0.0
+    )
     folder = winner.folder / "best"
     bundle = wb.load_bundle(folder)
     assert winner.best is not None
     assert (bundle.params, bundle.values) == (winner.best.params, winner.best.values)
     compared = code_cells(notebook)[1].outputs[-1].data["application/vnd.plotly.v1+json"]
-    assert {line["name"].partition(":")[0] for line in compared["data"]} == {"plain", "convolutional"}
+    assert {line["name"].partition(":")[0] for line in compared["data"]} == {
+        "plain",
+        "convolutional",
+    }
     figure = code_cells(notebook)[-1].outputs[-1].data["application/vnd.plotly.v1+json"]
     said = [note["text"] for note in figure["layout"]["annotations"]]
     assert len(said) == 24
@@ -205,7 +228,10 @@ def test_the_better_run_is_taken_along_and_used(tell: Tell, tmp_path: Path) -> N
 
 
 def end_after_three_trials(source: str) -> str:
-    """End the run of a cell by what was trained: within its seconds a busy machine may train nothing."""
+    """End the run of a cell by what was trained.
+
+    Within its seconds a busy machine may train nothing.
+    """
     changed = source.replace('time="15s"', 'time="4m"')
     if source.strip() != "found.wait()":
         return changed

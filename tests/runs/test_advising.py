@@ -73,25 +73,33 @@ def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head
     assert kinds[:2] == [AdviceRequested, RunStateChanged]
     assert {PlanMeasured, RatesTested, CandidateTried, AdviceGiven} <= set(kinds)
     assert [stored.event for stored in store.events(run.run_id)] == heard
-    assert not list((store.folder(run.run_id)).glob("candidates/*")), "candidates leave no files behind"
+    assert not list((store.folder(run.run_id)).glob("candidates/*")), (
+        "candidates leave no files behind"
+    )
 
     choice = advice.choice
     assert choice.plan.global_batch in (8, 32, 64)
     assert choice.time_to_target_s is not None
-    reached = [event for event in heard if isinstance(event, CandidateTried) and event.reached_target]
+    reached = [
+        event for event in heard if isinstance(event, CandidateTried) and event.reached_target
+    ]
     assert choice.time_to_target_s.low <= max(event.elapsed_s for event in reached)
     assert choice.lr is not None
     assert 1e-4 <= choice.lr <= 0.3
 
     followed = advice.apply(experiment)
-    assert set(followed.search.root) == {"hidden_width"}, "what the advice does not decide is still searched"
+    assert set(followed.search.root) == {"hidden_width"}, (
+        "what the advice does not decide is still searched"
+    )
     assert followed.training.global_batch == choice.plan.global_batch
     check(followed)
 
     again: list[Event] = []
     second = ask(store, experiment, again, time=8.0)
     num_again = sum(isinstance(event, PlanMeasured) for event in again)
-    assert num_again < kinds.count(PlanMeasured), "the experiment as it stands is held against what was known"
+    assert num_again < kinds.count(PlanMeasured), (
+        "the experiment as it stands is held against what was known"
+    )
     assert second.to_json()["choice"]["written"]
 
     with pytest.raises(RunError, match="is advice"):
@@ -200,7 +208,9 @@ def test_an_advice_that_somebody_else_stops_ends_at_its_next_measurement(
 
 
 @pytest.mark.ray
-def test_a_model_that_cannot_be_trained_fails_with_its_own_words(store: Store, ray_head: Path) -> None:
+def test_a_model_that_cannot_be_trained_fails_with_its_own_words(
+    store: Store, ray_head: Path
+) -> None:
     experiment = make_experiment(model="tests.runs.test_advising:build_broken", search={"lr": 0.1})
     with pytest.raises(RunError, match="no such layer"):
         ask(store, experiment, [])

@@ -80,7 +80,9 @@ def test_what_cannot_be_written_whole_leaves_nothing_behind(
 def test_only_complete_trials_are_exported(tmp_path: Path) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
 
-    with pytest.raises(RunError, match="trial 2 is pruned, not complete; allowed: best, or trials 1, 0"):
+    with pytest.raises(
+        RunError, match="trial 2 is pruned, not complete; allowed: best, or trials 1, 0"
+    ):
         run.export(tmp_path / "a", trial=2)
     with pytest.raises(RunError, match="no trial 17"):
         run.export(tmp_path / "b", trial=17)
@@ -99,7 +101,9 @@ def test_a_run_without_a_feasible_trial_says_so_instead_of_being_exported(tmp_pa
     with pytest.raises(RunError, match="No complete trial keeps all constraints"):
         run.export(tmp_path / "a")
     assert run.trials["feasible"].tolist() == [False, False, None, None, None]
-    some = wb.attach(record_run(tmp_path, constraints=[limit]), store=str(tmp_path / "store.sqlite"))
+    some = wb.attach(
+        record_run(tmp_path, constraints=[limit]), store=str(tmp_path / "store.sqlite")
+    )
     assert some.trials["feasible"].tolist() == [False, True, None, None, None]
     assert some.trials["reason"][0] == "infeasible"  # as terminal and panel have it
     assert some.to_json()["trials"][0]["reason"] == "infeasible"
@@ -155,7 +159,9 @@ def test_a_plan_that_was_searched_stays_a_parameter() -> None:
     assert narrowed.training.global_batch == 64
 
 
-def test_a_bundle_trains_again_wherever_it_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_trains_again_wherever_it_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = tmp_path / "project"
     (project / "mine").mkdir(parents=True)
     (project / "mine" / "__init__.py").write_text("")
@@ -221,7 +227,9 @@ def test_weights_that_training_begins_with_are_copied_or_named(
         folder = run.export(place / "best")
         assert (folder / "code" / "nets" / "small.pt").exists() is is_copied
         readme = (folder / "README.md").read_text()
-        assert ("begins with weights that are not in this folder: " + elsewhere in readme) is not is_copied
+        assert (
+            "begins with weights that are not in this folder: " + elsewhere in readme
+        ) is not is_copied
         assert "pip install peft" in readme
         assert (elsewhere in (folder / "retrain.sh").read_text()) is not is_copied
 
@@ -245,7 +253,9 @@ def test_objects_from_a_notebook_travel_in_the_bundle(tmp_path: Path) -> None:
 def _exported_function(tmp_path: Path, project: Path, *, saves: bool) -> Path:
     """Export a run of a function that starts a script; it was started in `project`."""
     (project / "scripts").mkdir(parents=True)
-    (project / "loop.py").write_text('import subprocess\nsubprocess.run(["python", "scripts/fit.py"])')
+    (project / "loop.py").write_text(
+        'import subprocess\nsubprocess.run(["python", "scripts/fit.py"])'
+    )
     (project / "scripts" / "fit.py").write_text("")
     train = {"name": "loop:train", "weights": "large.bin"}
     (project / "large.bin").write_bytes(b"x" * 2000)
@@ -268,12 +278,16 @@ def test_a_bundle_of_a_function_holds_its_folder_and_its_scripts_and_names_what_
     folder = _exported_function(tmp_path, tmp_path / "project", saves=True)
 
     assert (folder / "files" / "epoch-3" / "model.bin").read_bytes() == b"weights"
-    assert sorted(path.relative_to(folder).as_posix() for path in (folder / "code").rglob("*.*")) == [
+    assert sorted(
+        path.relative_to(folder).as_posix() for path in (folder / "code").rglob("*.*")
+    ) == [
         "code/loop.py",
         "code/scripts/fit.py",
     ]
     readme = (folder / "README.md").read_text()
-    assert "`files/` holds what the function left in its folder:\n\n- epoch-3/model.bin, 7 B" in readme
+    assert (
+        "`files/` holds what the function left in its folder:\n\n- epoch-3/model.bin, 7 B" in readme
+    )
     assert "finds in another way are not here" in readme
     assert "too large for this folder: large.bin" in readme
     assert "echo 'note: not in this folder: large.bin' >&2" in (folder / "retrain.sh").read_text()
@@ -281,12 +295,20 @@ def test_a_bundle_of_a_function_holds_its_folder_and_its_scripts_and_names_what_
         wb.load_bundle(folder)
 
 
-@pytest.mark.parametrize(("values", "is_newer"), [((0.5, 0.9, 0.6), True), ((0.5, 0.6, 0.9), False)])
+@pytest.mark.parametrize(
+    ("values", "is_newer"), [((0.5, 0.9, 0.6), True), ((0.5, 0.6, 0.9), False)]
+)
 def test_a_bundle_states_where_its_files_are_newer_than_the_best_report(
     tmp_path: Path, values: tuple[float, ...], is_newer: bool
 ) -> None:
     objective = {"metric": "val_accuracy", "goal": "maximize", "value": "best"}
-    fields = {**EXPERIMENT, "train": "loop:train", "model": None, "data": None, "objectives": [objective]}
+    fields = {
+        **EXPERIMENT,
+        "train": "loop:train",
+        "model": None,
+        "data": None,
+        "objectives": [objective],
+    }
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run = Run(store, store.create_run(wb.Experiment(**fields)))
         proposed, started, *_, ended = trial_events(0, at_s=0)
@@ -295,7 +317,9 @@ def test_a_bundle_states_where_its_files_are_newer_than_the_best_report(
             for step, value in enumerate(values, start=1)
         ]
         append(store, run.run_id, [*begin(), proposed, started, *reports, ended, *finish(1)])
-        store.artifacts_of(run.run_id).below("trials/00000/checkpoints").write("model.bin", b"weights")
+        store.artifacts_of(run.run_id).below("trials/00000/checkpoints").write(
+            "model.bin", b"weights"
+        )
         readme = (run.export(tmp_path / "best") / "README.md").read_text()
     assert ("report at step 2, and its training ended at step 3" in readme) is is_newer
 

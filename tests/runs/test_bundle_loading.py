@@ -19,7 +19,9 @@ pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
-def exported(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[wb.Run, Path]]:
+def exported(
+    ray_head: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[wb.Run, Path]]:
     folder = tmp_path_factory.mktemp("loading")
     with wb.Store.open(str(folder / "store.sqlite")) as store:
         run = wb.sweep(
@@ -27,7 +29,10 @@ def exported(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                 "model": {"name": "mlp", "num_layers": 1},
                 "data": "digits",
                 "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
-                "search": {"lr": {"low": 0.001, "high": 0.1, "log": True}, "hidden_width": {"choices": [24]}},
+                "search": {
+                    "lr": {"low": 0.001, "high": 0.1, "log": True},
+                    "hidden_width": {"choices": [24]},
+                },
                 "training": {"epochs": 2},
                 "budget": {"trials": 2},
                 "seed": 3,
@@ -39,7 +44,9 @@ def exported(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield run, run.export(folder / "best")
 
 
-def test_a_bundle_gives_back_the_model_that_reached_what_was_reported(exported: tuple[wb.Run, Path]) -> None:
+def test_a_bundle_gives_back_the_model_that_reached_what_was_reported(
+    exported: tuple[wb.Run, Path],
+) -> None:
     run, folder = exported
     bundle = wb.load_bundle(folder)
 
@@ -84,14 +91,20 @@ def test_a_bundle_with_onnx_predicts_what_its_model_does(
 
 def test_what_cannot_be_exported_leaves_no_folder(tmp_path: Path) -> None:
     recorded = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
-    with pytest.raises(RunError, match="trial 1 has no checkpoint, so there are no weights to export"):
+    with pytest.raises(
+        RunError, match="trial 1 has no checkpoint, so there are no weights to export"
+    ):
         recorded.export(tmp_path / "best", format="onnx")
-    with pytest.raises(wb.WorkbenchError, match="'tflite' is not a format; allowed: onnx, openvino, flower"):
+    with pytest.raises(
+        wb.WorkbenchError, match="'tflite' is not a format; allowed: onnx, openvino, flower"
+    ):
         recorded.export(tmp_path / "best", format="tflite")
     assert not (tmp_path / "best").exists()
 
 
-def test_what_is_no_bundle_or_fits_no_model_is_refused(exported: tuple[wb.Run, Path], tmp_path: Path) -> None:
+def test_what_is_no_bundle_or_fits_no_model_is_refused(
+    exported: tuple[wb.Run, Path], tmp_path: Path
+) -> None:
     with pytest.raises(RunError, match="is not a bundle"):
         wb.load_bundle(tmp_path)
     recorded = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
@@ -99,7 +112,9 @@ def test_what_is_no_bundle_or_fits_no_model_is_refused(exported: tuple[wb.Run, P
         wb.load_bundle(recorded.export(tmp_path / "recorded"))
     other = shutil.copytree(exported[1], tmp_path / "other")
     configuration = other / "configuration.json"
-    configuration.write_text(configuration.read_text().replace('"hidden_width": 24', '"hidden_width": 25'))
+    configuration.write_text(
+        configuration.read_text().replace('"hidden_width": 24', '"hidden_width": 25')
+    )
     with pytest.raises(RunError, match="cannot take the weights"):
         wb.load_bundle(other)
 

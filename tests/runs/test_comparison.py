@@ -13,9 +13,12 @@ from workbench.foundation.errors import ExperimentError, RunNotFoundError
 def record(store: wb.Store, name: str, *accuracies: float) -> str:
     run_id = store.create_run(wb.Experiment(**{**EXPERIMENT, "name": name}))
     trials = [
-        trial_events(number, at_s=4 * number, accuracy=value) for number, value in enumerate(accuracies)
+        trial_events(number, at_s=4 * number, accuracy=value)
+        for number, value in enumerate(accuracies)
     ]
-    append(store, run_id, [*begin(), *(event for events in trials for event in events), *finish(60)])
+    append(
+        store, run_id, [*begin(), *(event for events in trials for event in events), *finish(60)]
+    )
     return run_id
 
 
@@ -40,11 +43,15 @@ def test_the_best_so_far_of_several_runs_stands_in_one_figure(tmp_path: Path) ->
     assert "val_accuracy" in figure.layout.yaxis.title.text
 
 
-def test_runs_of_one_name_are_told_apart_and_runs_that_are_not_there_refused(tmp_path: Path) -> None:
+def test_runs_of_one_name_are_told_apart_and_runs_that_are_not_there_refused(
+    tmp_path: Path,
+) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         ids = [record(store, "same", 0.5), record(store, "same", 0.7)]
         twins: Any = wb.compare(*ids, store=store)
-        assert [line.name.partition(":")[0] for line in twins.data] == [f"same ({run_id})" for run_id in ids]
+        assert [line.name.partition(":")[0] for line in twins.data] == [
+            f"same ({run_id})" for run_id in ids
+        ]
         empty: Any = wb.compare(record(store, "empty"), store=store)
         assert empty.layout.annotations[0].text == "No trial has reported anything yet."
         with pytest.raises(RunNotFoundError):

@@ -15,7 +15,13 @@ from workbench.foundation.errors import ExperimentError, RunNotFoundError
 from workbench.foundation.events import RunStateChanged, SettingsChanged
 from workbench.runs import Run
 from workbench.runs.comparison import find_runs
-from workbench.runs.comparison_table import ComparisonRow, Side, comparison_rows, labels_of, legend_of
+from workbench.runs.comparison_table import (
+    ComparisonRow,
+    Side,
+    comparison_rows,
+    labels_of,
+    legend_of,
+)
 from workbench.store.database import Store
 
 
@@ -23,7 +29,9 @@ from workbench.store.database import Store
 def store(tmp_path: Path) -> Iterator[Store]:
     record_run(tmp_path)
     record_run(
-        tmp_path, training={"epochs": 12}, search={"lr": {"low": 1e-3, "high": 0.5, "log": True}, "exits": 1}
+        tmp_path,
+        training={"epochs": 12},
+        search={"lr": {"low": 1e-3, "high": 0.5, "log": True}, "exits": 1},
     )
     record_run(tmp_path, name="other", objectives=[{"metric": "val_loss", "goal": "minimize"}])
     with Store.open(str(tmp_path / "store.sqlite")) as opened:
@@ -55,7 +63,9 @@ def test_runs_of_one_name_are_told_apart_by_their_settings(store: Store) -> None
 def test_equal_experiments_are_told_apart_by_their_run_ids(tmp_path: Path) -> None:
     known = [record_run(tmp_path), record_run(tmp_path)]
     with Store.open(str(tmp_path / "store.sqlite")) as store:
-        assert set(labels_of(sides(store, *known))) == {f"digits-small ({run_id})" for run_id in known}
+        assert set(labels_of(sides(store, *known))) == {
+            f"digits-small ({run_id})" for run_id in known
+        }
 
 
 def test_the_table_marks_what_differs_and_the_best_value(store: Store) -> None:
@@ -65,7 +75,9 @@ def test_the_table_marks_what_differs_and_the_best_value(store: Store) -> None:
     )
     assert rows["experiment", "search.lr"].differs
     assert not rows["experiment", "budget.trials"].differs
-    assert rows["experiment", "search.exits"].cells == ("1", None), "the other run does not search it"
+    assert rows["experiment", "search.exits"].cells == ("1", None), (
+        "the other run does not search it"
+    )
     assert rows["best parameters", "lr"].cells == ("0.1", "0.1")
     value = rows["result", "best val_accuracy"]
     assert (value.cells, value.best) == (("0.95", "0.95"), None), "a tie has no best"
@@ -77,14 +89,19 @@ def test_a_class_of_a_cell_is_told_apart_by_the_beginning_of_its_hash(tmp_path: 
         compared = sides(store, *known)
     rows = {(row.part, row.name): row for row in comparison_rows(compared)}
     assert rows["experiment", "model"].cells == ("Net@aaaaaaaa", "Net@bbbbbbbb")
-    assert labels_of(compared) == ("digits-small (model Net@aaaaaaaa)", "digits-small (model Net@bbbbbbbb)")
+    assert labels_of(compared) == (
+        "digits-small (model Net@aaaaaaaa)",
+        "digits-small (model Net@bbbbbbbb)",
+    )
 
 
 def test_advice_has_taken_time_without_a_driver(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         ended_s = store.run(run_id).created_unix_s + 12
-        append(store, run_id, [RunStateChanged(state="complete", reason="advice", time_unix_s=ended_s)])
+        append(
+            store, run_id, [RunStateChanged(state="complete", reason="advice", time_unix_s=ended_s)]
+        )
         rows = {row.name: row.cells for row in comparison_rows(sides(store, run_id))}
     assert rows["run time"] == ("12 s",)
 
@@ -102,8 +119,15 @@ def test_a_range_that_was_changed_while_the_run_went_on_is_the_one_compared(tmp_
 
 def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path: Path) -> None:
     store_path = str(tmp_path / "store.sqlite")
-    script = {"command": "python train.py {args}", "objectives": [{"metric": "loss", "goal": "minimize"}]}
-    model = {"model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
+    script = {
+        "command": "python train.py {args}",
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+    }
+    model = {
+        "model": "mlp",
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    }
     space = {"search": {"lr": {"low": 1e-3, "high": 1.0}}}
     second = {"metric": "val_accuracy", "goal": "maximize", "value": "last"}
     with Store.open(store_path) as store:
@@ -136,7 +160,9 @@ def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path:
 
 
 @pytest.mark.parametrize("axis", ["time", "epoch", "trial", "cost"])
-def test_runs_with_different_objectives_are_drawn_on_scales_of_their_own(store: Store, axis: str) -> None:
+def test_runs_with_different_objectives_are_drawn_on_scales_of_their_own(
+    store: Store, axis: str
+) -> None:
     figure = compare("digits-small", "other", axis=axis, store=store)  # type: ignore[arg-type]
     assert [line.yaxis for line in figure.data] == ["y", "y", "y2"]  # type: ignore[reportAttributeAccessIssue]
     assert figure.layout.yaxis2.title.text == "val_loss (lower is better)"  # type: ignore[reportAttributeAccessIssue]
@@ -149,7 +175,9 @@ def test_an_unknown_metric_or_axis_is_refused(store: Store) -> None:
         compare("digits-small", axis="money", store=store)  # type: ignore[arg-type]
 
 
-def test_python_gets_the_rows_as_a_table_with_a_column_per_run(store: Store, tmp_path: Path) -> None:
+def test_python_gets_the_rows_as_a_table_with_a_column_per_run(
+    store: Store, tmp_path: Path
+) -> None:
     first, second = record_run(tmp_path, name="first"), record_run(tmp_path, name="name", seed=7)
     table = pd.DataFrame(compare_table(first, second, store=store))
     assert list(table.columns) == ["part", "name", "differs", "first", f"name ({second})"]

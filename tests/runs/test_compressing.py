@@ -1,4 +1,6 @@
-"""A trained trial is compressed by a run of its own, whose best trial is exported as a model to deploy."""
+"""A trained trial is compressed by a run of its own, whose best trial is exported as a model to
+deploy.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def larger_of_two(options: dict[str, object]) -> Datasets:
     inputs = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
     targets = (inputs[:, 0] > inputs[:, 1]).astype(np.int64)
     train, validation, test = (
-        ArraySplit(inputs[part], targets[part]) for part in (slice(0, 200), slice(200, 250), slice(250, 300))
+        ArraySplit(inputs[part], targets[part])
+        for part in (slice(0, 200), slice(200, 250), slice(250, 300))
     )
     return Datasets("larger", "classification", train, validation, (2,), 2, test=test)
 
@@ -64,15 +67,24 @@ def smaller(original: Run) -> Run:
 
 def test_the_first_trials_are_no_compression_and_both_quantisers(smaller: Run) -> None:
     trials = list(smaller.history.trials.values())
-    assert [trial.state for trial in trials] == ["complete"] * 4, [trial.message for trial in trials]
+    assert [trial.state for trial in trials] == ["complete"] * 4, [
+        trial.message for trial in trials
+    ]
     assert [trial.params["quantiser"] for trial in trials[:3]] == ["none", "dynamic", "static"]
     assert trials[3].params["pruning"] == 0.5
     assert trials[0].values["size_ratio"] == 1
     assert trials[0].values["drop"] == 0
     assert trials[3].values["size_ratio"] < 0.7
     limits = {item.metric: item.at_most for item in smaller.experiment.constraints}
-    assert limits == {"latency_ratio_high": 0.97, "drop": 1.0, "size_bytes": 1e6, "memory_bytes": 1e9}
-    assert all(1e7 < trial.values["memory_bytes"] < 1e9 for trial in smaller.history.trials.values())
+    assert limits == {
+        "latency_ratio_high": 0.97,
+        "drop": 1.0,
+        "size_bytes": 1e6,
+        "memory_bytes": 1e9,
+    }
+    assert all(
+        1e7 < trial.values["memory_bytes"] < 1e9 for trial in smaller.history.trials.values()
+    )
 
 
 def test_the_verdict_is_stored_and_recommends_nothing_that_is_slower(smaller: Run) -> None:
@@ -95,7 +107,9 @@ def test_the_test_samples_are_measured_for_a_trial_and_its_base(smaller: Run) ->
     assert float(found[1]) > 0.6
 
 
-def test_each_trial_exports_the_model_that_was_measured(smaller: Run, original: Run, tmp_path: Path) -> None:
+def test_each_trial_exports_the_model_that_was_measured(
+    smaller: Run, original: Run, tmp_path: Path
+) -> None:
     folder = smaller.export(tmp_path / "small", trial=3)
     values = smaller.history.trials[3].values
     stated = json.loads((folder / "files" / "compression.json").read_text())

@@ -67,7 +67,9 @@ def test_the_latency_is_that_of_the_device_beside_that_of_here(
     smaller = compress_on_the_tier(original, board, tmp_path)
 
     assert [trial.state for trial in smaller.history.trials.values()] == ["complete"] * 2
-    assert num_measured(board) == 2, "the first trial changes nothing, so what its base took is reused"
+    assert num_measured(board) == 2, (
+        "the first trial changes nothing, so what its base took is reused"
+    )
     kept = json.loads(kept_file(board.address).read_text())
     measured = {one["compared"]["ratio"]: one for one in kept.values()}
     for trial in smaller.history.trials.values():
@@ -79,12 +81,16 @@ def test_the_latency_is_that_of_the_device_beside_that_of_here(
         assert values["latency_ratio_here"] > 0
         assert values["latency_here_s"] != values["latency_s"]
         # The device is this machine, so its answers are worth the same.
-        assert values["val_accuracy"] == values["val_accuracy_here"] == there["values"]["val_accuracy"]
+        assert (
+            values["val_accuracy"] == values["val_accuracy_here"] == there["values"]["val_accuracy"]
+        )
     folder = smaller.export(tmp_path / "small", trial=1)
     stated = json.loads((folder / "files/compression.json").read_text())["device"]
     assert stated["address"] == board.address
     assert "onnxruntime" in stated["runtime"]
-    assert not [path for path in board.temporary.iterdir() if path.is_dir()], "nothing is left behind"
+    assert not [path for path in board.temporary.iterdir() if path.is_dir()], (
+        "nothing is left behind"
+    )
 
     report = smaller.report(tmp_path / "report.html").read_text()
     found = compressed(smaller.history)
@@ -94,12 +100,19 @@ def test_the_latency_is_that_of_the_device_beside_that_of_here(
     assert "Where the trial ran" in report
 
 
-def test_what_was_measured_on_a_device_is_reused_for_the_same_files(board: SshServer, tmp_path: Path) -> None:
+def test_what_was_measured_on_a_device_is_reused_for_the_same_files(
+    board: SshServer, tmp_path: Path
+) -> None:
     base = write_array_bundle(tmp_path / "base") / "model.onnx"
     other = write_array_bundle(tmp_path / "other", scale=2.0) / "model.onnx"
     feeds = {"inputs": np.ones((1, 4), np.float32)}
     measure = functools.partial(
-        measure_there, base=base, feeds=feeds, device=board.address, python=sys.executable, threads=1
+        measure_there,
+        base=base,
+        feeds=feeds,
+        device=board.address,
+        python=sys.executable,
+        threads=1,
     )
 
     first = measure(other)
@@ -111,9 +124,14 @@ def test_what_was_measured_on_a_device_is_reused_for_the_same_files(board: SshSe
     assert first.compared.low <= first.compared.ratio <= first.compared.high
 
     kept = json.loads(kept_file(board.address).read_text())
-    old = {key: {**one, "measured_unix_s": one["measured_unix_s"] - 25 * 3600} for key, one in kept.items()}
+    old = {
+        key: {**one, "measured_unix_s": one["measured_unix_s"] - 25 * 3600}
+        for key, one in kept.items()
+    }
     kept_file(board.address).write_text(json.dumps(old))
-    assert measure(other).measured_unix_s > first.measured_unix_s, "what is older than a day is not reused"
+    assert measure(other).measured_unix_s > first.measured_unix_s, (
+        "what is older than a day is not reused"
+    )
     kept_file(board.address).write_text("torn")
     assert measure(other).measured_unix_s > first.measured_unix_s
 

@@ -33,7 +33,11 @@ def store(tmp_path: Path) -> Any:
 
 
 def test_all_that_is_wrong_is_told_at_once_and_only_that(store: Store) -> None:
-    wrong = {"model": {"name": "mlp", "widht": 3}, "data": "digitts", "training": {"optimizer": "adamm"}}
+    wrong = {
+        "model": {"name": "mlp", "widht": 3},
+        "data": "digitts",
+        "training": {"optimizer": "adamm"},
+    }
     told = forecast_run(Experiment(**FIELDS | wrong), store=store, launcher="nowhere")
     assert [problem["field"] for problem in told["problems"]] == [
         "model.widht",
@@ -41,7 +45,9 @@ def test_all_that_is_wrong_is_told_at_once_and_only_that(store: Store) -> None:
         "training.optimizer",
         "launcher",
     ]
-    assert told["problems"][0]["next_step"] == "Did you mean width?" or told["problems"][0]["allowed"]
+    assert (
+        told["problems"][0]["next_step"] == "Did you mean width?" or told["problems"][0]["allowed"]
+    )
     assert told["lines"] == []
 
 
@@ -58,16 +64,24 @@ def test_a_dry_run_notes_what_check_notes(store: Store) -> None:
     short = {"sampler": {"name": "pbt", "options": {"population": 4, "every": 2}}}
     sharing = {"resources": {"concurrency": 1, "per_gpu": 2}}
     told = forecast_run(Experiment(**FIELDS | short), store=store)
-    assert told["notes"][0].startswith("budget.trials: 6 trials cannot train the population to its end")
+    assert told["notes"][0].startswith(
+        "budget.trials: 6 trials cannot train the population to its end"
+    )
     if not likely_cluster().num_gpus:
         notes = forecast_run(Experiment(**FIELDS | sharing), store=store)["notes"]
-        assert notes[0].startswith("resources.per_gpu: there is no GPU here that trials could share")
+        assert notes[0].startswith(
+            "resources.per_gpu: there is no GPU here that trials could share"
+        )
     assert forecast_run(Experiment(**FIELDS), store=store)["notes"] == []
 
 
-def test_a_worker_that_this_machine_cannot_give_is_a_problem_here_and_not_elsewhere(store: Store) -> None:
+def test_a_worker_that_this_machine_cannot_give_is_a_problem_here_and_not_elsewhere(
+    store: Store,
+) -> None:
     experiment = Experiment(**FIELDS | {"resources": {"cpus_per_worker": 10_000}})
-    assert forecast_run(experiment, store=store)["problems"][0]["field"] == "resources.cpus_per_worker"
+    assert (
+        forecast_run(experiment, store=store)["problems"][0]["field"] == "resources.cpus_per_worker"
+    )
     elsewhere = forecast_run(experiment, store=store, address="somewhere:6379")
     assert (elsewhere["problems"], elsewhere["machine"], elsewhere["at_once"]) == ([], None, None)
     assert any("somewhere:6379" in line for line in elsewhere["lines"])
@@ -83,7 +97,9 @@ def test_an_earlier_run_that_cannot_teach_is_a_problem(store: Store) -> None:
 
 def test_what_was_measured_before_foretells_how_long_a_run_takes(store: Store) -> None:
     experiment, cluster = Experiment(**FIELDS), likely_cluster()
-    setting = setting_of(experiment, base_params(experiment), capacity_of(experiment, cluster).shape, cluster)
+    setting = setting_of(
+        experiment, base_params(experiment), capacity_of(experiment, cluster).shape, cluster
+    )
     plan = {
         "workers": 1,
         "micro_batch": 128,
@@ -108,6 +124,10 @@ def test_what_was_measured_before_foretells_how_long_a_run_takes(store: Store) -
     assert forecast["trial_s"]["value"] == pytest.approx(steps * 0.01)
     assert forecast["run_s"]["value"] == pytest.approx(6 * steps * 0.01)
     assert forecast["checkpoints_bytes"] == 2 * 1000 * 6
-    assert (forecast["plan"], forecast["at_once"], forecast["ends_by"]) == ("128 = 128 x 1 x 1", 1, "trials")
+    assert (forecast["plan"], forecast["at_once"], forecast["ends_by"]) == (
+        "128 = 128 x 1 x 1",
+        1,
+        "trials",
+    )
     assert "the run ends by its trials" in forecast["words"]
     assert forecast_run(experiment.replace(model="convnet"), store=store)["expected"] is None

@@ -1,4 +1,7 @@
-"""What a run says of the energy that it used: sums of what was metered, and nothing where nobody did."""
+"""What a run says of the energy that it used.
+
+Sums of what was metered, and nothing where nobody did.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,18 @@ def test_what_was_metered_is_told_wherever_the_run_is(
 def test_what_nobody_metered_is_not_told_as_nothing(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert (run.energy.total_wh, run.energy.describe(), run.energy.of_trial(0)) == (None, None, None)
+    assert (run.energy.total_wh, run.energy.describe(), run.energy.of_trial(0)) == (
+        None,
+        None,
+        None,
+    )
     assert run.trials["energy_wh"].isna().all()
-    assert run.to_json()["energy"] == {"total_wh": None, "gpu_wh": None, "cpu_wh": None, "trials_wh": {}}
+    assert run.to_json()["energy"] == {
+        "total_wh": None,
+        "gpu_wh": None,
+        "cpu_wh": None,
+        "trials_wh": {},
+    }
     print_run(run, 5)
     assert "energy" not in capsys.readouterr().out
     assert "<dt>Energy" not in run.report(tmp_path / "report.html").read_text()

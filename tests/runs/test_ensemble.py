@@ -28,7 +28,8 @@ def noisy_classes(options: dict[str, object]) -> Datasets:
     inputs = random.standard_normal((400, 4)).astype(np.float32)
     targets = (inputs[:, :3] + random.standard_normal((400, 3))).argmax(axis=1)
     train, validation, test = (
-        ArraySplit(inputs[part], targets[part]) for part in (slice(0, 200), slice(200, 300), slice(300, 400))
+        ArraySplit(inputs[part], targets[part])
+        for part in (slice(0, 200), slice(200, 300), slice(300, 400))
     )
     return Datasets("classes", "classification", train, validation, (4,), 3, test=test)
 
@@ -148,7 +149,9 @@ def test_a_trial_whose_checkpoint_is_gone_is_left_out_and_named(run: Run) -> Non
     assert run.best is not None
     best = run.best.number
     others = [number for number in run.ensemble().candidates if number != best]
-    folders = [Path(run.history.trials[number].best_checkpoint or "") for number in (best, *others[:2])]
+    folders = [
+        Path(run.history.trials[number].best_checkpoint or "") for number in (best, *others[:2])
+    ]
     folders[0].rename(folders[0].with_name("elsewhere"))
     try:
         ensemble = run.ensemble()
@@ -157,7 +160,9 @@ def test_a_trial_whose_checkpoint_is_gone_is_left_out_and_named(run: Run) -> Non
         assert list(ensemble.to_json()["left_out"]) == [str(best)]
         for path in folders[1:]:
             path.rename(path.with_name("elsewhere"))
-        with pytest.raises(RunError, match=r"1 of 4 can be used; not trials \d, \d, \d, whose checkpoints"):
+        with pytest.raises(
+            RunError, match=r"1 of 4 can be used; not trials \d, \d, \d, whose checkpoints"
+        ):
             run.ensemble()
     finally:
         for path in folders:
@@ -172,7 +177,10 @@ def test_an_objective_that_does_not_follow_from_predictions_names_the_option(
     code, _, err = Shell(tmp_path, capsys)(
         "ensemble", run.run_id, "--metric", "loss", "--store", run.store.url
     )
-    assert (code, "--metric: 'loss' is not an objective of the run; allowed: val_loss" in err) == (2, True)
+    assert (code, "--metric: 'loss' is not an objective of the run; allowed: val_loss" in err) == (
+        2,
+        True,
+    )
 
 
 def test_runs_without_models_that_could_be_combined_are_refused(tmp_path: Path) -> None:
@@ -184,13 +192,17 @@ def test_runs_without_models_that_could_be_combined_are_refused(tmp_path: Path) 
         ids.append(store.create_run(own))
     kept, of_automl, of_function = (wb.attach(run_id, store=url) for run_id in ids)
 
-    with pytest.raises(RunError, match=r"2 complete trials kept no checkpoint.*resources\.keep_best"):
+    with pytest.raises(
+        RunError, match=r"2 complete trials kept no checkpoint.*resources\.keep_best"
+    ):
         kept.ensemble()
     with pytest.raises(ArgumentError, match="checkpoints of trial 0 are not kept; allowed: none"):
         kept.ensemble(trials=[0, 1])
     with pytest.raises(ArgumentError, match="trial 2 is pruned"):
         kept.ensemble(trials=[2])
-    with pytest.raises(ArgumentError, match="'val_loss' is not an objective of the run; allowed: val_acc"):
+    with pytest.raises(
+        ArgumentError, match="'val_loss' is not an objective of the run; allowed: val_acc"
+    ):
         kept.ensemble(metric="val_loss")
     with pytest.raises(ArgumentError, match="0 is not valid; allowed: a whole number from 1"):
         kept.ensemble(size=0)

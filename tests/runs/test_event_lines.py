@@ -33,7 +33,10 @@ def test_a_trial_is_named_the_best_so_far_whenever_the_history_names_it(
 ) -> None:
     history, ends = History(Experiment(**EXPERIMENT)), []
     narrator = Narrator(history)
-    for event in (*begin(), *(trial_events(number, at_s=number)[0] for number in range(len(values)))):
+    for event in (
+        *begin(),
+        *(trial_events(number, at_s=number)[0] for number in range(len(values))),
+    ):
         history.apply(event)
     was_best = []
     for at_s, number in enumerate(order):
@@ -48,8 +51,13 @@ def test_a_trial_is_named_the_best_so_far_whenever_the_history_names_it(
 
 def test_a_way_that_the_model_does_not_allow_is_not_described_as_one_that_needs_memory() -> None:
     plan = {"workers": 2, "micro_batch": 8, "accumulation": 1, "strategy": "tensor", "tensor": 2}
-    event = PlanMeasured(setting="s", plan=plan, fits=False, is_possible=False, message="no layers to cut")
-    assert measurement_line(event) == "not possible with this model: tensor, 2 tensor parts: no layers to cut"
+    event = PlanMeasured(
+        setting="s", plan=plan, fits=False, is_possible=False, message="no layers to cut"
+    )
+    assert (
+        measurement_line(event)
+        == "not possible with this model: tensor, 2 tensor parts: no layers to cut"
+    )
 
 
 def test_a_pruned_trial_states_why() -> None:

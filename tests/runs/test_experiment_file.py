@@ -32,9 +32,13 @@ def test_a_file_without_a_name_is_named_like_the_file(path: Path) -> None:
     assert read_experiment(path, {"name": "other"}).name == "other"
 
 
-def test_a_table_in_place_of_an_experiment_is_refused_with_the_command_for_tables(tmp_path: Path) -> None:
+def test_a_table_in_place_of_an_experiment_is_refused_with_the_command_for_tables(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "houses.csv").write_text("rooms;price\n1;2\n")
-    with pytest.raises(ExperimentError, match=r"houses.csv is a table, and not an experiment") as refused:
+    with pytest.raises(
+        ExperimentError, match=r"houses.csv is a table, and not an experiment"
+    ) as refused:
         read_experiment(tmp_path / "houses.csv")
     assert f"workbench automl {tmp_path / 'houses.csv'} --target COLUMN" in str(refused.value)
 
@@ -75,7 +79,10 @@ def test_settings_replace_what_the_file_says_at_any_depth(path: Path) -> None:
         ({"constraints": [{"metric": "a", "least": 1}]}, r"^constraints\.0\.least: .*at_least"),
         ({"trainin.epochs": 5}, r"^trainin: unknown key.*Did you mean training\?"),
         ({"training.epochs": "many"}, r"^training\.epochs: "),
-        ({"objectives.3.target": 1}, r"^objectives\.3: '3' is not an index of the list; allowed: .* 0 to 0"),
+        (
+            {"objectives.3.target": 1},
+            r"^objectives\.3: '3' is not an index of the list; allowed: .* 0 to 0",
+        ),
         ({"seed.deeper": 1}, r"^seed: "),
         ({"training..epochs": 1}, r"^training\.\.epochs: not the name of a setting"),
         ({"budget.time": "soon"}, r"^budget\.time: 'soon' is not a duration"),

@@ -68,8 +68,14 @@ def test_options_of_click_and_what_is_printed() -> None:
     assert [option.name for option in options_of(CLICK)] == ["rate", "kind", "shuffle"]
     assert options_of(CLICK)[1].choices == ("a", "b")
     assert metrics_of(ARGPARSE) == ["val_acc", "train_loss"]
-    assert metrics_of('print(f"epoch {e}: train loss 1.{e}, val loss {x:.5f}")') == ["val_loss", "train_loss"]
-    assert metrics_of('print(f"train loss: {a:.3f} - val loss: {b:.3f}")') == ["val_loss", "train_loss"]
+    assert metrics_of('print(f"epoch {e}: train loss 1.{e}, val loss {x:.5f}")') == [
+        "val_loss",
+        "train_loss",
+    ]
+    assert metrics_of('print(f"train loss: {a:.3f} - val loss: {b:.3f}")') == [
+        "val_loss",
+        "train_loss",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -183,9 +189,8 @@ def test_a_script_without_options_and_a_file_that_is_not_python(tmp_path: Path) 
 def test_the_parameters_of_a_function_for_fire(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import fire\n"
-        "def train(data, lr=0.01, amp: bool = False, *, hidden=64, epochs=3):\n    print(f'loss={lr}')\n"
-        "fire.Fire(train)\n"
+        "import fire\ndef train(data, lr=0.01, amp: bool = False, *, hidden=64, epochs=3):\n   "
+        " print(f'loss={lr}')\nfire.Fire(train)\n"
     )
     found = Experiment.from_yaml(experiment_for(script).text)
     assert list(found.search.root) == ["lr", "amp", "hidden"]
@@ -208,8 +213,9 @@ def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
     folder = tmp_path / "conf" / "optimizer"
     folder.mkdir(parents=True)
     (folder.parent / "config.yaml").write_text(
-        "defaults:\n  - _self_\n  - optimizer: adam\n  - override hydra/launcher: basic\n"
-        "model: {hidden_dim: 64, tied: true}\nepochs: 3\nname: ${model.hidden_dim}\nhydra: {job: {lr: 1.0}}\n"
+        "defaults:\n  - _self_\n  - optimizer: adam\n  - override hydra/launcher: basic\nmodel:"
+        " {hidden_dim: 64, tied: true}\nepochs: 3\nname: ${model.hidden_dim}\nhydra: {job: {lr:"
+        " 1.0}}\n"
     )
     (folder / "adam.yaml").write_text("lr: 0.001\nbetas: [0.9, 0.999]\n")
     first = experiment_for(script)
@@ -227,16 +233,18 @@ def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
 
 def test_options_that_another_file_declares_are_read_from_the_help(tmp_path: Path) -> None:
     (tmp_path / "settings.py").write_text(
-        "import argparse\n"
-        "parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)\n"
-        "parser.add_argument('-b', '--batch-size', type=int, default=64, help='samples')\n"
-        "parser.add_argument('--lr', type=float, default=0.001, help='the rate, which scales each step')\n"
-        "parser.add_argument('--optimizer', choices=['sgd', 'adam'], default='sgd', help='x')\n"
-        "parser.add_argument('--nesterov', action='store_true')\n"
-        "parser.add_argument('--epochs', type=int, default=2, help='x')\n"
+        "import argparse\nparser ="
+        " argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)\nparser.add_argument('-b',"
+        " '--batch-size', type=int, default=64, help='samples')\nparser.add_argument('--lr',"
+        " type=float, default=0.001, help='the rate, which scales each"
+        " step')\nparser.add_argument('--optimizer', choices=['sgd', 'adam'], default='sgd',"
+        " help='x')\nparser.add_argument('--nesterov',"
+        " action='store_true')\nparser.add_argument('--epochs', type=int, default=2, help='x')\n"
     )
     script = tmp_path / "train.py"
-    script.write_text("from settings import parser\nargs = parser.parse_args()\nprint(f'loss={args.lr}')\n")
+    script.write_text(
+        "from settings import parser\nargs = parser.parse_args()\nprint(f'loss={args.lr}')\n"
+    )
     first = experiment_for(script)
     text = first.text
     found = Experiment.from_yaml(text)
@@ -264,7 +272,8 @@ def test_a_script_that_takes_no_options_is_not_started(tmp_path: Path) -> None:
 
 def test_help_texts_of_other_libraries() -> None:
     click = (
-        "Options:\n  --rate FLOAT  [default: 0.1]\n  --kind [a|b]\n  --shuffle / --no-shuffle\n  --help  x"
+        "Options:\n  --rate FLOAT  [default: 0.1]\n  --kind [a|b]\n  --shuffle / --no-shuffle\n "
+        " --help  x"
     )
     found = {option.name: option for option in options_in_help(click)}
     assert (found["rate"].default, found["kind"].choices) == (0.1, ("a", "b"))
@@ -278,7 +287,10 @@ def test_help_texts_of_other_libraries() -> None:
     )
     lr, amp, hidden = options_in_help(typer)
     assert (lr.default, lr.is_flag, amp.is_flag, hidden.default) == (0.01, False, True, 64)
-    tyro = "options\n  --optimizer.lr FLOAT  (default: 0.0003)\n  --width INT           (default: 64)\n"
+    tyro = (
+        "options\n  --optimizer.lr FLOAT  (default: 0.0003)\n  --width INT           (default:"
+        " 64)\n"
+    )
     assert not any(option.is_flag for option in options_in_help(tyro))
     assert {option.name: option.default for option in options_in_help(tyro)} == {
         "optimizer.lr": 0.0003,
@@ -338,7 +350,8 @@ def test_a_script_writes_into_the_folder_of_each_trial(tmp_path: Path) -> None:
 def test_a_script_of_hydra_writes_into_the_folder_of_each_trial(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import hydra\n@hydra.main(config_path='.', config_name='config')\ndef main(cfg): print('loss=1')\n"
+        "import hydra\n@hydra.main(config_path='.', config_name='config')\ndef main(cfg):"
+        " print('loss=1')\n"
     )
     (tmp_path / "config.yaml").write_text("lr: 0.1\npaths: {output_dir: outputs}\n")
     command = Experiment.from_yaml(experiment_for(script).text).command or ""
@@ -354,7 +367,11 @@ def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path
     )
     found = Experiment.from_yaml(experiment_for(script).text)
     assert list(found.search.root) == ["C", "gamma"]
-    assert expand(found.command or "", {"C": 3.0, "gamma": 0.2}, {})[2:] == ["-C", "3.0", "--gamma=0.2"]
+    assert expand(found.command or "", {"C": 3.0, "gamma": 0.2}, {})[2:] == [
+        "-C",
+        "3.0",
+        "--gamma=0.2",
+    ]
 
 
 @pytest.mark.parametrize(

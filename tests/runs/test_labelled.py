@@ -23,7 +23,9 @@ def trial_of(folder: Path) -> int:
     return json.loads((folder / "configuration.json").read_text())["trial"]
 
 
-def test_a_chosen_trial_is_taken_where_none_is_named_until_it_is_undone(run: Run, tmp_path: Path) -> None:
+def test_a_chosen_trial_is_taken_where_none_is_named_until_it_is_undone(
+    run: Run, tmp_path: Path
+) -> None:
     events = [to_json(event) for event in run.events()]
     assert run.choose(0) == "trial 0 is chosen: val_accuracy 0.91 (best 0.95)"
     assert run.best is not None

@@ -1,4 +1,6 @@
-"""Whoever waits for a run goes on waiting while Ray starts another driver in place of one that was killed."""
+"""Whoever waits for a run goes on waiting while Ray starts another driver in place of one that was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,13 @@ from workbench.store.database import RunRow, Store
 
 @pytest.fixture
 def rows(tmp_path: Path) -> tuple[RunRow, RunRow]:
-    """A run as it was while its driver lived, and after that was killed and its lease has expired."""
-    with Store.open(str(tmp_path / "store.sqlite")) as store, subprocess.Popen(["sleep", "60"]) as driver:
+    """A run as it was while its driver lived, and after that was killed and its lease has
+    expired.
+    """
+    with (
+        Store.open(str(tmp_path / "store.sqlite")) as store,
+        subprocess.Popen(["sleep", "60"]) as driver,
+    ):
         run_id = store.create_run(make_experiment())
         host = socket.gethostname()
         writer = store.writer(run_id, owner_pid=driver.pid, owner_host=host, lease_timeout_s=0.2)
@@ -36,14 +43,20 @@ def rows(tmp_path: Path) -> tuple[RunRow, RunRow]:
 
 @pytest.fixture
 def head(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """A head of which the driver was a process, and which is intact as long as this is not empty."""
+    """A head of which the driver was a process, and which is intact as long as this is not
+    empty.
+    """
     intact = [True]
-    monkeypatch.setattr(local_head, "record_of_head_of", lambda pid: None if pid == os.getpid() else {})
+    monkeypatch.setattr(
+        local_head, "record_of_head_of", lambda pid: None if pid == os.getpid() else {}
+    )
     monkeypatch.setattr(local_head, "is_intact", lambda record: bool(intact))
     return intact
 
 
-def test_another_driver_is_awaited_until_the_head_ends(rows: tuple[RunRow, RunRow], head: list[bool]) -> None:
+def test_another_driver_is_awaited_until_the_head_ends(
+    rows: tuple[RunRow, RunRow], head: list[bool]
+) -> None:
     living, killed = rows
     waiting = NextDriver()
     assert not waiting.is_awaited(living)

@@ -51,7 +51,11 @@ def test_the_snapshot_of_an_advice_is_its_card(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(wb.Experiment(**EXPERIMENT))
         asked = AdviceRequested(objective="time", host="here")
-        append(store, run_id, [*begin(), asked, AdviceGiven(advice=given), RunStateChanged(state="complete")])
+        append(
+            store,
+            run_id,
+            [*begin(), asked, AdviceGiven(advice=given), RunStateChanged(state="complete")],
+        )
         html = wb.attach(run_id, store=store)._repr_html_()
     assert html is not None
     assert given["choice"]["written"] in html
@@ -65,7 +69,9 @@ def test_the_picture_is_an_image_that_runs_nothing(run: Run) -> None:
     assert names <= {"svg", "title", "rect", "text", "g", "path"}
     assert "val_accuracy" in "".join(svg.itertext())
     lines = [
-        element for element in svg.iter("{http://www.w3.org/2000/svg}path") if element.get("stroke-width")
+        element
+        for element in svg.iter("{http://www.w3.org/2000/svg}path")
+        if element.get("stroke-width")
     ]
     assert len(lines) == 6  # five trials and the best so far
 

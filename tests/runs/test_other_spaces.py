@@ -101,7 +101,9 @@ NOTHING, MUCH = (0.0, 0.0, 0.02), (0.9, 0.8, 1.0)
 TWO = {**RATE, "width": {"low": 8, "high": 64}}
 
 
-def freezing(importance: dict[str, tuple[float, float, float]], **changes: Any) -> tuple[str, ...] | None:
+def freezing(
+    importance: dict[str, tuple[float, float, float]], **changes: Any
+) -> tuple[str, ...] | None:
     """The command for a run with two parameters whose best trial has lr=0.01."""
     is_over = changes.pop("is_over", True)
     experiment = make_experiment(search=TWO, **changes)
@@ -112,7 +114,12 @@ def freezing(importance: dict[str, tuple[float, float, float]], **changes: Any) 
 
 
 def test_what_decides_nothing_is_frozen_in_a_run_under_way_or_in_one_that_is_continued() -> None:
-    assert freezing({"lr": NOTHING, "width": MUCH}, is_over=False) == ("set", "r-1", "--search", "lr=0.01")
+    assert freezing({"lr": NOTHING, "width": MUCH}, is_over=False) == (
+        "set",
+        "r-1",
+        "--search",
+        "lr=0.01",
+    )
     ended = freezing({"lr": NOTHING, "width": MUCH})
     assert ended == ("extend", "r-1", "--trials", "10", "--search", "lr=0.01")
     assert freezing({"lr": MUCH, "width": MUCH}) is None

@@ -21,11 +21,14 @@ EXPERIMENT = Experiment(
 
 def proposals(xs: list[float]) -> list[TrialProposed]:
     return [
-        TrialProposed(trial=index, params={"x": x}, configuration=index, seed=1) for index, x in enumerate(xs)
+        TrialProposed(trial=index, params={"x": x}, configuration=index, seed=1)
+        for index, x in enumerate(xs)
     ]
 
 
-def history(xs: list[float], losses: list[float | None], replay_of: list[float] | None = None) -> History:
+def history(
+    xs: list[float], losses: list[float | None], replay_of: list[float] | None = None
+) -> History:
     events: list[Event] = []
     if replay_of is not None:
         events.append(ReplayPlanned(of_run_id="first", proposals=proposals(replay_of)))
@@ -56,7 +59,9 @@ def test_trials_that_ended_otherwise_are_counted_and_not_compared() -> None:
 
     assert found is not None
     assert (found.num_compared, found.num_otherwise, found.largest_difference) == (0, 1, None)
-    assert str(found) == "replay of first: 2 of 2 proposals identical; 1 trial ended in another state"
+    assert (
+        str(found) == "replay of first: 2 of 2 proposals identical; 1 trial ended in another state"
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ def of(folder: Path, *events: Event, ended: bool = True, **changes: Any) -> dict
         "model": "convnet",
         "data": "digits",
         "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
-        "search": {"lr": {"low": 1e-4, "high": 0.5, "log": True}, "width": {"choices": [8, 16, 32]}},
+        "search": {
+            "lr": {"low": 1e-4, "high": 0.5, "log": True},
+            "width": {"choices": [8, 16, 32]},
+        },
         "budget": {"trials": 5},
     }
     with Store.open(str(folder / "store.sqlite")) as store:

@@ -1,4 +1,7 @@
-"""Whom `resume` gives a new driver: every run that nobody drives, however shortly its driver is dead."""
+"""Whom `resume` gives a new driver.
+
+Every run that nobody drives, however shortly its driver is dead.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_run_whose_driver_lives_is_left_to_it(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run = Run(store, store.create_run(Experiment(**EXPERIMENT)))
-        with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        with store.writer(
+            run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+        ) as writer:
             writer.append(*begin())
             assert run.driven
             # A launcher that there is not would be missed if one were needed.
@@ -43,13 +48,17 @@ def lost(tmp_path: Path) -> Iterator[Run]:
     """A run with a trial under way, whose driver has given up."""
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run = Run(store, store.create_run(Experiment(**EXPERIMENT)))
-        with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        with store.writer(
+            run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+        ) as writer:
             writer.append(*begin())
             writer.close(gives_up=True)
         yield run
 
 
-def test_a_stop_of_a_lost_run_names_the_next_step_and_waits_for_a_driver_that_comes_back(lost: Run) -> None:
+def test_a_stop_of_a_lost_run_names_the_next_step_and_waits_for_a_driver_that_comes_back(
+    lost: Run,
+) -> None:
     with pytest.raises(RunError, match=f"its driver is gone.*{lost.run_id}.*resume"):
         lost.stop()
     assert [command.kind for command in lost.store.commands(lost.run_id)] == ["stop"]
@@ -66,7 +75,9 @@ def test_a_run_whose_driver_was_killed_gets_another_at_once(tmp_path: Path) -> N
         run = Run(store, store.create_run(Experiment(**EXPERIMENT)))
         program = [sys.executable, "-c", DRIVE, store.url, run.run_id]
         root = str(Path(__file__).parents[2])
-        subprocess.run(program, env=os.environ | {"PYTHONPATH": root}, cwd=root, check=False, timeout=60)
+        subprocess.run(
+            program, env=os.environ | {"PYTHONPATH": root}, cwd=root, check=False, timeout=60
+        )
         assert run.state == "running"
         assert not run.driven
         with pytest.raises(UnknownNameError):
@@ -87,7 +98,11 @@ def test_a_run_whose_errors_had_another_unit_is_not_continued(tmp_path: Path) ->
             *trial_events(0, at_s=1),
         ]
         with_error = [
-            event.model_copy(update={"values": {objective: 0.5}}) if hasattr(event, "values") else event
+            (
+                event.model_copy(update={"values": {objective: 0.5}})
+                if hasattr(event, "values")
+                else event
+            )
             for event in events
         ]
         append(store, run.run_id, [*with_error, *finish(9, "stopped", "person")])

@@ -47,7 +47,9 @@ def test_an_attached_run_knows_what_it_has_come_to(run: Run) -> None:
     assert run.experiment == wb.Experiment(**EXPERIMENT)
 
 
-def test_attach_takes_a_beginning_the_newest_and_refuses_the_unknown(tmp_path: Path, url: str) -> None:
+def test_attach_takes_a_beginning_the_newest_and_refuses_the_unknown(
+    tmp_path: Path, url: str
+) -> None:
     first, second = record_run(tmp_path, name="alpha"), record_run(tmp_path, name="beta")
 
     assert wb.attach("alpha", store=url).run_id == first
@@ -96,7 +98,9 @@ def test_properties_see_what_was_written_since(url: str) -> None:
     with Store.open(url) as store:
         run = Run(store, store.create_run(wb.Experiment(**EXPERIMENT)))
         assert (run.state, run.best, len(run.events())) == ("waiting", None, 0)
-        with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        with store.writer(
+            run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+        ) as writer:
             writer.append(*begin(), *trial_events(0, at_s=0, accuracy=0.6))
             assert run.best is not None
             assert run.best.number == 0
@@ -110,7 +114,9 @@ def test_waiting_ends_with_the_run_or_the_patience(url: str) -> None:
         run = Run(store, store.create_run(wb.Experiment(**EXPERIMENT)))
         assert run.wait(timeout_s=0.3) is run
         assert run.state == "waiting"
-        with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        with store.writer(
+            run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+        ) as writer:
             writer.append(*begin())
             timer = threading.Timer(0.4, lambda: writer.append(*finish(1)))
             timer.start()
@@ -166,7 +172,9 @@ def test_a_trial_that_has_ended_is_not_stopped(tmp_path: Path, url: str) -> None
         run.stop(trial=99)
 
 
-@pytest.mark.parametrize("name", ["convergence", "throughput", "parallel", "slice", "importance", "timeline"])
+@pytest.mark.parametrize(
+    "name", ["convergence", "throughput", "parallel", "slice", "importance", "timeline"]
+)
 def test_every_figure_can_be_had_by_name(run: Run, name: str) -> None:
     figure = run.figure(name)
 
@@ -181,7 +189,9 @@ def test_a_figure_of_some_trials_needs_not_the_first(run: Run, name: str) -> Non
 
 
 def test_an_unknown_figure_lists_those_there_are(run: Run) -> None:
-    with pytest.raises(UnknownNameError, match=r"'convergense'.*parallel.*Did you mean convergence\?"):
+    with pytest.raises(
+        UnknownNameError, match=r"'convergense'.*parallel.*Did you mean convergence\?"
+    ):
         run.figure("convergense")
 
 
@@ -208,7 +218,9 @@ def test_the_notebook_face_escapes_what_people_wrote(tmp_path: Path, url: str) -
     name = "<script>alert(1)<script>"
     search = {**EXPERIMENT["search"], "width": {"choices": [8, name]}}
     with Store.open(url) as store:
-        run = Run(store, store.create_run(wb.Experiment(**{**EXPERIMENT, "name": name, "search": search})))
+        run = Run(
+            store, store.create_run(wb.Experiment(**{**EXPERIMENT, "name": name, "search": search}))
+        )
         append(store, run.run_id, [*begin(), *trial_events(0, at_s=0, width=name)])  # pyright: ignore
         shown = run._repr_html_()
 
@@ -219,9 +231,9 @@ def test_the_notebook_face_escapes_what_people_wrote(tmp_path: Path, url: str) -
 
 def test_importing_the_package_is_light() -> None:
     code = (
-        "import sys; before = len(sys.modules); import workbench; print(len(sys.modules) - before, "
-        "[name for name in ('torch', 'ray', 'optuna', 'plotly', 'pandas', 'sqlalchemy', 'pydantic', 'numpy') "
-        "if name in sys.modules])"
+        "import sys; before = len(sys.modules); import workbench; print(len(sys.modules) - before,"
+        " [name for name in ('torch', 'ray', 'optuna', 'plotly', 'pandas', 'sqlalchemy',"
+        " 'pydantic', 'numpy') if name in sys.modules])"
     )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,10 @@ import pytest
 from workbench.runs.script_metrics import metrics_of
 from workbench.training.programs.printed_metrics import read_line
 
-FUNCTION = "def evaluate(model):\n    found = {'val_loss': a}\n    found['val_acc'] = b\n    return found\n"
+FUNCTION = (
+    "def evaluate(model):\n    found = {'val_loss': a}\n    found['val_acc'] = b\n    return"
+    " found\n"
+)
 TRAINER = """
 import numpy as np
 from transformers import Trainer, TrainingArguments
@@ -24,13 +27,20 @@ trainer.train()
 @pytest.mark.parametrize(
     ("source", "metrics"),
     [
-        ("print({'loss': loss, 'eval_accuracy': right, 'epoch': float(e)})", ["eval_accuracy", "loss"]),
+        (
+            "print({'loss': loss, 'eval_accuracy': right, 'epoch': float(e)})",
+            ["eval_accuracy", "loss"],
+        ),
         ("print(json.dumps({'loss': loss, 'scores': [1, 2]}))", ["loss"]),
-        ("logs = dict(loss=loss)\nlogs['val_loss'] = b\nprint(f'epoch {e}: {logs}')", ["val_loss", "loss"]),
+        (
+            "logs = dict(loss=loss)\nlogs['val_loss'] = b\nprint(f'epoch {e}: {logs}')",
+            ["val_loss", "loss"],
+        ),
         ("logs = {'step': 1}\nlogs.update({'loss': loss})\nlogger.info(logs)", ["loss"]),
         (FUNCTION + "print({'loss': loss, **evaluate(model)})", ["val_loss", "val_acc", "loss"]),
         (
-            FUNCTION + "for epoch in range(3):\n    metrics = evaluate(model)\n    print(epoch, metrics)",
+            FUNCTION
+            + "for epoch in range(3):\n    metrics = evaluate(model)\n    print(epoch, metrics)",
             ["val_loss", "val_acc"],
         ),
         ("history = {'loss': [], 'acc': []}\nprint(history)", []),

@@ -62,7 +62,9 @@ def test_what_was_made_in_a_cell_is_submitted_waited_for_and_brought_back(
     assert run.run_id.startswith("from-a-cell-")
     bundle = run.wait().export(tmp_path / "best")
     assert json.loads((bundle / "configuration.json").read_text())["values"] == {"loss": 0.0}
-    assert [path.read_bytes() for path in (bundle / "objects").iterdir()] == [*experiment.payloads().values()]
+    assert [path.read_bytes() for path in (bundle / "objects").iterdir()] == [
+        *experiment.payloads().values()
+    ]
 
 
 @pytest.mark.ray
@@ -99,7 +101,9 @@ def test_what_a_command_says_arrives_as_it_was_said(text: str, stream) -> None:
 def test_a_password_in_a_command_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     there = RemoteCluster("http://127.0.0.1:9")
     with pytest.raises(ArgumentError, match="password") as caught:
-        there.submit(["export", "last", "--optuna", "postgresql://me:secret@db/x"], submission_id="j")
+        there.submit(
+            ["export", "last", "--optuna", "postgresql://me:secret@db/x"], submission_id="j"
+        )
     assert "secret" not in str(caught.value)
 
 
@@ -136,7 +140,9 @@ def test_the_same_code_is_the_same_run_and_changed_code_is_another(tmp_path: Pat
     assert make_package(make_experiment(), tmp_path).run_id != first.run_id
 
 
-def test_what_the_workbench_wrote_into_the_folder_and_other_experiments_are_no_code(tmp_path: Path) -> None:
+def test_what_the_workbench_wrote_into_the_folder_and_other_experiments_are_no_code(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "mine.py").write_text("def train(config, report): ...")
     first = make_package(make_experiment(), tmp_path)
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
@@ -180,7 +186,9 @@ def test_settings_that_do_not_hold_there_are_spoken_of(
     assert told.endswith("workbench alerts --address http://h:1")
 
 
-def test_a_module_from_elsewhere_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_from_elsewhere_comes_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "library" / "theirs").mkdir(parents=True)
     (tmp_path / "library" / "theirs" / "__init__.py").write_text("")
@@ -197,7 +205,10 @@ def test_a_module_from_elsewhere_comes_along(tmp_path: Path, monkeypatch: pytest
 def test_data_outside_of_the_folder_or_nowhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "houses.csv").write_text("a,b\n1,2\n")
-    for path, problem in (("../houses.csv", "lies outside"), ("flats.csv", "there is no flats.csv")):
+    for path, problem in (
+        ("../houses.csv", "lies outside"),
+        ("flats.csv", "there is no flats.csv"),
+    ):
         data = {"name": "table", "path": path, "target": "b"}
         experiment = wb.Experiment(
             name="x",
@@ -211,7 +222,9 @@ def test_data_outside_of_the_folder_or_nowhere_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_password_of_a_store_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKBENCH_STORE", "postgresql://me:secret@db/runs?password=hidden&sslmode=require")
+    monkeypatch.setenv(
+        "WORKBENCH_STORE", "postgresql://me:secret@db/runs?password=hidden&sslmode=require"
+    )
     monkeypatch.setenv("WORKBENCH_ARTIFACTS", "s3://bucket/runs")
     there = RemoteCluster("https://head:8265")
     assert there.environment == {
@@ -262,12 +275,19 @@ def test_what_is_sent_and_what_is_left_out_is_listed(tmp_path: Path) -> None:
     sent, *left_out = package.describe()
     assert sent.startswith("sends the experiment and 1 file of this folder")
     assert sent.endswith("mine.py")
-    assert left_out == ["left out 1 known secret: .env", "left out 1 link, because none is followed: link"]
+    assert left_out == [
+        "left out 1 known secret: .env",
+        "left out 1 link, because none is followed: link",
+    ]
     assert note_of_left_out(package) == "; ".join(left_out)
     for number in range(30):
         (tmp_path / "many").mkdir(exist_ok=True)
         (tmp_path / "many" / f"{number}.py").write_text("")
-    assert make_package(make_experiment(), tmp_path).describe()[0].endswith("many/ (30 files), mine.py")
+    assert (
+        make_package(make_experiment(), tmp_path)
+        .describe()[0]
+        .endswith("many/ (30 files), mine.py")
+    )
 
 
 @pytest.mark.parametrize("path", ["current.csv", "latest/train.csv"])
@@ -276,8 +296,16 @@ def test_data_behind_a_link_is_refused_with_what_it_leads_to(tmp_path: Path, pat
     (tmp_path / "v3" / "train.csv").write_text("x,y\n1,2\n")
     (tmp_path / "latest").symlink_to("v3")
     (tmp_path / "current.csv").symlink_to("v3/train.csv")
-    changes = {"train": None, "model": "mlp", "data": {"name": "table", "path": path, "target": "y"}}
+    changes = {
+        "train": None,
+        "model": "mlp",
+        "data": {"name": "table", "path": path, "target": "y"},
+    }
     objectives = [{"metric": "val_loss", "goal": "minimize"}]
-    experiment = make_experiment(**changes, objectives=objectives, search={"lr": {"low": 0.1, "high": 1.0}})
-    with pytest.raises(DataError, match=r"links are not sent\. Name what it leads to: v3/train\.csv"):
+    experiment = make_experiment(
+        **changes, objectives=objectives, search={"lr": {"low": 0.1, "high": 1.0}}
+    )
+    with pytest.raises(
+        DataError, match=r"links are not sent\. Name what it leads to: v3/train\.csv"
+    ):
         make_package(experiment, tmp_path)

@@ -75,7 +75,9 @@ def _finish(*words: str) -> tuple[int, str, str]:
 
 
 def test_a_sweep_from_the_shell_ends_with_its_best_and_a_report(folder: Path) -> None:
-    code, out, err = _finish("sweep", "small.yaml", "--set", "seed=3", "--trials", "2", "--name", "mine")
+    code, out, err = _finish(
+        "sweep", "small.yaml", "--set", "seed=3", "--trials", "2", "--name", "mine"
+    )
 
     assert (code, err) == (0, "")
     run = wb.attach()
@@ -117,7 +119,9 @@ def test_whoever_starts_runs_is_attached_only_meanwhile(folder: Path) -> None:
         "    run = wb.sweep('small.yaml', wait=True)\n"
         "    print(run.state, ray.is_initialized())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
 
     assert (done.stdout, done.stderr) == ("complete False\ncomplete False\n", "")
 
@@ -145,12 +149,19 @@ def test_interrupting_a_sweep_leaves_it_alive_and_stop_ends_it(folder: Path) -> 
     wait_until(lambda: len(run.trials) > len(done), timeout_s=60, every_s=0.2)
     run.stop()
     run.wait(timeout_s=60)
-    assert run.trials["state"].tolist()[: done.count("complete")] == ["complete"] * done.count("complete")
+    assert run.trials["state"].tolist()[: done.count("complete")] == ["complete"] * done.count(
+        "complete"
+    )
 
 
 @pytest.mark.slow
 def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> None:
-    assert _finish("sweep", "small.yaml", "--set", "train.pause_s=0.3", "--trials", "50", "--detach")[0] == 0
+    assert (
+        _finish("sweep", "small.yaml", "--set", "train.pause_s=0.3", "--trials", "50", "--detach")[
+            0
+        ]
+        == 0
+    )
     run = wb.attach()
 
     code, out, err = _finish("set", "last", "--concurrency", "1", "--trials", "2", "--time", "1h")
@@ -162,7 +173,9 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
     assert num_trials < 50
     assert "budget.trials 50 -> 2" in _finish("show", "last")[1]
 
-    extended = json.loads(_finish("extend", "last", "--trials", "1", "--set", "x=0.125", "--json")[1])
+    extended = json.loads(
+        _finish("extend", "last", "--trials", "1", "--set", "x=0.125", "--json")[1]
+    )
     assert extended["settings"]["budget.trials"] == max(2, num_trials) + 1
     assert len(run.wait(timeout_s=60).trials) == max(2, num_trials) + 1
     assert 0.125 in run.trials["x"].tolist(), "what was asked for was tried first"
@@ -198,7 +211,12 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
     ],
 )
 def test_a_change_that_cannot_be_meant_is_refused_before_it_is_sent(
-    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, named: str
+    tmp_path: Path,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    code: int,
+    named: str,
 ) -> None:
     monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "store.sqlite"))
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
@@ -251,13 +269,17 @@ def test_a_sweep_from_python_returns_at_once_and_learns_from_earlier_ones(folder
     assert second.wait(timeout_s=60).state == "complete"
     priors = [event for event in second.events() if event.type == "prior_trial_added"]
     assert [prior.from_run_id for prior in priors] == [first.run_id] * 3
-    other = wb.Experiment.from_file("small.yaml").replace(objectives=[{"metric": "y", "goal": "minimize"}])
+    other = wb.Experiment.from_file("small.yaml").replace(
+        objectives=[{"metric": "y", "goal": "minimize"}]
+    )
     with pytest.raises(ExperimentError, match="other objectives"):
         wb.sweep(other, warm_start=[first])
 
 
 @pytest.mark.slow
-def test_an_earlier_run_is_repeated_and_learned_from_by_one_command_in_any_folder(folder: Path) -> None:
+def test_an_earlier_run_is_repeated_and_learned_from_by_one_command_in_any_folder(
+    folder: Path,
+) -> None:
     first = wb.sweep(wb.Experiment.from_file("small.yaml"), wait=True)
     (folder / "elsewhere").mkdir()
     words = ("sweep", "--warm-start", first.run_id, "--set", "train.limit=3", "--trials", "1")
@@ -316,7 +338,10 @@ def test_training_again_from_a_bundle_gives_the_same_result(folder: Path) -> Non
             "model": "convnet",
             "data": "digits",
             "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
-            "search": {"lr": {"low": 1e-3, "high": 0.05, "log": True}, "width": {"choices": [8, 16]}},
+            "search": {
+                "lr": {"low": 1e-3, "high": 0.05, "log": True},
+                "width": {"choices": [8, 16]},
+            },
             "training": {"epochs": 2, "global_batch": 64},
             "budget": {"trials": 2},
             "seed": 11,
@@ -342,7 +367,9 @@ def test_training_again_from_a_bundle_gives_the_same_result(folder: Path) -> Non
 def test_a_bundle_trains_again_wherever_it_is_put(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    rows = "".join(f"{index % 7},{index % 5},{2 * (index % 7) - index % 5}\n" for index in range(80))
+    rows = "".join(
+        f"{index % 7},{index % 5},{2 * (index % 7) - index % 5}\n" for index in range(80)
+    )
     (folder / "rows.csv").write_text(f"a,b,y\n{rows}")
     run = wb.sweep(
         {

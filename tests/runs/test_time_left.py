@@ -35,10 +35,15 @@ STEADY = {
 UNSTEADY = {
     "different": Shape(num_trials=30, duration_s=lambda chance: chance.uniform(10.0, 30.0)),
     "no reports on the way": Shape(
-        num_trials=30, duration_s=lambda chance: chance.uniform(10.0, 30.0), epochs=None, report_s=1000.0
+        num_trials=30,
+        duration_s=lambda chance: chance.uniform(10.0, 30.0),
+        epochs=None,
+        report_s=1000.0,
     ),
     "pruned": Shape(num_trials=40, at_once=4, epochs=9, pruned=0.6),
-    "long tails": Shape(num_trials=40, at_once=4, duration_s=lambda chance: chance.lognormvariate(3.0, 0.7)),
+    "long tails": Shape(
+        num_trials=40, at_once=4, duration_s=lambda chance: chance.lognormvariate(3.0, 0.7)
+    ),
 }
 
 
@@ -61,7 +66,9 @@ def test_in_a_steady_run_the_estimate_is_right_and_falls_by_a_second_each_second
         assert left.low_s - 1.0 <= true_s <= left.high_s + 1.0
         assert left.seconds == pytest.approx(true_s, rel=0.1, abs=2.0)
     for (_, before), (_, after) in itertools.pairwise(shown):
-        assert before.seconds - after.seconds == pytest.approx(1.0, abs=max(1.0, 0.05 * before.seconds))
+        assert before.seconds - after.seconds == pytest.approx(
+            1.0, abs=max(1.0, 0.05 * before.seconds)
+        )
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -138,7 +145,9 @@ def test_the_rest_of_gpu_time_is_used_by_the_gpus_that_are_in_use() -> None:
     for trial, gpus in enumerate([[["0"], ["1"]], [["2"]]]):
         history.apply(TrialProposed(trial=trial, params={}, configuration=trial, seed=1))
         history.apply(
-            TrialStarted(trial=trial, attempt=0, worker_pids=[], gpus=gpus, time_unix_s=START_UNIX_S)
+            TrialStarted(
+                trial=trial, attempt=0, worker_pids=[], gpus=gpus, time_unix_s=START_UNIX_S
+            )
         )
     found = progress_of(history, START_UNIX_S + 10.0)
     assert found.part == pytest.approx(30.0 / 60.0)

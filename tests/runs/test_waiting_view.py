@@ -44,7 +44,9 @@ def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monke
 
     assert len(cell.outputs) == 1
     assert RUN_MIME_TYPE in cell.outputs[0][-1], "the snapshot is renewed when the wait is over"
-    assert RUN_MIME_TYPE not in run._repr_mimebundle_(), "the value of the cell does not show it again"
+    assert RUN_MIME_TYPE not in run._repr_mimebundle_(), (
+        "the value of the cell does not show it again"
+    )
     assert run._repr_html_() is None
     cell.shell.execution_count += 1
     assert RUN_MIME_TYPE in run._repr_mimebundle_()
@@ -90,7 +92,9 @@ def test_a_file_gets_no_progress(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_driver_that_gives_no_sign_is_noticed_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_driver_that_gives_no_sign_is_noticed_once(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     row = replace(run.row, state="running")
     with waiting_for(run) as show_progress:
         assert describe_silence(row) is None

@@ -65,7 +65,9 @@ def test_old_code_prunes_nothing_of_the_new() -> None:
         assert proposal is not None
         stops = [
             study.take_report(
-                TrialReported(trial=proposal.trial, step=step, epoch=None, values={"loss": offset + step})
+                TrialReported(
+                    trial=proposal.trial, step=step, epoch=None, values={"loss": offset + step}
+                )
             )
             for step in range(1, 6)
         ]
@@ -113,7 +115,9 @@ def test_a_history_ranks_the_code_in_force_first_and_averages_within_it() -> Non
             history.apply(change())
         history.apply(TrialProposed(trial=number, params={"x": 0.1}, configuration=number, seed=1))
         history.apply(TrialStarted(trial=number, attempt=0, worker_pids=[1], program=program))
-        history.apply(TrialEnded(trial=number, attempt=0, state="complete", step=1, values={"loss": value}))
+        history.apply(
+            TrialEnded(trial=number, attempt=0, state="complete", step=1, values={"loss": value})
+        )
     assert [trial.number for trial in history.ranked()] == [3, 2, 1, 0]
     best = history.best()
     assert best is not None

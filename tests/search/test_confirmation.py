@@ -27,7 +27,9 @@ _SPACES = st.dictionaries(
 
 
 def confirming(**changes: Any) -> Drive:
-    return Drive(make_experiment(budget={"trials": 4}, **{"confirm": {"best": 2, "trainings": 4}} | changes))
+    return Drive(
+        make_experiment(budget={"trials": 4}, **{"confirm": {"best": 2, "trainings": 4}} | changes)
+    )
 
 
 def finish(drive: Drive, trial: int, loss: float) -> None:
@@ -49,7 +51,10 @@ def test_the_best_are_trained_again_with_the_same_other_seeds_once_nothing_runs(
     finish(drive, last.trial, 0.5)
     assert drive.study.has_confirmations
     again = [drive.ask(repeats_only=True) for _ in range(2)]
-    assert [(each.configuration, each.repeat, each.trial) for each in again] == [(1, 1, 4), (2, 1, 5)]
+    assert [(each.configuration, each.repeat, each.trial) for each in again] == [
+        (1, 1, 4),
+        (2, 1, 5),
+    ]
     assert again[0].seed == again[1].seed != last.seed
     assert drive.study.ask(repeats_only=True) is None  # the round has not ended
 
@@ -110,7 +115,9 @@ def test_an_extended_run_searches_on_from_the_first_outcomes_and_confirms_what_i
 
 def test_a_grid_that_is_used_up_is_confirmed() -> None:
     space = {"x": {"choices": [1, 2]}}
-    drive = Drive(make_experiment(search=space, sampler="grid", confirm={"best": 1, "trainings": 3}))
+    drive = Drive(
+        make_experiment(search=space, sampler="grid", confirm={"best": 1, "trainings": 3})
+    )
     searched(drive, [0.5, 0.1])
     assert drive.study.exhausted
     searched(drive, [0.2, 0.3])
@@ -137,7 +144,11 @@ def test_a_study_that_is_rebuilt_anywhere_trains_the_same_again(
     running: list[Proposal] = []
     for _ in range(data.draw(st.integers(0, 30))):
         num_configurations = len({each.configuration for each in asked})
-        proposal = drive.study.ask(repeats_only=num_configurations == 5) if len(running) < at_once else None
+        proposal = (
+            drive.study.ask(repeats_only=num_configurations == 5)
+            if len(running) < at_once
+            else None
+        )
         if proposal is not None:
             drive.events.append(proposal.event())
             asked.append(proposal)

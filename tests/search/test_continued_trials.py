@@ -37,7 +37,10 @@ def falling(level: float, rung: int) -> float:
 
 
 def train_next(drive: Drive) -> Proposal:
-    """Train the next trial until it ends or is stopped: flat ones first, then ever worse ones that fall."""
+    """Train the next trial until it ends or is stopped.
+
+    Flat ones first, then ever worse ones that fall.
+    """
     proposal = drive.ask()
     before = [event for event in drive.events if isinstance(event, TrialReported)]
     begun = max((event.step for event in before if event.trial == proposal.resumes), default=0)
@@ -57,7 +60,9 @@ def test_a_trial_that_was_stopped_is_continued_once_others_have_shown_how_curves
     drive = Drive(late_bloomers())
     proposals = [train_next(drive) for _ in range(NUM_FLAT + 1)]
     first = proposals[-1]
-    assert drive.study.needed() == {first.trial}, "it looks hopeless as long as nothing else has fallen so"
+    assert drive.study.needed() == {first.trial}, (
+        "it looks hopeless as long as nothing else has fallen so"
+    )
     while len(proposals) < 20 and (
         proposals[-1].resumes is None or drive.study.best_trials() != [proposals[-1].trial]
     ):
@@ -66,7 +71,11 @@ def test_a_trial_that_was_stopped_is_continued_once_others_have_shown_how_curves
     assert resumed[0].resumes == first.trial
     last = resumed[-1]
     assert drive.study.best_trials() == [last.trial]
-    assert (last.configuration, last.params, last.seed) == (first.configuration, first.params, first.seed)
+    assert (last.configuration, last.params, last.seed) == (
+        first.configuration,
+        first.params,
+        first.seed,
+    )
     assert not {first.trial, last.trial} & drive.study.needed()
 
 
@@ -81,7 +90,9 @@ def test_a_rebuilt_study_and_a_replay_continue_the_same_trials() -> None:
         else:
             drive.end(proposal.trial)
     drive.report(proposal.trial, RUNGS, loss=0.0)
-    assert proposal.resumes in drive.study.needed(), "its checkpoint must be there until the trial has ended"
+    assert proposal.resumes in drive.study.needed(), (
+        "its checkpoint must be there until the trial has ended"
+    )
     assert drive.rebuilt().ask() == drive.study.ask()
     again = Study(drive.experiment)
     again.replay([event for event in drive.events if isinstance(event, TrialProposed)])

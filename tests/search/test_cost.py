@@ -42,7 +42,9 @@ def test_time_money_and_energy_limit_what_trials_cost(
     assert limit.ends_first(1.0, 1), "nothing else ends the run"
 
 
-@pytest.mark.parametrize("budget", [{}, {"trials": 9}, {"plateau": 5}, {"trials": 9, "energy": "1kWh"}])
+@pytest.mark.parametrize(
+    "budget", [{}, {"trials": 9}, {"plateau": 5}, {"trials": 9, "energy": "1kWh"}]
+)
 def test_a_number_of_trials_limits_no_cost(budget: dict[str, Any]) -> None:
     assert limit_of(budget) is None
     two = [{"metric": name, "goal": "minimize"} for name in ("loss", "other")]
@@ -92,7 +94,9 @@ def test_the_same_seconds_try_more_where_costs_vary() -> None:
 @pytest.mark.parametrize("budget", [{"trials": 1000}, {"trials": 20, "time": "10h"}])
 def test_costs_that_end_no_run_change_nothing(budget: dict[str, Any]) -> None:
     costly = search_until(400.0, lambda params: params["size"], 0, **budget)
-    assert costly[:12] == search_until(1200.0, lambda params: 100.0, 0, **budget)[: len(costly[:12])]
+    assert (
+        costly[:12] == search_until(1200.0, lambda params: 100.0, 0, **budget)[: len(costly[:12])]
+    )
 
 
 def test_costs_without_a_pattern_count_for_little() -> None:
@@ -107,7 +111,9 @@ def test_a_stopped_trial_counts_as_a_whole_one_and_attempts_are_added() -> None:
     """Trials stopped after a fifth and continued ones teach the same costs as whole ones."""
 
     def next_one(share: float, attempts: int) -> Any:
-        drive = Drive(make_experiment(search=SEARCH, budget={"time": "1h"}, early_stop={"pruner": "median"}))
+        drive = Drive(
+            make_experiment(search=SEARCH, budget={"time": "1h"}, early_stop={"pruner": "median"})
+        )
         rng = random.Random(0)
         for number in range(8):
             params = {"x": rng.random(), "size": math.exp(rng.random() * math.log(100))}
@@ -116,7 +122,11 @@ def test_a_stopped_trial_counts_as_a_whole_one_and_attempts_are_added() -> None:
             for attempt in range(attempts):
                 elapsed_s = params["size"] * cut / attempts
                 drive.report(
-                    proposal.trial, int(10 * cut), elapsed_s=elapsed_s, attempt=attempt, loss=params["x"]
+                    proposal.trial,
+                    int(10 * cut),
+                    elapsed_s=elapsed_s,
+                    attempt=attempt,
+                    loss=params["x"],
                 )
             drive.end(proposal.trial, "pruned" if cut < 1 else "complete")
         knowledge = drive.study._learner._projection._knowledge  # pyright: ignore[reportPrivateUsage]
@@ -150,7 +160,9 @@ def test_of_trials_that_are_stopped_early_the_cheap_ones_come_first(share: float
             seconds = size if share else 100 ** rng.random()
             for rung in range(1, 5):
                 elapsed_s = seconds * rung / 4
-                if drive.report(proposal.trial, rung, elapsed_s=elapsed_s, loss=loss(proposal.params) / rung):
+                if drive.report(
+                    proposal.trial, rung, elapsed_s=elapsed_s, loss=loss(proposal.params) / rung
+                ):
                     drive.end(proposal.trial, "pruned")
                     break
             else:

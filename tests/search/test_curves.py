@@ -40,21 +40,28 @@ def forecast_of(curve: Curve, rung: int, others: list[Curve]) -> Forecast:
 @pytest.mark.parametrize("rung", [3, 8, 20])
 def test_the_interval_holds_the_last_value_as_often_as_it_claims(rung: int) -> None:
     known, unseen = power_laws(10, seed=1), power_laws(400, seed=2)
-    below = np.array([forecast_of(c, rung, known).chance_below(float(c.values[-1])) for c in unseen])
+    below = np.array(
+        [forecast_of(c, rung, known).chance_below(float(c.values[-1])) for c in unseen]
+    )
     assert np.mean((below > 0.05) & (below < 0.95)) >= 0.85
 
 
 @pytest.mark.parametrize(("rung", "most"), [(3, 0.6), (8, 0.6), (20, 0.7)])
 def test_a_forecast_is_nearer_than_the_last_value(rung: int, most: float) -> None:
     known, unseen = power_laws(10, seed=3), power_laws(200, seed=4)
-    off = np.array([abs(forecast_of(curve, rung, known).mean - curve.values[-1]) for curve in unseen])
+    off = np.array(
+        [abs(forecast_of(curve, rung, known).mean - curve.values[-1]) for curve in unseen]
+    )
     naive = np.array([abs(curve.values[rung - 1] - curve.values[-1]) for curve in unseen])
     assert off.mean() < most * naive.mean()
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    seed=st.integers(0, 10_000), rung=st.integers(2, 30), shift=st.floats(-5, 5), scale=st.floats(1e-3, 1e3)
+    seed=st.integers(0, 10_000),
+    rung=st.integers(2, 30),
+    shift=st.floats(-5, 5),
+    scale=st.floats(1e-3, 1e3),
 )
 def test_neither_the_unit_nor_the_order_of_curves_matters(
     seed: int, rung: int, shift: float, scale: float

@@ -60,7 +60,9 @@ def test_every_point_is_a_configuration_of_the_space(search: dict[str, Any], see
 
 
 def test_choices_are_equally_far_apart_and_absent_parameters_in_between() -> None:
-    parameters = Parameters(Space(CONDITIONAL | {"optimizer": {"choices": ["sgd", "adam", "lion"]}}))
+    parameters = Parameters(
+        Space(CONDITIONAL | {"optimizer": {"choices": ["sgd", "adam", "lion"]}})
+    )
     encoding = Encoding(parameters)
     rows = [
         {"optimizer": "sgd", "momentum": 0.0, "layers": 1, "depth": 1},

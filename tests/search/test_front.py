@@ -21,7 +21,9 @@ RUNGS = 16
 
 
 def covered(points: np.ndarray) -> float:
-    """Return the hypervolume of points of the unit square over its origin, by sweeping along the front."""
+    """Return the hypervolume of points of the unit square over its origin, by sweeping along the
+    front.
+    """
     area = height = 0.0
     for x, y in sorted(points.tolist(), reverse=True):
         area += x * max(y - height, 0.0)
@@ -48,7 +50,9 @@ def excess(mean: float, bound: float) -> float:
 
 
 def exact_gain(front: np.ndarray, mean: np.ndarray) -> float:
-    """Return the expected gain over a front of two objectives and (-1, -1), by strips between its points."""
+    """Return the expected gain over a front of two objectives and (-1, -1), by strips between its
+    points.
+    """
     across, above = [-1.0, *front[:, 0], np.inf], [*front[:, 1], -1.0]
     ends = [excess(mean[0], left) - excess(mean[0], right) for left, right in pairwise(across[:-1])]
     widths = [*ends, excess(mean[0], across[-2])]
@@ -85,12 +89,17 @@ def test_what_is_beaten_adds_nothing(seed: int, num_objectives: int) -> None:
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_the_front_is_what_nothing_beats(seed: int, num_objectives: int) -> None:
     values = np.random.default_rng(seed).integers(0, 5, (15, num_objectives))
-    expected = [not any((other >= one).all() and (other > one).any() for other in values) for one in values]
+    expected = [
+        not any((other >= one).all() and (other > one).any() for other in values) for one in values
+    ]
     assert is_on_front(values).tolist() == expected
 
 
 def metrics(params: Mapping[str, Any], rung: int) -> dict[str, float]:
-    """Return metrics in conflict along x; y makes both of them worse, as the first rungs show already."""
+    """Return metrics in conflict along x.
+
+    Y makes both of them worse, as the first rungs show already.
+    """
     x, y = params["x"], params["y"]
     return {"loss": x**2 + y + 1 / rung, "speed": x - y - 1 / rung}
 
@@ -113,7 +122,9 @@ def train(drive: Drive, params: dict[str, float], *, late: bool = False) -> int:
 def driven(**changes: Any) -> Drive:
     """Return a run with a front from both ends of the conflict."""
     early_stop = {"pruner": "curves", "grace": 2}
-    drive = Drive(make_experiment(search=SPACE, objectives=OBJECTIVES, early_stop=early_stop, **changes))
+    drive = Drive(
+        make_experiment(search=SPACE, objectives=OBJECTIVES, early_stop=early_stop, **changes)
+    )
     for place in range(8):
         train(drive, {"x": place / 7, "y": 0.1})
     return drive
@@ -123,7 +134,9 @@ def test_what_is_far_behind_the_front_is_stopped_and_what_extends_it_is_not() ->
     drive = driven()
     assert train(drive, {"x": 0.5, "y": 0.9}) < RUNGS / 2
     assert train(drive, {"x": 0.5, "y": 0.0}) == RUNGS
-    assert train(drive, {"x": 0.0, "y": 0.05}) == RUNGS, "the best in one objective, the worst in the other"
+    assert train(drive, {"x": 0.0, "y": 0.05}) == RUNGS, (
+        "the best in one objective, the worst in the other"
+    )
 
 
 def test_an_objective_that_only_the_end_shows_may_still_become_the_best() -> None:

@@ -59,7 +59,9 @@ def test_places_that_are_as_expected_count_as_if_they_had_been_observed(
     observed = np.concatenate([values, process.predict(running)[0]])
     expected = GaussianProcess(kernel, GROUPS, every, observed)
     found = process.as_if_expected(running)
-    np.testing.assert_allclose(found.predict(places), expected.predict(places), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        found.predict(places), expected.predict(places), rtol=1e-5, atol=1e-7
+    )
     assert np.isclose(found.log_evidence, expected.log_evidence)
 
 
@@ -157,7 +159,9 @@ def test_places_that_were_observed_twice_can_be_modelled() -> None:
 
 @given(seed=st.integers(0, 1000), num=st.integers(3, 12))
 @settings(max_examples=20)
-def test_left_out_errors_are_those_of_processes_without_the_observation(seed: int, num: int) -> None:
+def test_left_out_errors_are_those_of_processes_without_the_observation(
+    seed: int, num: int
+) -> None:
     features, values = draw(seed, num)
     kernel = Kernel(np.log([0.3, 0.8, 1.0]), math.log(0.05))
     errors = GaussianProcess(kernel, GROUPS, features, values).left_out_errors()
@@ -168,7 +172,9 @@ def test_left_out_errors_are_those_of_processes_without_the_observation(seed: in
         np.testing.assert_allclose(errors[index], expected, atol=1e-6)
 
 
-def predictabilities(height: Callable[[np.ndarray, np.ndarray], np.ndarray], num: int) -> list[float]:
+def predictabilities(
+    height: Callable[[np.ndarray, np.ndarray], np.ndarray], num: int
+) -> list[float]:
     """Return how far fitted processes predict values that depend on features and noise."""
     found = []
     for seed in range(20):
@@ -193,4 +199,7 @@ def test_noise_is_not_taken_for_predictable_although_length_scales_are_fitted_to
 
 def test_a_few_observations_do_not_show_what_they_predict() -> None:
     features, values = draw(0, 5)
-    assert GaussianProcess(Kernel(np.zeros(3), -3.0), GROUPS, features, values).predictability() is None
+    assert (
+        GaussianProcess(Kernel(np.zeros(3), -3.0), GROUPS, features, values).predictability()
+        is None
+    )

@@ -1,4 +1,7 @@
-"""Spaces that a run can use up: what is left is counted as an enumeration by itertools counts it."""
+"""Spaces that a run can use up.
+
+What is left is counted as an enumeration by itertools counts it.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,9 @@ def small_spaces(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]
     """Draw a space whose last parameter may depend on the first, and all of its configurations."""
     num_steps, low = draw(st.integers(1, 3)), draw(st.sampled_from([0.0, 0.1, 1e-4, -0.3]))
     step = draw(st.sampled_from([0.1, 0.05, 3e-4]))
-    choices = draw(st.lists(st.sampled_from([1, True, "a", 2.5]), min_size=2, max_size=3, unique_by=repr))
+    choices = draw(
+        st.lists(st.sampled_from([1, True, "a", 2.5]), min_size=2, max_size=3, unique_by=repr)
+    )
     last = draw(st.integers(1, 3))
     search: dict[str, Any] = {
         "kind": {"choices": choices},

@@ -1,4 +1,6 @@
-"""Shares of parameters in generated spaces with dependent proposals and pruning, as in the benchmark."""
+"""Shares of parameters in generated spaces with dependent proposals and pruning, as in the
+benchmark.
+"""
 
 from __future__ import annotations
 

@@ -27,12 +27,18 @@ def test_the_logarithm_of_the_improvement_is_right(z: float, deviation: float, b
         total = float(np.trapezoid((exact + grid) * density, grid))
         assert found == pytest.approx(math.log(deviation * total), abs=1e-4)
     elif exact < -20:  # the first terms of the asymptotic series
-        tail = -0.5 * (exact**2 + math.log(2 * math.pi)) - 2 * math.log(-exact) + math.log1p(-3 / exact**2)
+        tail = (
+            -0.5 * (exact**2 + math.log(2 * math.pi))
+            - 2 * math.log(-exact)
+            + math.log1p(-3 / exact**2)
+        )
         assert found == pytest.approx(math.log(deviation) + tail, abs=1e-3)
 
 
 @given(first=st.floats(-1e4, 50), gap=st.floats(1e-6, 10), best=st.floats(-5, 5))
-def test_without_costs_what_is_possible_decides_alone(first: float, gap: float, best: float) -> None:
+def test_without_costs_what_is_possible_decides_alone(
+    first: float, gap: float, best: float
+) -> None:
     lower, higher = log_possible_improvement(np.array([first, first + gap]), best)
     assert math.isfinite(lower)
     assert lower <= higher
@@ -44,4 +50,6 @@ def test_without_costs_what_is_possible_decides_alone(first: float, gap: float, 
 def test_the_improvement_is_that_of_its_logarithm(z: float, deviation: float, best: float) -> None:
     mean, deviations = np.array([best + deviation * z]), np.array([deviation])
     expected = np.exp(log_expected_improvement(mean, deviations, best))
-    np.testing.assert_allclose(expected_improvement(mean, deviations, np.array([best])), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        expected_improvement(mean, deviations, np.array([best])), expected, rtol=1e-6
+    )

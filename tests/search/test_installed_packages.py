@@ -79,8 +79,13 @@ def _look_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_package_adds_a_sampler_and_a_pruner() -> None:
     drive = Drive(make_experiment(**FIELDS))
     assert [drive.ask().params["x"] for _ in range(2)] == [0.25, 0.25]
-    assert [drive.report(0, step, loss=loss) for step, loss in ((1, 2.0), (2, 4.0))] == [False, True]
-    with pytest.raises(ExperimentError, match=r"sampler\.options\.y: the sampler owl has no such option"):
+    assert [drive.report(0, step, loss=loss) for step, loss in ((1, 2.0), (2, 4.0))] == [
+        False,
+        True,
+    ]
+    with pytest.raises(
+        ExperimentError, match=r"sampler\.options\.y: the sampler owl has no such option"
+    ):
         check(make_experiment(sampler={"name": "owl", "options": {"x": 1, "y": 2}}))
     with pytest.raises(ExperimentError, match=r"early_stop\.options\.lower"):
         make_experiment(early_stop={"pruner": "hawk", "options": {"upper": 1.0, "lower": 0.0}})

@@ -26,7 +26,9 @@ SPACE: dict[str, Any] = {
 CHANGES = st.fixed_dictionaries(
     {},
     optional={
-        "x": st.sampled_from([0.25, {"low": 0.4}, {"low": -1.0, "high": 2.0}, {"choices": [0.1, 0.9]}]),
+        "x": st.sampled_from(
+            [0.25, {"low": 0.4}, {"low": -1.0, "high": 2.0}, {"choices": [0.1, 0.9]}]
+        ),
         "n": st.sampled_from([8, {"low": 4, "high": 16}, {"high": 256}]),
         "kind": st.sampled_from(["a", "b", {"choices": ["a", "b", "c"]}]),
         "y": st.sampled_from([0.5, {"high": 0.5}]),
@@ -36,7 +38,9 @@ CHANGES = st.fixed_dictionaries(
 
 def change(drive: Drive, given: dict[str, Any]) -> int:
     """Change the space as a driver does, which stores all changes since the beginning."""
-    before = [event.settings[SEARCH] for event in drive.events if isinstance(event, SettingsChanged)]
+    before = [
+        event.settings[SEARCH] for event in drive.events if isinstance(event, SettingsChanged)
+    ]
     merged = merge_changes(drive.experiment, before[-1] if before else {}, given)  # type: ignore[arg-type]
     drive.events.append(SettingsChanged(settings={SEARCH: merged}))
     return drive.study.change_search(merged)
@@ -75,12 +79,18 @@ def test_trials_count_where_they_lie_in_the_new_space() -> None:
     tried = [drive.train(lambda params, _: params["x"]).params for _ in range(30)]
     changed = with_changes(drive.experiment, {"x": {"low": 0.5, "high": 1.0}}).search
     inside = [params for params in tried if placed(params, changed) is not None]
-    assert change(drive, {"x": {"low": 0.5}}) == len(inside) == sum(params["x"] >= 0.5 for params in tried)
+    assert (
+        change(drive, {"x": {"low": 0.5}})
+        == len(inside)
+        == sum(params["x"] >= 0.5 for params in tried)
+    )
     assert change(drive, {"x": {"low": 0.0}}) == 30, "what was left out counts again"
 
 
 def test_what_lies_inside_teaches_the_sampler() -> None:
-    """The next proposal after a change depends on what the trials inside the new space have shown."""
+    """The next proposal after a change depends on what the trials inside the new space have
+    shown.
+    """
 
     def next_after(scale: float) -> float:
         drive = Drive(make_experiment(search={"x": {"low": 0.0, "high": 1.0}}))
@@ -96,7 +106,9 @@ def test_what_lies_inside_teaches_the_sampler() -> None:
 def test_trials_with_other_values_of_what_decides_nothing_count_once_it_is_frozen() -> None:
     drive = Drive(
         make_experiment(
-            search={name: {"low": 0.0, "high": 1.0} for name in ("x", "idle")}, sampler="random", seed=3
+            search={name: {"low": 0.0, "high": 1.0} for name in ("x", "idle")},
+            sampler="random",
+            seed=3,
         )
     )
     for _ in range(60):
@@ -117,7 +129,10 @@ def test_an_enqueued_configuration_must_lie_in_the_new_space() -> None:
 
 def test_trials_of_every_space_are_exported(tmp_path: Path) -> None:
     drive = Drive(make_experiment(search=SPACE, sampler="random"))
-    for changes in ({"x": {"low": -2.0, "high": -1.0}, "kind": {"choices": ["b", "c"]}}, {"x": 0.5}):
+    for changes in (
+        {"x": {"low": -2.0, "high": -1.0}, "kind": {"choices": ["b", "c"]}},
+        {"x": 0.5},
+    ):
         for _ in range(4):
             drive.train(loss)
         change(drive, changes)

@@ -20,7 +20,10 @@ EPOCHS: dict[str, BaseDistribution] = {"epochs": IntDistribution(1, 100)}
 
 
 def _trial(
-    state: TrialState, reports: Mapping[int, float], value: float | None = None, epochs: int | None = None
+    state: TrialState,
+    reports: Mapping[int, float],
+    value: float | None = None,
+    epochs: int | None = None,
 ) -> FrozenTrial:
     return create_trial(
         state=state,
@@ -78,12 +81,20 @@ MODEL: dict[str, Any] = {"train": None, "model": "mlp", "data": "digits"}
     ("changes", "expected"),
     [
         ({}, Reading(-1.0, None, False)),
-        ({"objectives": [{"metric": "a", "goal": "maximize", "value": "best"}]}, Reading(1.0, None, True)),
+        (
+            {"objectives": [{"metric": "a", "goal": "maximize", "value": "best"}]},
+            Reading(1.0, None, True),
+        ),
         ({**MODEL, "training": {"epochs": 7}}, Reading(-1.0, 7, True)),
-        ({**MODEL, "search": {"epochs": 9, "lr": {"low": 0.1, "high": 1.0}}}, Reading(-1.0, 9, True)),
+        (
+            {**MODEL, "search": {"epochs": 9, "lr": {"low": 0.1, "high": 1.0}}},
+            Reading(-1.0, 9, True),
+        ),
     ],
 )
-def test_how_curves_are_read_follows_from_the_experiment(changes: dict[str, Any], expected: Reading) -> None:
+def test_how_curves_are_read_follows_from_the_experiment(
+    changes: dict[str, Any], expected: Reading
+) -> None:
     assert Reading.of(make_experiment(**changes)) == [expected]
 
 
@@ -91,13 +102,21 @@ _REPORTS = st.dictionaries(st.integers(0, 50), st.floats(0, 1), min_size=1, max_
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["pruned", "running", "complete"]), _REPORTS), min_size=1, max_size=5)
+    st.lists(
+        st.tuples(st.sampled_from(["pruned", "running", "complete"]), _REPORTS),
+        min_size=1,
+        max_size=5,
+    )
 )
 def test_every_trial_with_reports_is_observed_in_few_points_and_none_beyond_its_end(
     drawn: list[tuple[str, dict[int, float]]],
 ) -> None:
     trials = [
-        _trial(TrialState[state.upper()], reports, reports[max(reports)] if state == "complete" else None)
+        _trial(
+            TrialState[state.upper()],
+            reports,
+            reports[max(reports)] if state == "complete" else None,
+        )
         for state, reports in drawn
     ]
     seen = observe(trials, Reading())

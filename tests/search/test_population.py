@@ -1,4 +1,7 @@
-"""Members of a population: who continues from whom, with what, whatever the order of the results."""
+"""Members of a population.
+
+Who continues from whom, with what, whatever the order of the results.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,14 @@ from hypothesis import strategies as st
 
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import Event, TrialEnded, TrialEnqueued, TrialProposed, from_json, to_json
+from workbench.foundation.events import (
+    Event,
+    TrialEnded,
+    TrialEnqueued,
+    TrialProposed,
+    from_json,
+    to_json,
+)
 from workbench.search import Study
 
 SEARCH = {
@@ -37,7 +47,13 @@ def experiment(
         seed=3,
         sampler={
             "name": sampler,
-            "options": {"population": population, "every": 10, "length": 40, "changes": CHANGES, **options},
+            "options": {
+                "population": population,
+                "every": 10,
+                "length": 40,
+                "changes": CHANGES,
+                **options,
+            },
         },
     )
 
@@ -118,7 +134,9 @@ def test_a_rebuilt_study_proposes_the_same_at_every_prefix(sampler: str) -> None
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
 def test_the_weak_continue_from_the_strong_at_the_same_epoch(goal: str) -> None:
     events = play(experiment(goal=goal, quantile=0.34), 7, 4)
-    values = {event.trial: event.values["loss"] for event in events if isinstance(event, TrialEnded)}
+    values = {
+        event.trial: event.values["loss"] for event in events if isinstance(event, TrialEnded)
+    }
     parts = {event.trial: event.segment for event in proposed(events)}
     num_replaced = 0
     for trial, part in parts.items():
@@ -128,7 +146,9 @@ def test_the_weak_continue_from_the_strong_at_the_same_epoch(goal: str) -> None:
         before = parts[part.continues]
         assert before is not None
         assert before.end == part.begin
-        peers = [other for other, found in parts.items() if found is not None and found.end == part.begin]
+        peers = [
+            other for other, found in parts.items() if found is not None and found.end == part.begin
+        ]
         ranked = sorted(peers, key=values.__getitem__, reverse=goal == "maximize")
         if part.replaced is None:
             assert before.member == part.member, trial
@@ -143,7 +163,11 @@ def test_the_weak_continue_from_the_strong_at_the_same_epoch(goal: str) -> None:
 def test_what_cannot_change_stays_with_the_weights() -> None:
     events = proposed(play(experiment(resample=1.0), 1, 2))
     params = {event.trial: event.params for event in events}
-    copied = [event for event in events if event.segment is not None and event.segment.replaced is not None]
+    copied = [
+        event
+        for event in events
+        if event.segment is not None and event.segment.replaced is not None
+    ]
     assert copied
     for event in copied:
         assert event.segment is not None
@@ -217,7 +241,9 @@ def test_a_replay_waits_for_what_it_continues() -> None:
     assert study.ask() is None
     assert study.needed() >= {event.segment.continues for event in recorded[2:] if event.segment}
     for trial in (0, 1):
-        study.tell(trial, TrialEnded(trial=trial, attempt=0, state="complete", values={"loss": 1.0}))
+        study.tell(
+            trial, TrialEnded(trial=trial, attempt=0, state="complete", values={"loss": 1.0})
+        )
     third = study.ask()
     assert third is not None
     assert (third.params, third.segment) == (recorded[2].params, recorded[2].segment)
@@ -247,7 +273,10 @@ def test_a_schedule_trains_the_parts_as_written() -> None:
 
 
 def test_a_gaussian_process_finds_a_schedule_that_chance_does_not() -> None:
-    """The best momentum rises with time: of what PB2 proposes late, more is near it than of what PBT does."""
+    """The best momentum rises with time.
+
+    Of what PB2 proposes late, more is near it than of what PBT does.
+    """
 
     def distance(sampler: str) -> float:
         found = []

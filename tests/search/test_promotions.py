@@ -1,4 +1,6 @@
-"""Configurations begin at the lowest level of the fidelity, and the best ones are trained at the next."""
+"""Configurations begin at the lowest level of the fidelity, and the best ones are trained at the
+next.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def make_drive(**changes: Any) -> Drive:
 
 
 def loss(params: Any) -> float:
-    """The smaller a training, the worse it ends, so that values of different levels must not be compared."""
+    """The smaller a training, the worse it ends, so that values of different levels must not be
+    compared.
+    """
     return abs(params["x"] - 0.3) + 1.0 / params["size"]
 
 
@@ -31,7 +35,9 @@ def train(drive: Drive, **options: bool) -> Proposal:
 
 
 def finish(drive: Drive, proposal: Proposal) -> None:
-    drive.report(proposal.trial, 1, elapsed_s=float(proposal.params["size"]), loss=loss(proposal.params))  # type: ignore[arg-type]
+    drive.report(
+        proposal.trial, 1, elapsed_s=float(proposal.params["size"]), loss=loss(proposal.params)
+    )  # type: ignore[arg-type]
     drive.end(proposal.trial)
 
 
@@ -78,7 +84,9 @@ def test_when_no_configuration_may_begin_promising_ones_go_on_until_one_is_compl
     assert drive.study.best_trials()
 
 
-def test_a_training_that_fails_at_a_low_level_goes_no_further_and_limits_are_those_of_full_ones() -> None:
+def test_a_training_that_fails_at_a_low_level_goes_no_further_and_limits_are_those_of_full_ones() -> (
+    None
+):
     drive = make_drive(constraints=[{"metric": "latency", "at_most": 1.0}])
     failed = drive.ask()
     drive.end(failed.trial, "failed", reason="oom", values={})
@@ -95,7 +103,11 @@ def test_a_training_that_fails_at_a_low_level_goes_no_further_and_limits_are_tho
 @pytest.mark.parametrize("num_at_once", [1, 3])
 def test_a_rebuilt_study_proposes_the_same_at_any_moment(sampler: str, num_at_once: int) -> None:
     search = {"x": {"low": 0.0, "high": 1.0}, "kind": {"choices": ["a", "b"]}}
-    drive, rng, running = make_drive(sampler=sampler, search=search), random.Random(0), list[Proposal]()
+    drive, rng, running = (
+        make_drive(sampler=sampler, search=search),
+        random.Random(0),
+        list[Proposal](),
+    )
     wanted = {"x": 0.31, "kind": "a"}
     drive.study.enqueue(wanted)
     drive.events.append(TrialEnqueued(params=wanted))
@@ -152,7 +164,9 @@ def test_what_earlier_runs_reported_at_their_epochs_is_no_level() -> None:
         drive.study.apply(event)
     proposals = [train(drive) for _ in range(8)]
     assert proposals[0].params["size"] == 1
-    assert abs(proposals[0].params["x"] - 0.3) < 0.1, "the first one is what the earlier run recommends"  # type: ignore[operator]
+    assert abs(proposals[0].params["x"] - 0.3) < 0.1, (
+        "the first one is what the earlier run recommends"
+    )  # type: ignore[operator]
 
 
 def test_its_space_is_kept() -> None:

@@ -28,7 +28,9 @@ def distance(params: Mapping[str, Any], _rung: int = 1) -> float:
     return sum((params[name] - 0.7) ** 2 for name in SQUARE)
 
 
-def best_of(sampler: str, curve: Callable[[Mapping[str, Any], int], float], seed: int, num: int) -> float:
+def best_of(
+    sampler: str, curve: Callable[[Mapping[str, Any], int], float], seed: int, num: int
+) -> float:
     """Return the smallest value of a search."""
     drive = Drive(make_experiment(search=SQUARE, sampler=sampler, seed=seed))
     return min(curve(drive.train(curve).params, 1) for _ in range(num))
@@ -38,14 +40,18 @@ def test_it_finds_a_minimum_that_random_search_and_tpe_do_not() -> None:
     ours = [best_of("auto", distance, seed, 25) for seed in range(4)]
     assert max(ours) < 0.002
     assert np.mean(ours) < 0.1 * np.mean([best_of("tpe", distance, seed, 25) for seed in range(4)])
-    assert np.mean(ours) < 0.1 * np.mean([best_of("random", distance, seed, 25) for seed in range(4)])
+    assert np.mean(ours) < 0.1 * np.mean(
+        [best_of("random", distance, seed, 25) for seed in range(4)]
+    )
 
 
 def test_few_trials_one_after_another_mostly_lie_inside_the_ranges() -> None:
     """What is merely possible lies at the ends, of which six ranges have too many to try."""
     names, tried = [f"x{index}" for index in range(6)], []
     for seed in range(4):
-        drive = Drive(make_experiment(search={name: {"low": 0.0, "high": 1.0} for name in names}, seed=seed))
+        drive = Drive(
+            make_experiment(search={name: {"low": 0.0, "high": 1.0} for name in names}, seed=seed)
+        )
         found = [drive.train(_off_centre).params for _ in range(14)]
         tried += [params[name] for params in found[5:] for name in names]
     assert statistics.mean(value in (0.0, 1.0) for value in tried) < 0.3  # 0.41 by what is possible
@@ -54,7 +60,9 @@ def test_few_trials_one_after_another_mostly_lie_inside_the_ranges() -> None:
 def test_beside_running_trials_every_other_proposal_follows_what_is_expected() -> None:
     names, tried = [f"x{index}" for index in range(6)], list[list[bool]]()
     for seed in range(4):
-        drive = Drive(make_experiment(search={name: {"low": 0.0, "high": 1.0} for name in names}, seed=seed))
+        drive = Drive(
+            make_experiment(search={name: {"low": 0.0, "high": 1.0} for name in names}, seed=seed)
+        )
         running = [drive.ask() for _ in range(4)]
         for _ in range(16):
             ended = running.pop(0)
@@ -70,7 +78,9 @@ def _off_centre(params: Mapping[str, Any], _rung: int) -> float:
 
 
 def test_it_maximizes_where_the_goal_says_so() -> None:
-    drive = Drive(make_experiment(search=SQUARE, objectives=[{"metric": "loss", "goal": "maximize"}]))
+    drive = Drive(
+        make_experiment(search=SQUARE, objectives=[{"metric": "loss", "goal": "maximize"}])
+    )
     found = [drive.train(lambda params, _: -distance(params)).params for _ in range(25)]
     assert min(map(distance, found)) < 0.002
 
@@ -191,14 +201,18 @@ def count_out_of_memory(seed: int, *, states_memory: bool) -> tuple[int, float]:
 
 
 def test_memory_that_trials_held_keeps_the_next_ones_from_running_out_of_it() -> None:
-    """The best ones nearly fill the memory, so that blind searches run out of it again and again."""
+    """The best ones nearly fill the memory, so that blind searches run out of it again and
+    again.
+    """
     stated = [count_out_of_memory(seed, states_memory=True) for seed in range(4)]
     silent = [count_out_of_memory(seed, states_memory=False) for seed in range(4)]
     assert sum(num for num, _ in stated) < 0.7 * sum(num for num, _ in silent), (stated, silent)
     assert np.mean([best for _, best in stated]) < -520, "they still come near the limit"
 
 
-def test_a_rebuilt_study_proposes_the_same_although_later_results_change_what_pruned_ones_count_as() -> None:
+def test_a_rebuilt_study_proposes_the_same_although_later_results_change_what_pruned_ones_count_as() -> (
+    None
+):
     drive = Drive(make_experiment(search=SQUARE))
     for number in range(24):
         proposal = drive.ask()
@@ -232,7 +246,10 @@ def test_many_results_go_to_tpe() -> None:
 
 def test_a_pruned_trial_counts_as_its_forecast_and_a_lost_one_as_the_worst() -> None:
     complete = [_trial(TrialState.COMPLETE, last, {1: 0.1}) for last in (0.5, 0.6, 0.7)]
-    pruned, lost = _trial(TrialState.PRUNED, None, {1: 0.15}), _trial(TrialState.FAIL, None, {1: 0.15})
+    pruned, lost = (
+        _trial(TrialState.PRUNED, None, {1: 0.15}),
+        _trial(TrialState.FAIL, None, {1: 0.15}),
+    )
     broken = _trial(TrialState.PRUNED, None, {})
     trials = [*complete, pruned, lost, broken]
     for sign in (1.0, -1.0):
@@ -310,7 +327,12 @@ def test_a_choice_that_is_believed_to_be_good_is_tried_first_and_more_often() ->
     "change",
     [
         {"sampler": "tpe"},
-        {"objectives": [{"metric": "loss", "goal": "minimize"}, {"metric": "size", "goal": "minimize"}]},
+        {
+            "objectives": [
+                {"metric": "loss", "goal": "minimize"},
+                {"metric": "size", "goal": "minimize"},
+            ]
+        },
     ],
 )
 def test_a_belief_that_nobody_would_read_is_refused(change: dict[str, Any]) -> None:
@@ -335,9 +357,14 @@ def test_nothing_is_tried_that_is_predicted_not_to_fit_from_the_first_configurat
 
     experiment = make_experiment(search=search)
     rng, drive = random.Random(0), Drive(experiment)
-    known = [*(experiment.search.sample(rng) for _ in range(24)), {"width": 4096, "batch": 256, "rate": 1.0}]
+    known = [
+        *(experiment.search.sample(rng) for _ in range(24)),
+        {"width": 4096, "batch": 256, "rate": 1.0},
+    ]
     limit = held({"width": 256, "batch": 256})
-    predicted = MemoryPredicted(limit_bytes=limit, peaks=[(params, held(params)) for params in known])
+    predicted = MemoryPredicted(
+        limit_bytes=limit, peaks=[(params, held(params)) for params in known]
+    )
     drive.study.apply(predicted)
     drive.events.append(predicted)
     # Wider ones are better, as far as the trials show.

@@ -31,7 +31,10 @@ PRUNERS: dict[str, tuple[dict[str, Any], optuna.pruners.BasePruner]] = {
         {"startup_trials": 2, "grace": 2, "percentile": 25.0},
         optuna.pruners.PercentilePruner(25.0, n_startup_trials=2, n_warmup_steps=2),
     ),
-    "hyperband": ({"grace": 1, "reduction_factor": 3}, optuna.pruners.HyperbandPruner(1, "auto", 3)),
+    "hyperband": (
+        {"grace": 1, "reduction_factor": 3},
+        optuna.pruners.HyperbandPruner(1, "auto", 3),
+    ),
 }
 
 
@@ -62,15 +65,17 @@ def test_patience_counts_rungs_without_improvement() -> None:
     drive = Drive(make_experiment(early_stop={"pruner": "patience", "patience": 3, "grace": 2}))
     drive.ask()
     losses = [0.5, 0.4, 0.4, 0.6, 0.4]
-    assert [drive.report(0, rung, loss=loss) for rung, loss in enumerate(losses, start=1)] == [False] * 4 + [
-        True
-    ]
+    assert [drive.report(0, rung, loss=loss) for rung, loss in enumerate(losses, start=1)] == [
+        False
+    ] * 4 + [True]
 
 
 def test_no_trial_stops_before_grace() -> None:
     drive = Drive(make_experiment(early_stop={"pruner": "patience", "patience": 1, "grace": 4}))
     drive.ask()
-    assert [drive.report(0, rung, loss=float(rung)) for rung in range(1, 6)] == [False] * 3 + [True] * 2
+    assert [drive.report(0, rung, loss=float(rung)) for rung in range(1, 6)] == [False] * 3 + [
+        True
+    ] * 2
 
 
 def test_a_resumed_trial_is_not_judged_twice_at_a_rung() -> None:
@@ -106,7 +111,9 @@ def test_a_training_of_all_its_epochs_is_complete_where_the_last_rung_is_the_las
     assert stops(1, 3, 9.0), "an epoch is left that need not be trained"
     assert not stops(2, 4, 9.0), "nothing is left to stop"
     study.tell(2, TrialEnded(trial=2, attempt=0, state="complete", values={"loss": 9.0}))
-    assert [trial.state.name for trial in study._learner._projection._study.get_trials(deepcopy=False)] == [
+    assert [
+        trial.state.name for trial in study._learner._projection._study.get_trials(deepcopy=False)
+    ] == [
         "COMPLETE",
         "RUNNING",
         "COMPLETE",
@@ -114,7 +121,9 @@ def test_a_training_of_all_its_epochs_is_complete_where_the_last_rung_is_the_las
 
 
 def test_what_a_function_returns_is_never_pruned() -> None:
-    drive = Drive(make_experiment(sampler="random", early_stop={"pruner": "median", "startup_trials": 1}))
+    drive = Drive(
+        make_experiment(sampler="random", early_stop={"pruner": "median", "startup_trials": 1})
+    )
     drive.train(lambda *_: 0.1, rungs=2)
     drive.ask()
     bad = TrialReported(trial=1, step=2, values={"loss": 9.0}, returned=True)
@@ -124,7 +133,10 @@ def test_what_a_function_returns_is_never_pruned() -> None:
 
 
 def _stops_of_batches(early_stop: dict[str, Any]) -> dict[int, int | None]:
-    """Train with batches of 100 and 10 samples, each as good per sample; return the step of each stop."""
+    """Train with batches of 100 and 10 samples, each as good per sample.
+
+    Return the step of each stop.
+    """
     drive = Drive(make_experiment(early_stop=early_stop))
     stops: dict[int, int | None] = {}
     for batch in (100, 10):
@@ -140,7 +152,8 @@ def _stops_of_batches(early_stop: dict[str, Any]) -> dict[int, int | None]:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"pruner": "asha", "reduction_factor": 2}, {"pruner": "median", "startup_trials": 1}]
+    "settings",
+    [{"pruner": "asha", "reduction_factor": 2}, {"pruner": "median", "startup_trials": 1}],
 )
 def test_batch_sizes_are_compared_after_equally_many_samples(settings: dict[str, Any]) -> None:
     assert _stops_of_batches(settings) == {100: None, 10: 1}
@@ -205,17 +218,23 @@ def test_curves_stops_the_second_trial_where_it_is_behind_the_first() -> None:
 def test_curves_stops_more_with_a_higher_chance() -> None:
     used = []
     for chance in (0.01, 0.3):
-        drive = Drive(make_experiment(early_stop={"pruner": "curves", "options": {"chance": chance}}))
+        drive = Drive(
+            make_experiment(early_stop={"pruner": "curves", "options": {"chance": chance}})
+        )
         for limit in (1.4, 1.3, 1.2):
             assert _train(drive, _falling(limit)) == 32
         draws = random.Random(1)
-        used.append(sum(_train(drive, _falling(draws.random(), draws.uniform(0.3, 1))) for _ in range(20)))
+        used.append(
+            sum(_train(drive, _falling(draws.random(), draws.uniform(0.3, 1))) for _ in range(20))
+        )
     assert used[1] < used[0] < 20 * 32
 
 
 def test_curves_does_not_compare_with_trials_that_break_a_limit() -> None:
     drive = Drive(
-        make_experiment(early_stop={"pruner": "curves"}, constraints=[{"metric": "size", "at_most": 1.0}])
+        make_experiment(
+            early_stop={"pruner": "curves"}, constraints=[{"metric": "size", "at_most": 1.0}]
+        )
     )
     for limit, size in (*[(0.0, 2.0)] * 2, (0.9, 0.5), (0.89, 0.5), (0.88, 0.5)):
         trial = drive.ask().trial
@@ -224,7 +243,8 @@ def test_curves_does_not_compare_with_trials_that_break_a_limit() -> None:
         drive.end(trial)
     trial = drive.ask().trial
     assert not any(
-        drive.report(trial, rung, loss=value, size=0.5) for rung, value in enumerate(_falling(0.5), start=1)
+        drive.report(trial, rung, loss=value, size=0.5)
+        for rung, value in enumerate(_falling(0.5), start=1)
     )
 
 

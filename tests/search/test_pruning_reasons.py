@@ -14,7 +14,9 @@ from tests.search.test_front import driven, metrics
 from workbench.foundation.events import TrialReported
 
 
-def why(early_stop: dict[str, Any], curves: list[list[float]], goal: str = "minimize") -> str | None:
+def why(
+    early_stop: dict[str, Any], curves: list[list[float]], goal: str = "minimize"
+) -> str | None:
     """Train along each curve; return why the last one was stopped."""
     objectives = [{"metric": "loss", "goal": goal}]
     drive = Drive(make_experiment(sampler="random", early_stop=early_stop, objectives=objectives))
@@ -55,7 +57,12 @@ ASHA = {"pruner": "asha", "grace": 2, "reduction_factor": 2}
             "maximize",
             "loss 2 at step 2 is not among the best 25% of 3 complete trials there (2.5 or more)",
         ),
-        (ASHA, [[1, 1], [1, 2]], "minimize", "loss 2 at step 2 is not the best of 2 trials there (1)"),
+        (
+            ASHA,
+            [[1, 1], [1, 2]],
+            "minimize",
+            "loss 2 at step 2 is not the best of 2 trials there (1)",
+        ),
         (
             ASHA,
             [[0, 9], [0, 8], [0, 7], [0, 6]],
@@ -93,8 +100,12 @@ def test_no_bound_contradicts_the_decision(pruner: str, goal: str) -> None:
                 assert reason is not None
                 value = level + 10 // rung if "until" not in reason else None
                 bound = float(re.findall(r"(\d[\d.]*)(?: of \d+ complete| or |\)$)", reason)[-1])
-                stated = float(re.findall(r"\d[\d.]*", reason.partition("is ")[0].replace("step", ""))[0])
-                assert worse(value or level, bound) or math.isclose(value or level, bound, rel_tol=1e-3)
+                stated = float(
+                    re.findall(r"\d[\d.]*", reason.partition("is ")[0].replace("step", ""))[0]
+                )
+                assert worse(value or level, bound) or math.isclose(
+                    value or level, bound, rel_tol=1e-3
+                )
                 assert value is None or stated == pytest.approx(value, rel=1e-3)
                 drive.end(trial, "pruned")
                 num_pruned += 1
@@ -112,7 +123,10 @@ def test_epochs_are_named_epochs() -> None:
         drive.study.take_report(report)
         if trial < 2:
             drive.end(trial)
-    assert drive.study.why_pruned(2) == "loss 2 at epoch 5 is above the median 1 of 2 complete trials there"
+    assert (
+        drive.study.why_pruned(2)
+        == "loss 2 at epoch 5 is above the median 1 of 2 complete trials there"
+    )
 
 
 def test_a_forecast_states_its_chance_and_the_least_one() -> None:
@@ -120,7 +134,9 @@ def test_a_forecast_states_its_chance_and_the_least_one() -> None:
     reason = why({"pruner": "curves", "grace": 2, "options": {"chance": 0.1}}, curves)
     assert reason is not None
     chance = r"<?[\d.]+% \(at least 10% is needed\)"
-    assert re.fullmatch(rf"loss [\d.]+ at step \d+ left a chance of {chance} to end as the best", reason)
+    assert re.fullmatch(
+        rf"loss [\d.]+ at step \d+ left a chance of {chance} to end as the best", reason
+    )
 
 
 def test_before_there_are_forecasts_the_place_among_the_others_is_stated() -> None:
@@ -130,14 +146,19 @@ def test_before_there_are_forecasts_the_place_among_the_others_is_stated() -> No
         for trial, loss in zip(trials, (1.0, 2.0, 3.0), strict=True):
             drive.report(trial, rung, loss=loss)
     reason = drive.study.why_pruned(trials[2])
-    assert reason == "loss 3 at step 2 is worse than 2 of 2 other trials; too few are complete for forecasts"
+    assert (
+        reason
+        == "loss 3 at step 2 is worse than 2 of 2 other trials; too few are complete for forecasts"
+    )
 
 
 def test_a_forecast_of_several_objectives_states_the_chance_to_extend_the_front() -> None:
     drive = driven()
     drive.study.enqueue({"x": 0.5, "y": 0.9})
     trial = drive.ask().trial
-    rung = next(r for r in range(1, 20) if drive.report(trial, r, **metrics({"x": 0.5, "y": 0.9}, r)))
+    rung = next(
+        r for r in range(1, 20) if drive.report(trial, r, **metrics({"x": 0.5, "y": 0.9}, r))
+    )
     reason = drive.study.why_pruned(trial)
     assert reason is not None
     chance = r"<?[\d.]+% \(at least 10% is needed\)"

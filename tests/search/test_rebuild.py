@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from tests.builders.studies import Drive, make_experiment
 from workbench.experiment import Experiment
-from workbench.foundation.events import PriorTrialAdded, TrialEnqueued, TrialProposed, from_json, to_json
+from workbench.foundation.events import (
+    PriorTrialAdded,
+    TrialEnqueued,
+    TrialProposed,
+    from_json,
+    to_json,
+)
 from workbench.search import Study
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -50,7 +56,12 @@ def spaces(draw: st.DrawFn, name: str) -> dict[str, Any]:
     if name == "grid":
         return {"kind": draw(CHOICES), "x": STEPPED, "fixed": 3}
     kind = draw(CHOICES)
-    space: dict[str, Any] = {"x": draw(NUMBERS), "y": draw(NUMBERS), "kind": kind, "fixed": {"value": [1]}}
+    space: dict[str, Any] = {
+        "x": draw(NUMBERS),
+        "y": draw(NUMBERS),
+        "kind": kind,
+        "fixed": {"value": [1]},
+    }
     if draw(st.booleans()):
         space["inner"] = {**draw(NUMBERS), "when": {"kind": kind["choices"][:1]}}
     return space
@@ -66,7 +77,9 @@ def step(drive: Drive, draw: Any, open_trials: list[int], rungs: dict[int, int])
         open_trials.append(proposal.trial)
         return
     trial = draw(st.sampled_from(open_trials))
-    what = draw(st.sampled_from(["report", "report", "complete", "oom", "diverged", "error", "lost"]))
+    what = draw(
+        st.sampled_from(["report", "report", "complete", "oom", "diverged", "error", "lost"])
+    )
     if what in ("report", "complete"):
         rungs[trial] = rungs.get(trial, 0) + 1
         value = draw(st.sampled_from([0.1, 0.2, 0.5, 0.9, float("nan")]))
@@ -113,9 +126,20 @@ def test_rebuilt_study_proposes_the_same_at_any_prefix(name: str, data: st.DataO
             {"metric": "loss", "goal": "minimize"},
             {"metric": "cost", "goal": "maximize"},
         ]
-        changes["early_stop"] = {"pruner": data.draw(st.sampled_from(["none", "curves"]), label="pruner")}
+        changes["early_stop"] = {
+            "pruner": data.draw(st.sampled_from(["none", "curves"]), label="pruner")
+        }
     else:
-        pruners = ["none", "asha", "hyperband", "median", "percentile", "patience", "curves", "wilcoxon"]
+        pruners = [
+            "none",
+            "asha",
+            "hyperband",
+            "median",
+            "percentile",
+            "patience",
+            "curves",
+            "wilcoxon",
+        ]
         pruner = data.draw(st.sampled_from(pruners), label="pruner")
         eager = {
             "median": {"startup_trials": 1},
@@ -128,7 +152,9 @@ def test_rebuilt_study_proposes_the_same_at_any_prefix(name: str, data: st.DataO
     budgets = [{"trials": 100}, {"time": 100.0}, {"time": 20.0, "trials": 20}]
     changes["budget"] = data.draw(st.sampled_from(budgets), label="budget")
     space = data.draw(spaces(name), label="space")
-    drive = Drive(make_experiment(search=space, sampler={"name": name, "options": OPTIONS[name]}, **changes))
+    drive = Drive(
+        make_experiment(search=space, sampler={"name": name, "options": OPTIONS[name]}, **changes)
+    )
     for event in earlier_run(
         drive.experiment, data.draw(st.sampled_from([0, 3, 12]), label="earlier trials")
     ):
@@ -148,7 +174,10 @@ def test_rebuilt_study_proposes_the_same_at_any_prefix(name: str, data: st.DataO
 
 
 def test_what_the_store_gives_back_rebuilds_the_same_study() -> None:
-    search = {"x": {"low": 0.0, "high": 0.7, "step": 0.1}, "kind": {"choices": [[1], {"a": None}, True, 1]}}
+    search = {
+        "x": {"low": 0.0, "high": 0.7, "step": 0.1},
+        "kind": {"choices": [[1], {"a": None}, True, 1]},
+    }
     drive = Drive(make_experiment(search=search))
     for _ in range(20):
         drive.train(lambda params, _: params["x"])
@@ -160,7 +189,11 @@ def test_enqueued_and_prior_trials_are_replayed() -> None:
     drive = Drive(make_experiment())
     drive.events += [
         PriorTrialAdded(
-            from_run_id="r", from_trial=i, params={"x": i / 20}, state="complete", values={"loss": i / 20}
+            from_run_id="r",
+            from_trial=i,
+            params={"x": i / 20},
+            state="complete",
+            values={"loss": i / 20},
         )
         for i in range(12)
     ]
@@ -178,7 +211,8 @@ def test_the_record_wins_where_a_sampler_would_now_propose_something_else() -> N
         search = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}
         experiment = make_experiment(search=search, sampler=name)
         recorded = [
-            TrialProposed(trial=i, params={"x": 0.125, "y": i / 4}, configuration=i, seed=0) for i in range(4)
+            TrialProposed(trial=i, params={"x": 0.125, "y": i / 4}, configuration=i, seed=0)
+            for i in range(4)
         ]
         study = Study.rebuild(experiment, recorded)
         for i in range(4):
@@ -230,15 +264,22 @@ def test_rebuilding_takes_as_many_calls_a_trial_with_many_trials_as_with_few() -
 
 
 def test_a_trial_that_failed_first_does_not_change_what_a_rebuilt_study_proposes() -> None:
-    """It counts as the median of others, which later results change; what is fitted to the first stays."""
-    drive = Drive(make_experiment(search={"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}))
+    """It counts as the median of others, which later results change.
+
+    What is fitted to the first stays.
+    """
+    drive = Drive(
+        make_experiment(search={"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}})
+    )
     for number in range(7):
         proposal = drive.ask()
         if number == 1:
             drive.end(proposal.trial, "failed", reason="error")
             continue
         x, y = (float(proposal.params[name]) for name in ("x", "y"))  # type: ignore[arg-type]
-        drive.report(proposal.trial, 1, loss=(x - 0.7) ** 2 + (y - 0.3) ** 2 + (10.0 if number == 6 else 0.0))
+        drive.report(
+            proposal.trial, 1, loss=(x - 0.7) ** 2 + (y - 0.3) ** 2 + (10.0 if number == 6 else 0.0)
+        )
         drive.end(proposal.trial)
     rebuilt, live = drive.rebuilt().ask(), drive.study.ask()
     assert rebuilt is not None

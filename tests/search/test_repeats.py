@@ -57,7 +57,10 @@ def test_pruning_looks_at_the_first_repeat_only() -> None:
 
 
 def test_wilcoxon_forgoes_repeats_of_what_is_clearly_worse() -> None:
-    settings: dict[str, Any] = {"repeats": 8, "early_stop": {"pruner": "wilcoxon", "p_threshold": 0.1}}
+    settings: dict[str, Any] = {
+        "repeats": 8,
+        "early_stop": {"pruner": "wilcoxon", "p_threshold": 0.1},
+    }
     drive = Drive(make_experiment(**settings))
     for repeat in range(8):
         finish(drive, drive.ask().trial, 0.1 + repeat / 1000)

@@ -18,8 +18,16 @@ CHOICE = {"a": {"choices": [1, 2]}}
     [
         ({"name": "tpe", "options": {"gamma": 1}}, CHOICE, "sampler.options.gamma"),
         ({"name": "random", "options": {"seed": 1}}, CHOICE, "sampler.options.seed"),
-        ({"name": "tpe", "options": {"n_startup_trials": "ten"}}, CHOICE, "sampler.options.n_startup_trials"),
-        ({"name": "tpe", "options": {"multivariate": False, "group": True}}, CHOICE, "sampler.options"),
+        (
+            {"name": "tpe", "options": {"n_startup_trials": "ten"}},
+            CHOICE,
+            "sampler.options.n_startup_trials",
+        ),
+        (
+            {"name": "tpe", "options": {"multivariate": False, "group": True}},
+            CHOICE,
+            "sampler.options",
+        ),
         ("grid", {"x": {"low": 0.0, "high": 1.0}}, "search.x"),
         ("grid", {f"x{i}": {"low": 1, "high": 100} for i in range(3)}, "sampler.name"),
         ("cmaes", {**CHOICE, "x": {"low": 0.0, "high": 1.0}}, "sampler.name"),

@@ -21,7 +21,11 @@ TWO = [{"metric": "loss", "goal": "minimize"}, {"metric": "speed", "goal": "maxi
 def test_trials_and_configurations_are_numbered_in_the_order_of_asking() -> None:
     drive = Drive(make_experiment())
     proposals = [drive.ask() for _ in range(3)]
-    assert [(p.trial, p.configuration, p.repeat) for p in proposals] == [(0, 0, 0), (1, 1, 0), (2, 2, 0)]
+    assert [(p.trial, p.configuration, p.repeat) for p in proposals] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (2, 2, 0),
+    ]
 
 
 def test_the_same_seed_gives_the_same_sequence_and_another_seed_another() -> None:
@@ -94,7 +98,9 @@ def test_what_is_not_finite_never_wins(goal: str, bad: float) -> None:
     assert drive.study.best_trials() == [3 if goal == "minimize" else 1]
     for _ in range(20):
         drive.train(lambda params, _: params["x"])
-    assert all(math.isfinite(drive.study.result(trial)["loss"]) for trial in drive.study.best_trials())
+    assert all(
+        math.isfinite(drive.study.result(trial)["loss"]) for trial in drive.study.best_trials()
+    )
 
 
 def test_a_multi_objective_study_with_nan_goes_on() -> None:
@@ -114,7 +120,9 @@ def test_a_multi_objective_study_with_nan_goes_on() -> None:
 
 def test_the_front_holds_what_nothing_else_beats() -> None:
     drive = Drive(make_experiment(objectives=TWO))
-    for trial, (loss, speed) in enumerate([(1.0, 1.0), (2.0, 3.0), (1.0, 2.0), (3.0, 3.0), (0.5, 0.0)]):
+    for trial, (loss, speed) in enumerate(
+        [(1.0, 1.0), (2.0, 3.0), (1.0, 2.0), (3.0, 3.0), (0.5, 0.0)]
+    ):
         drive.ask()
         drive.report(trial, 1, loss=loss, speed=speed)
         drive.end(trial)
@@ -123,7 +131,10 @@ def test_the_front_holds_what_nothing_else_beats() -> None:
 
 def test_a_result_is_read_alike_from_the_reports_of_one_objective_and_of_several() -> None:
     best = {"metric": "loss", "goal": "minimize", "value": "best"}
-    single, several = Drive(make_experiment(objectives=[best])), Drive(make_experiment(objectives=TWO))
+    single, several = (
+        Drive(make_experiment(objectives=[best])),
+        Drive(make_experiment(objectives=TWO)),
+    )
     for drive in (single, several):
         drive.ask()
         for rung, loss in enumerate([0.5, 0.2, math.nan, 0.4], start=1):
@@ -247,7 +258,9 @@ def test_importance_counts_pruned_trials_as_where_they_would_have_ended() -> Non
     drive = Drive(make_experiment(search=search, sampler="random", early_stop={"pruner": "asha"}))
 
     def curve(params: Mapping[str, Any], rung: int) -> float:
-        return params["much"] + 20.0 / rung  # whatever was stopped early looks far worse than all that ended
+        return (
+            params["much"] + 20.0 / rung
+        )  # whatever was stopped early looks far worse than all that ended
 
     for _ in range(40):
         drive.train(curve, rungs=16)
@@ -285,9 +298,18 @@ LOG = {"low": 1e-4, "high": 1.0, "log": True}
     [
         ({"rate": UNIT}, lambda params: (params["rate"] - 0.3) ** 2),
         ({"rate": UNIT, "other": UNIT}, lambda params: (params["rate"] - 0.3) ** 2),
-        ({"rate": UNIT, "kind": {"choices": ["a", "b", "c"]}}, lambda params: (params["rate"] - 0.3) ** 2),
-        ({"rate": LOG, "other": UNIT, "width": LOG}, lambda params: (math.log10(params["rate"]) + 2) ** 2),
-        ({"rate": LOG, "other": UNIT}, lambda params: 1e8 if params["rate"] > 0.3 else params["rate"]),
+        (
+            {"rate": UNIT, "kind": {"choices": ["a", "b", "c"]}},
+            lambda params: (params["rate"] - 0.3) ** 2,
+        ),
+        (
+            {"rate": LOG, "other": UNIT, "width": LOG},
+            lambda params: (math.log10(params["rate"]) + 2) ** 2,
+        ),
+        (
+            {"rate": LOG, "other": UNIT},
+            lambda params: 1e8 if params["rate"] > 0.3 else params["rate"],
+        ),
     ],
     ids=["alone", "ignored", "ignored choice", "two ignored", "diverging"],
 )
@@ -308,7 +330,9 @@ def test_importance_names_what_matters_and_no_other_where_most_trials_lie_at_the
 def test_the_intervals_of_shares_hold_the_true_ones_wherever_most_trials_lie(seed: int) -> None:
     drive = Drive(make_experiment(search={"rate": UNIT, "other": UNIT}, seed=seed))
     for _ in range(40):
-        drive.train(lambda params, _: (params["rate"] - 0.3) ** 2 + 0.5 * (params["other"] - 0.6) ** 2)
+        drive.train(
+            lambda params, _: (params["rate"] - 0.3) ** 2 + 0.5 * (params["other"] - 0.6) ** 2
+        )
     # The variances of the two terms over the whole space are 0.0189 and 0.0022.
     for name, true in (("rate", 0.894), ("other", 0.106)):
         share, low, high = drive.study.importance()[name]

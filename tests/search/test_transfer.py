@@ -73,14 +73,18 @@ def test_without_results_an_earlier_run_is_expected_to_be_related() -> None:
     num=st.integers(0, 4),
 )
 @settings(max_examples=20)
-def test_runs_agree_as_their_correlations_say(correlations: list[float], size: int, num: int) -> None:
+def test_runs_agree_as_their_correlations_say(
+    correlations: list[float], size: int, num: int
+) -> None:
     kernel = fit(spread_points(6, 2), GROUPS, np.arange(6.0) - 2.5)
     found = [
         (Relation(each, 0.0, 1.0), Source(spread_points(size, 2), np.arange(float(size))), kernel)
         for each in correlations
     ]
     between, with_this = Related.of(found).agreement(num)
-    assert between.shape == (len(with_this), len(with_this)) == (len(correlations) * size + num,) * 2
+    assert (
+        between.shape == (len(with_this), len(with_this)) == (len(correlations) * size + num,) * 2
+    )
     np.testing.assert_allclose(between, between.T)
     assert np.linalg.eigvalsh(between).min() > -1e-9
     np.testing.assert_allclose(with_this[len(correlations) * size :], 1.0)
@@ -153,10 +157,16 @@ def test_what_an_earlier_run_showed_of_limits_counts() -> None:
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_what_is_enqueued_first_does_not_replace_what_earlier_runs_recommend(has_ended: bool) -> None:
-    """One result, such as that of what was advised, does not decide whether an earlier run is related."""
+def test_what_is_enqueued_first_does_not_replace_what_earlier_runs_recommend(
+    has_ended: bool,
+) -> None:
+    """One result, such as that of what was advised, does not decide whether an earlier run is
+    related.
+    """
     drive, bowl = Drive(make_experiment(search=SEARCH)), valley(0.3, 0.6)
-    for prior in earlier(lambda params: bowl(params) + 0.02 * math.sin(97 * (params["x"] + 2 * params["y"]))):
+    for prior in earlier(
+        lambda params: bowl(params) + 0.02 * math.sin(97 * (params["x"] + 2 * params["y"]))
+    ):
         drive.study.apply(prior)
     drive.study.enqueue({"x": 0.9, "y": 0.1})
     if has_ended:

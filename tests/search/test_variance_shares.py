@@ -51,7 +51,8 @@ def test_shares_are_those_of_the_closed_form(
     values = values + 0.1 * values.std() * rng.normal(size=len(values))
     encoding = encoding_of({f"x{index}": UNIT for index in range(len(true))})
     drawn = draw_shares(
-        encoding, Observed(units, np.ones(units.shape, dtype=bool), values, np.zeros(len(values), dtype=int))
+        encoding,
+        Observed(units, np.ones(units.shape, dtype=bool), values, np.zeros(len(values), dtype=int)),
     )
     assert drawn is not None
     assert np.median(drawn, axis=0) == pytest.approx(true, abs=0.03)
@@ -66,7 +67,9 @@ def test_functions_are_orthonormal_over_parameters_of_all_kinds() -> None:
         }
     )
     grid = (np.arange(240) + 0.5) / 240
-    points = np.array([(a, b, c) for a in grid for b in (1 / 6, 0.5, 5 / 6) for c in (1 / 6, 0.5, 5 / 6)])
+    points = np.array(
+        [(a, b, c) for a in grid for b in (1 / 6, 0.5, 5 / 6) for c in (1 / 6, 0.5, 5 / 6)]
+    )
     basis = Basis(encoding)
     values = basis.at(*encoding.snap(points))
     assert values.T @ values / len(points) == pytest.approx(np.eye(values.shape[1]), abs=0.05)
@@ -74,7 +77,9 @@ def test_functions_are_orthonormal_over_parameters_of_all_kinds() -> None:
 
 
 def test_a_parameter_that_exists_for_one_of_two_choices_has_the_share_of_that_half() -> None:
-    encoding = encoding_of({"kind": {"choices": ["a", "b"]}, "rate": {**UNIT, "when": {"kind": "a"}}})
+    encoding = encoding_of(
+        {"kind": {"choices": ["a", "b"]}, "rate": {**UNIT, "when": {"kind": "a"}}}
+    )
     rng = np.random.default_rng(0)
     units, exists = encoding.snap(rng.random((200, 2)))
     # Half of the space has the value rate, variance 1/12; the other half has 0.5.

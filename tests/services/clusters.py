@@ -1,4 +1,7 @@
-"""A real Ray cluster on this machine: a head and nodes, each with a raylet and processes of its own."""
+"""A real Ray cluster on this machine.
+
+A head and nodes, each with a raylet and processes of its own.
+"""
 
 from __future__ import annotations
 
@@ -104,10 +107,16 @@ class Cluster:
         self.token.write_text(self.secret)
         self.token.chmod(0o600)
         # Nothing of this process's own Ray: a head that it keeps to loopback would have no nodes.
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("RAY_", "WORKBENCH_"))
+        }
         self.environment = kept | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": ray_import_path(),  # its processes start as fast as those of the local head
+            "PYTHONPATH": (
+                ray_import_path()
+            ),  # its processes start as fast as those of the local head
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token),
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -115,7 +124,9 @@ class Cluster:
             "WORKBENCH_HOME": str(folder / "home"),
             **(environment or {}),
         }
-        self._temp_dir = Path(tempfile.mkdtemp(prefix="wbc-", dir="/tmp"))  # a socket's path must be short
+        self._temp_dir = Path(
+            tempfile.mkdtemp(prefix="wbc-", dir="/tmp")
+        )  # a socket's path must be short
         self.nodes: list[Node] = []
         self._started: list[Node] = []
         ports = free_ports(4, address)
@@ -142,7 +153,10 @@ class Cluster:
             wait_until(self._takes_jobs, START_TIMEOUT_S, what="a head that takes jobs")
 
     def restart_head(self) -> None:
-        """Start a head where one was killed; nodes of the old one belong to nobody, and end by themselves."""
+        """Start a head where one was killed.
+
+        Nodes of the old one belong to nobody, and end by themselves.
+        """
         self.nodes.clear()
         self.head = self._start_head()
 
@@ -152,7 +166,10 @@ class Cluster:
         return self._temp_dir / self.head.name
 
     def add(
-        self, num_cpus: int = 1, place: Place | None = None, environment: dict[str, str] | None = None
+        self,
+        num_cpus: int = 1,
+        place: Place | None = None,
+        environment: dict[str, str] | None = None,
     ) -> Node:
         """Start another node, here or at a place of a network, and wait until it has joined."""
         number = len(self._started) + 1
@@ -161,7 +178,8 @@ class Cluster:
             [
                 f"--address={self.address}",
                 f"--num-cpus={num_cpus}",
-                # An address of its own: whoever attaches here belongs to the head, not to a node that dies.
+                # An address of its own: whoever attaches here belongs to the head, not to a node
+                # that dies.
                 f"--node-ip-address={_loopback(number) if place is None else place.address}",
             ],
             () if place is None else place.prefix,
@@ -198,7 +216,11 @@ class Cluster:
 
     def _await_start(self, node: Node) -> None:
         log = self.folder / f"{node.name}.log"
-        wait_until(lambda: _STARTED in log.read_text() or not node.is_alive, START_TIMEOUT_S, what=node.name)
+        wait_until(
+            lambda: _STARTED in log.read_text() or not node.is_alive,
+            START_TIMEOUT_S,
+            what=node.name,
+        )
         if not node.is_alive:
             self.close()
             raise RuntimeError(f"{node.name} did not start: {log.read_text()[-2000:]}")
@@ -233,10 +255,18 @@ class Cluster:
 
 
 def _autoscaling_file(folder: Path, address: str, num_nodes: int) -> Path:
-    """Write what Ray's autoscaler reads: nodes with one CPU that start here when they are asked for."""
+    """Write what Ray's autoscaler reads.
+
+    Nodes with one CPU that start here when they are asked for.
+    """
     types = {
         "ray.head.default": {"resources": {}, "node_config": {}, "max_workers": 0},
-        "node": {"resources": {"CPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": num_nodes},
+        "node": {
+            "resources": {"CPU": 1},
+            "node_config": {},
+            "min_workers": 0,
+            "max_workers": num_nodes,
+        },
     }
     settings = {
         "cluster_name": "growing",

@@ -10,7 +10,9 @@ import threading
 
 
 class CountedRequests:
-    """Passes connections on to a server on this machine, and counts the GET requests of each path."""
+    """Passes connections on to a server on this machine, and counts the GET requests of each
+    path.
+    """
 
     def __init__(self, port: int) -> None:
         """Listen; `port` is that of the server."""
@@ -21,7 +23,9 @@ class CountedRequests:
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 with socket.create_connection(("127.0.0.1", port)) as server:
-                    threading.Thread(target=_pass_on, args=(server, self.request), daemon=True).start()
+                    threading.Thread(
+                        target=_pass_on, args=(server, self.request), daemon=True
+                    ).start()
                     line = b""
                     while given := _receive(self.request):
                         server.sendall(given)

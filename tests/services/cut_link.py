@@ -1,4 +1,6 @@
-"""A TCP proxy that cuts its connections after a request has arrived and before its answer gets back."""
+"""A TCP proxy that cuts its connections after a request has arrived and before its answer gets
+back.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class CutLink:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def lose_answer_to(self, request: bytes, *, then_refuse: int) -> None:
-        """Cut the connection on which `request` passes once its answer has come, and refuse some after it.
+        """Cut the connection on which `request` passes once its answer has come, and refuse some
+        after it.
 
         Args:
             request: Bytes of the request.
@@ -54,7 +57,11 @@ class CutLink:
                     threading.Thread(target=self._carry, args=arguments, daemon=True).start()
 
     def _carry(
-        self, source: socket.socket, target: socket.socket, is_request: bool, loses_answer: threading.Event
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        is_request: bool,
+        loses_answer: threading.Event,
     ) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(65536):

@@ -1,7 +1,7 @@
 """A link between two network devices on which every frame takes a while: `OUTSIDE INSIDE DELAY_S`.
 
-Makes both devices, and carries frames between them until it is ended. Needs Linux and root; kernels are often
-built without a queue that delays.
+Makes both devices, and carries frames between them until it is ended. Needs Linux and root; kernels
+are often built without a queue that delays.
 """
 
 from __future__ import annotations

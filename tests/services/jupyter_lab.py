@@ -1,4 +1,7 @@
-"""What tests in a real browser need: Chromium, Jupyter servers of their own, and runs to look at."""
+"""What tests in a real browser need.
+
+Chromium, Jupyter servers of their own, and runs to look at.
+"""
 
 from __future__ import annotations
 
@@ -38,24 +41,34 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 KERNEL_IS_IDLE = (
-    "() => window.jupyterapp.shell.currentWidget.context?.sessionContext?.session?.kernel?.status === 'idle'"
+    "() => window.jupyterapp.shell.currentWidget.context?.sessionContext?.session?.kernel?.status"
+    " === 'idle'"
 )
 ELSEWHERE = re.compile(r"^https?://(?!127\.0\.0\.1|localhost)")
 TOKEN = "a-token-of-the-tests"
 
 
 class Jupyter:
-    """A Jupyter server with folders, port and token of its own; it can be killed and started again."""
+    """A Jupyter server with folders, port and token of its own.
+
+    It can be killed and started again.
+    """
 
     def __init__(
-        self, folder: Path, *, application: str = "lab", python: str = "", has_extension: bool = True
+        self,
+        folder: Path,
+        *,
+        application: str = "lab",
+        python: str = "",
+        has_extension: bool = True,
     ) -> None:
         """Make the folders of a server.
 
         Args:
             folder: For everything that it keeps.
             application: lab or notebook.
-            python: An environment with the workbench installed; empty for this one, with what was built last.
+            python: An environment with the workbench installed; empty for this one, with what was
+                built last.
             has_extension: Whether JupyterLab finds our extension.
         """
         self.folder = folder
@@ -70,14 +83,18 @@ class Jupyter:
         self._prepare()
 
     def _prepare(self) -> None:
-        # JupyterLab would fetch its news from outside and show them above the page. Its check of whether it
-        # must be rebuilt starts Node for every page.
+        # JupyterLab would fetch its news from outside and show them above the page. Its check of
+        # whether it must be rebuilt starts Node for every page.
         config = self.folder / "config" / "labconfig"
         config.mkdir(parents=True)
         disabled = {"@jupyterlab/apputils-extension:announcements": True}
         if not self.has_extension:
             disabled["@workbench/lab"] = True
-        page_config = {"disabledExtensions": disabled, "buildAvailable": "false", "buildCheck": "false"}
+        page_config = {
+            "disabledExtensions": disabled,
+            "buildAvailable": "false",
+            "buildCheck": "false",
+        }
         (config / "page_config.json").write_text(json.dumps(page_config))
         # What was built last, whatever is installed.
         if not self.python:
@@ -122,11 +139,20 @@ class Jupyter:
             f"--IdentityProvider.token={TOKEN}",
             "--LabApp.expose_app_in_browser=True",
             "--JupyterNotebookApp.expose_app_in_browser=True",
-            *([] if self.python else ["--ServerApp.jpserver_extensions={'workbench.views.server': True}"]),
+            *(
+                []
+                if self.python
+                else ["--ServerApp.jpserver_extensions={'workbench.views.server': True}"]
+            ),
         ]
         log = (self.folder / "jupyter.log").open("ab")
         self._process = subprocess.Popen(
-            command, cwd=self.root, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            command,
+            cwd=self.root,
+            env=self.environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
         wait_until(self._answers, timeout_s=60)
         return self
@@ -141,7 +167,9 @@ class Jupyter:
             return False
 
     def kill(self) -> None:
-        """End the server at once and its kernels with it, as a crash of the machine's session would."""
+        """End the server at once and its kernels with it, as a crash of the machine's session
+        would.
+        """
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -157,7 +185,9 @@ class Jupyter:
         self._process = None
         if (self.folder / "home").exists():  # a run was started here
             command = [self.python or sys.executable, "-m", "workbench", "shutdown"]
-            subprocess.run(command, env=self.environment, capture_output=True, timeout=60, check=True)
+            subprocess.run(
+                command, env=self.environment, capture_output=True, timeout=60, check=True
+            )
 
     def request(self, path: str, **options: Any) -> Any:
         """Ask the server as its owner; answer the JSON that it sends."""
@@ -174,7 +204,9 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, headless=True, args=ARGUMENTS
+        )
         yield browser
         browser.close()
 

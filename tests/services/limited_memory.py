@@ -1,4 +1,6 @@
-"""Runs a program beside a Ray head of its own, on a machine that seems to have little memory left."""
+"""Runs a program beside a Ray head of its own, on a machine that seems to have little memory
+left.
+"""
 
 from __future__ import annotations
 

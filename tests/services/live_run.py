@@ -51,7 +51,9 @@ class LiveRun:
     def _write(self) -> None:
         with (
             Store.open(self._url) as store,
-            store.writer(self.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer,
+            store.writer(
+                self.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+            ) as writer,
         ):
             writer.append(*begin())
             running = list(range(self._num_trials))

@@ -1,5 +1,8 @@
-"""Machines of a network that lies in this one: namespaces with addresses of their own, on links that can be
-slowed down and cut. Needs Linux, root and iproute2."""
+"""Machines of a network that lies in this one.
+
+Namespaces with addresses of their own, on links that can be slowed down and cut. Needs Linux, root
+and iproute2.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def why_not() -> str | None:
     if shutil.which("ip") is None or shutil.which("tc") is None:
         return "iproute2 is not installed"
     probe = f"wb-probe-{os.getpid()}"
-    done = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["ip", "netns", "add", probe], capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         return f"network namespaces cannot be made here: {done.stderr.strip()}"
     _run("ip", "netns", "delete", probe)
@@ -75,7 +80,9 @@ class Network:
 
     def _start_link(self, outside: str, inside: str, delay_s: float) -> None:
         words = [sys.executable, "-m", "tests.services.delayed_link", outside, inside, str(delay_s)]
-        link = subprocess.Popen(words, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+        link = subprocess.Popen(
+            words, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
+        )
         self._links.append(link)
         assert link.stdout is not None
         if link.stdout.readline() != "ready\n":
@@ -84,7 +91,16 @@ class Network:
     def limit(self, place: Place, megabits_per_s: int) -> None:
         """Let a link carry no more in either direction, and queue what is too much."""
         inside = place.link.replace("wbl", "wbi")
-        shape = ["root", "tbf", "rate", f"{megabits_per_s}mbit", "burst", "64kb", "latency", "400ms"]
+        shape = [
+            "root",
+            "tbf",
+            "rate",
+            f"{megabits_per_s}mbit",
+            "burst",
+            "64kb",
+            "latency",
+            "400ms",
+        ]
         _run("tc", "qdisc", "replace", "dev", place.link, *shape)
         _run(*place.prefix, "tc", "qdisc", "replace", "dev", inside, *shape)
 
@@ -112,7 +128,9 @@ class Network:
 
 
 def _make_bridge() -> int:
-    """Make a bridge with a number that no network has, also not that of another process or a killed one."""
+    """Make a bridge with a number that no network has, also not that of another process or a killed
+    one.
+    """
     for _ in range(_MAX_NETWORKS):
         number = next(_NUMBERS) % _MAX_NETWORKS
         try:

@@ -1,4 +1,7 @@
-"""A real PgBouncer of the tests' own, before a server of theirs: every transaction may be another session."""
+"""A real PgBouncer of the tests' own, before a server of theirs.
+
+Every transaction may be another session.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ class Pooler:
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
             f"auth_type = scram-sha-256\nauth_file = {users}\npool_mode = transaction\n"
         )
-        account = pwd.getpwnam("postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)
+        account = pwd.getpwnam(
+            "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+        )
         for path in (self._folder, users, settings):
             os.chown(path, account.pw_uid, account.pw_gid)
         as_account: dict[str, Any] = (

@@ -1,4 +1,7 @@
-"""A real PostgreSQL server of the tests' own: Debian's programs, a folder and a port of its own, no fsync."""
+"""A real PostgreSQL server of the tests' own.
+
+Debian's programs, a folder and a port of its own, no fsync.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ _SETTINGS = {
 
 def find_programs() -> Path | None:
     """Return where the server's programs are, the newest version of them."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4])
+    )
     if found:
         return found[-1].parent
     program = shutil.which("initdb")
@@ -47,7 +52,9 @@ class Server:
     def __init__(self, programs: Path) -> None:
         self._programs = programs
         # It refuses root, and a folder of pytest would let nobody else in.
-        self._account = pwd.getpwnam("postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)
+        self._account = pwd.getpwnam(
+            "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+        )
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
         self._numbers = itertools.count()
         self.port = free_port()
@@ -93,7 +100,8 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        # As a child of ours: one that is killed and that nobody waits for is in the way of the next.
+        # As a child of ours: one that is killed and that nobody waits for is in the way of the
+        # next.
         with (self.folder / "log").open("a") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self.folder / "data"],
@@ -103,11 +111,20 @@ class Server:
                 stderr=log,
                 **self._as_account(),
             )
-        ask = [self._programs / "pg_isready", "--quiet", "--host", self.folder, "--port", str(self.port)]
+        ask = [
+            self._programs / "pg_isready",
+            "--quiet",
+            "--host",
+            self.folder,
+            "--port",
+            str(self.port),
+        ]
 
         def answers() -> bool:
             if self._process.poll() is not None:
-                raise RuntimeError(f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}")
+                raise RuntimeError(
+                    f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}"
+                )
             return subprocess.run(ask, check=False).returncode == 0
 
         wait_until(answers, START_TIMEOUT_S, what="PostgreSQL", every_s=0.05)

@@ -1,4 +1,6 @@
-"""Runs functions on worker processes that meet as the workers of a trial do, and stay warm between calls."""
+"""Runs functions on worker processes that meet as the workers of a trial do, and stay warm between
+calls.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ MAX_WAIT_S = 280.0
 
 
 def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any) -> list[Any]:
-    """Call function(rank, num_workers, meeting, *arguments) in processes; return what each returned."""
+    """Call function(rank, num_workers, meeting, *arguments) in processes.
+
+    Return what each returned.
+    """
     meeting = f"{open_meeting_point('127.0.0.1')}/{next(_numbers)}"
     while len(_workers) < num_workers:
         ours, theirs = _CONTEXT.Pipe()
@@ -63,7 +68,10 @@ def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any
 def start_beside(
     function: Callable[..., Any], *arguments: Any
 ) -> tuple[multiprocessing.process.BaseProcess, Any]:
-    """Call function(connection, *arguments) in a process that may be killed; return it and the other end."""
+    """Call function(connection, *arguments) in a process that may be killed.
+
+    Return it and the other end.
+    """
     ours, theirs = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=function, args=(theirs, *arguments), daemon=True)
     process.start()

@@ -1,7 +1,7 @@
 """Python programs that run beside a test and exchange lines with it.
 
-Each is a process of its own, forked from one that has loaded the store: that takes longer than what most of
-them do.
+Each is a process of its own, forked from one that has loaded the store: that takes longer than what
+most of them do.
 """
 
 from __future__ import annotations
@@ -136,12 +136,19 @@ def _template() -> _Template:
 
 def _serve(control: socket.socket) -> None:
     """Fork a program for each request until the other side is gone."""
-    for name in ("workbench.store.database", "alembic.command", "sqlalchemy.dialects.sqlite", "psycopg"):
+    for name in (
+        "workbench.store.database",
+        "alembic.command",
+        "sqlalchemy.dialects.sqlite",
+        "psycopg",
+    ):
         with contextlib.suppress(ImportError):  # of psycopg: tests of PostgreSQL are then skipped
             importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # what has ended is gone at once
     while True:
-        request, streams, _flags, _address = socket.recv_fds(control, _MAX_REQUEST_BYTES, _NUM_STREAMS)
+        request, streams, _flags, _address = socket.recv_fds(
+            control, _MAX_REQUEST_BYTES, _NUM_STREAMS
+        )
         if not request:
             return
         pid = os.fork()
@@ -153,7 +160,9 @@ def _serve(control: socket.socket) -> None:
         control.send(str(pid).encode())
 
 
-def _carry_out(request: dict[str, Any], their_input: int, their_output: int, status: int) -> NoReturn:
+def _carry_out(
+    request: dict[str, Any], their_input: int, their_output: int, status: int
+) -> NoReturn:
     """Be the program; without a word about its status, it was killed."""
     code = 1
     try:

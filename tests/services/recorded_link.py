@@ -15,7 +15,9 @@ class RecordedLink:
         self.change: Callable[[bytes], bytes] | None = None
         self.port = 0
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, up: bool) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, up: bool
+    ) -> None:
         with contextlib.suppress(OSError):
             while piece := await reader.read(65536):
                 self.captured += piece
@@ -33,7 +35,9 @@ async def recorded_link(port: int) -> AsyncIterator[RecordedLink]:
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(link._carry(reader, back, up=True), link._carry(there, writer, up=False))
+        await asyncio.gather(
+            link._carry(reader, back, up=True), link._carry(there, writer, up=False)
+        )
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     link.port = server.sockets[0].getsockname()[1]

@@ -23,7 +23,8 @@ WIDTH = 512
 
 
 def write_array_bundle(folder: Path, *, scale: float = 1.0, work: int = 0, size: int = 4) -> Path:
-    """Write a bundle that answers `low` or `high` by the sum of an array, and takes as long as it should.
+    """Write a bundle that answers `low` or `high` by the sum of an array, and takes as long as it
+    should.
 
     Args:
         folder: Where it goes.
@@ -38,7 +39,9 @@ def write_array_bundle(folder: Path, *, scale: float = 1.0, work: int = 0, size:
     constants = {
         "scale": np.array([[-scale, scale]], dtype=np.float32),
         "wide": np.ones((1, WIDTH), dtype=np.float32),
-        "matrix": np.random.default_rng(0).normal(size=(WIDTH, WIDTH)).astype(np.float32) / WIDTH**0.5,
+        "matrix": (
+            np.random.default_rng(0).normal(size=(WIDTH, WIDTH)).astype(np.float32) / WIDTH**0.5
+        ),
         "little": np.full((WIDTH, 1), 1e-12, dtype=np.float32),
         "last axis": np.array([1]),
     }
@@ -47,7 +50,9 @@ def write_array_bundle(folder: Path, *, scale: float = 1.0, work: int = 0, size:
         helper.make_node("Mul", ["sum", "wide"], ["work 0"]),
     ]
     for number in range(work):
-        nodes.append(helper.make_node("MatMul", [f"work {number}", "matrix"], [f"product {number}"]))
+        nodes.append(
+            helper.make_node("MatMul", [f"work {number}", "matrix"], [f"product {number}"])
+        )
         nodes.append(helper.make_node("Tanh", [f"product {number}"], [f"work {number + 1}"]))
     nodes += [
         helper.make_node("MatMul", [f"work {work}", "little"], ["nothing"]),
@@ -67,7 +72,9 @@ def write_array_bundle(folder: Path, *, scale: float = 1.0, work: int = 0, size:
     example: list[JsonValue] = [0.5] * size
     _card(
         folder,
-        inputs=(Input(name="inputs", kind="array", shape=(size,), dtype="float32", example=example),),
+        inputs=(
+            Input(name="inputs", kind="array", shape=(size,), dtype="float32", example=example),
+        ),
         outputs=(Output(name="outputs", kind="classes", shape=(2,), classes=CLASSES),),
         statistics={"inputs": Statistics(edges=(-1.0, 0.0, 1.0), shares=(0.25, 0.25, 0.25, 0.25))},
         answers=Statistics(categories=CLASSES, shares=(0.5, 0.5, 0.0)),
@@ -76,7 +83,10 @@ def write_array_bundle(folder: Path, *, scale: float = 1.0, work: int = 0, size:
 
 
 def write_table_bundle(folder: Path) -> Path:
-    """Write a bundle with a column of every kind: it adds 100 to the age of a cat and 1 without a date."""
+    """Write a bundle with a column of every kind.
+
+    It adds 100 to the age of a cat and 1 without a date.
+    """
     import onnx
     from onnx import TensorProto, helper
 
@@ -87,7 +97,12 @@ def write_table_bundle(folder: Path) -> Path:
 
     def encoded(name: str, **meaning: Any) -> Any:
         return helper.make_node(
-            "LabelEncoder", [name], [f"{name} encoded"], domain="ai.onnx.ml", default_float=0.0, **meaning
+            "LabelEncoder",
+            [name],
+            [f"{name} encoded"],
+            domain="ai.onnx.ml",
+            default_float=0.0,
+            **meaning,
         )
 
     nodes = [
@@ -117,7 +132,13 @@ def write_table_bundle(folder: Path) -> Path:
         folder,
         inputs=(
             Input(name="age", kind="number", dtype="float64", example=3.0),
-            Input(name="animal", kind="category", dtype="string", categories=("cat", "dog"), example="cat"),
+            Input(
+                name="animal",
+                kind="category",
+                dtype="string",
+                categories=("cat", "dog"),
+                example="cat",
+            ),
             Input(name="note", kind="text", dtype="string", example="sleeps"),
             Input(
                 name="born",
@@ -156,7 +177,9 @@ def _card(folder: Path, **parts: Any) -> None:
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, token: bool = True, port: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str | Path, token: bool = True, port: int = 0
+    ) -> None:
         self.token_file = folder / "token"
         given = ["--token-file", str(self.token_file)] if token else ["--no-token"]
         command = [
@@ -231,7 +254,10 @@ class Server:
 
 
 class Connection:
-    """One HTTP connection that stays open, as a client under load has it; without a client library's cost."""
+    """One HTTP connection that stays open, as a client under load has it.
+
+    Without a client library's cost.
+    """
 
     def __init__(self, server: Server, *, peer: str | None = None) -> None:
         host, port = server.url.removeprefix("http://").split(":")
@@ -250,11 +276,14 @@ class Connection:
         if self._reader is not None and self._reader.at_eof():
             self.close()
         if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(*self._address, local_addr=self._peer)
+            self._reader, self._writer = await asyncio.open_connection(
+                *self._address, local_addr=self._peer
+            )
         try:
             self._writer.write(
-                f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self._token}\r\n"
-                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer"
+                f" {self._token}\r\nContent-Type: application/json\r\nContent-Length:"
+                f" {len(body)}\r\n\r\n".encode()
                 + body
             )
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()

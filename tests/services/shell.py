@@ -44,12 +44,14 @@ class Shell:
 
 
 def run_without(libraries: str, *commands: Sequence[str], may_fail: bool = False) -> str:
-    """Run commands in a new interpreter, check that none loads a library of a list, and return their output.
+    """Run commands in a new interpreter, check that none loads a library of a list, and return
+    their output.
 
     Args:
         libraries: Names of modules, separated by spaces.
         commands: Each without the name of the program.
-        may_fail: Whether they may exit with another status than 0, as some do for a run that failed.
+        may_fail: Whether they may exit with another status than 0, as some do for a run that
+            failed.
     """
     program = (
         "import sys\nfrom workbench.cli.entry import run_command\n"
@@ -58,6 +60,8 @@ def run_without(libraries: str, *commands: Sequence[str], may_fail: bool = False
         f"    heavy = sorted(set({libraries.split()!r}) & set(sys.modules))\n"
         "    assert heavy == [], (words, heavy)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -48,14 +48,18 @@ class SshServer:
         )
         for name in ("ssh", "scp"):
             program = self.programs / name
-            program.write_text(f'#!/bin/sh\nexec {shutil.which(name)} -F {folder / "client"} "$@"\n')
+            program.write_text(
+                f'#!/bin/sh\nexec {shutil.which(name)} -F {folder / "client"} "$@"\n'
+            )
             program.chmod(0o755)
         if self.user == "root":
             Path("/run/sshd").mkdir(exist_ok=True)  # Debian makes it when the system starts
         program = find_sshd()
         assert program is not None
         with self.log.open("w") as log:
-            self._process = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "server")], stderr=log)
+            self._process = subprocess.Popen(
+                [program, "-D", "-e", "-f", str(folder / "server")], stderr=log
+            )
         wait_until(lambda: "listening" in self.log.read_text(), what="the start of sshd")
 
     @property
@@ -70,7 +74,10 @@ class SshServer:
 
 
 def reached_by_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    """Yield another machine, as far as ssh can know, to which a test's ssh and scp lead; for fixtures."""
+    """Yield another machine, as far as ssh can know, to which a test's ssh and scp lead.
+
+    For fixtures.
+    """
     if find_sshd() is None:
         pytest.skip("needs sshd (apt-get install openssh-server)")
     server = SshServer(folder)

@@ -24,7 +24,9 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 def make_experiment(function: str, **fields: Any) -> Experiment:
-    """An experiment that minimizes `loss` with one of `sweep_functions`, one trial after another."""
+    """An experiment that minimizes `loss` with one of `sweep_functions`, one trial after
+    another.
+    """
     options = fields.pop("options", {})
     settings: dict[str, Any] = {
         "train": {"name": f"sweep_functions:{function}", **options},
@@ -53,7 +55,9 @@ class Sweep:
         return self
 
     def drive(self) -> Sweep:
-        """Drive the run in a thread of this process, where no test needs a process of its own for it."""
+        """Drive the run in a thread of this process, where no test needs a process of its own for
+        it.
+        """
         if self._driving is not None:
             self._driving.join()  # it may have stored the end of the run, and hold it still
         known = len(self.of(DriverStarted))

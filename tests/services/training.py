@@ -14,7 +14,10 @@ from workbench.training.trial import run_trial
 def losses_by_step(
     folder: Path, experiment: Experiment, *, stop_at: int | None = None, **task: Any
 ) -> dict[int, float]:
-    """Train until the checkpoint of a step, or to the end; return the validation losses of this attempt."""
+    """Train until the checkpoint of a step, or to the end.
+
+    Return the validation losses of this attempt.
+    """
     losses: dict[int, float] = {}
 
     def report(event: Any) -> bool:

@@ -10,7 +10,11 @@ Found = TypeVar("Found")
 
 
 def wait_until(
-    find: Callable[[], Found | None], timeout_s: float = 30.0, *, what: str = "it", every_s: float = 0.02
+    find: Callable[[], Found | None],
+    timeout_s: float = 30.0,
+    *,
+    what: str = "it",
+    every_s: float = 0.02,
 ) -> Found:
     """Wait until something is true and return it.
 

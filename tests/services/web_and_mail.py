@@ -56,7 +56,9 @@ def web_server() -> Iterator[WebServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     told.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield told
@@ -112,7 +114,9 @@ def mail_server() -> Iterator[MailServer]:
 
     server = Server(("127.0.0.1", 0), Handler)
     told.port = server.server_address[1]
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    ).start()
     try:
         yield told
     finally:

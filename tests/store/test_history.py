@@ -31,10 +31,18 @@ def experiment(**changes: Any) -> Experiment:
     )
 
 
-def trial(number: int, values: dict[str, float], state: Any = "complete", **proposed: Any) -> list[Event]:
+def trial(
+    number: int, values: dict[str, float], state: Any = "complete", **proposed: Any
+) -> list[Event]:
     return [
         TrialProposed(
-            **{"trial": number, "params": {"x": 0.5}, "configuration": number, "seed": 0, **proposed}
+            **{
+                "trial": number,
+                "params": {"x": 0.5},
+                "configuration": number,
+                "seed": 0,
+                **proposed,
+            }
         ),
         TrialStarted(trial=number, attempt=0, worker_pids=[1]),
         TrialReported(trial=number, step=7, values=values),
@@ -62,7 +70,9 @@ def test_nan_and_infinity_never_win() -> None:
 
 
 def test_a_pruned_trial_is_not_the_best_however_good_it_looked() -> None:
-    history = History.of(experiment(), [*trial(0, {"accuracy": 0.9}, "pruned"), *trial(1, {"accuracy": 0.5})])
+    history = History.of(
+        experiment(), [*trial(0, {"accuracy": 0.9}, "pruned"), *trial(1, {"accuracy": 0.5})]
+    )
     assert [item.number for item in history.ranked()] == [1]
 
 
@@ -76,7 +86,9 @@ def test_a_broken_constraint_makes_a_trial_ineligible_and_so_does_a_missing_valu
     assert [item.number for item in History.of(limited, events).ranked()] == [2]
 
 
-def test_a_few_of_many_trials_are_ranked_as_among_all_without_a_look_at_the_others(monkeypatch: Any) -> None:
+def test_a_few_of_many_trials_are_ranked_as_among_all_without_a_look_at_the_others(
+    monkeypatch: Any,
+) -> None:
     events: list[Event] = []
     for number in range(60):
         place = {"configuration": number // 2, "repeat": number % 2}
@@ -86,7 +98,9 @@ def test_a_few_of_many_trials_are_ranked_as_among_all_without_a_look_at_the_othe
     expected = [each for each in history.ranked() if each in some]
     seen: list[int] = []
     is_feasible = history.is_feasible
-    monkeypatch.setattr(history, "is_feasible", lambda each: seen.append(each.number) or is_feasible(each))
+    monkeypatch.setattr(
+        history, "is_feasible", lambda each: seen.append(each.number) or is_feasible(each)
+    )
     assert history.ranked(some) == expected
     assert seen == [3, 8, 9, 40]
 
@@ -116,7 +130,10 @@ def test_a_configuration_with_few_of_its_repeats_comes_after_those_with_all() ->
 
 def test_the_front_holds_what_no_trial_beats_everywhere() -> None:
     both = experiment(
-        objectives=[{"metric": "accuracy", "goal": "maximize"}, {"metric": "cost", "goal": "minimize"}]
+        objectives=[
+            {"metric": "accuracy", "goal": "maximize"},
+            {"metric": "cost", "goal": "minimize"},
+        ]
     )
     events = [
         *trial(0, {"accuracy": 0.9, "cost": 5.0}),
@@ -165,16 +182,32 @@ def test_a_trial_counts_its_reports_and_attempts() -> None:
     events = trial(0, {"accuracy": 0.5})
     retried = TrialStarted(trial=0, attempt=1, worker_pids=[2])
     history = History.of(experiment(), [*events[:3], retried, events[2], events[3]])
-    assert (history.trials[0].attempts, history.trials[0].reports, history.trials[0].last_step) == (2, 2, 7)
+    assert (history.trials[0].attempts, history.trials[0].reports, history.trials[0].last_step) == (
+        2,
+        2,
+        7,
+    )
     assert history.to_json()["trials"][0]["values"] == {"accuracy": 0.5}
 
 
 def test_the_time_of_a_trial_is_that_of_its_attempts_and_not_the_time_between_them() -> None:
     proposed, started, reported, _ = trial(0, {"accuracy": 0.5})
-    at = lambda event, time_s, **changes: event.model_copy(update={"time_unix_s": time_s, **changes})  # noqa: E731
-    lost = AttemptEnded(trial=0, attempt=0, reason="lost", message="the driver ended", time_unix_s=5000.0)
+
+    def at(event, time_s, **changes):
+        return event.model_copy(update={"time_unix_s": time_s, **changes})
+
+    lost = AttemptEnded(
+        trial=0, attempt=0, reason="lost", message="the driver ended", time_unix_s=5000.0
+    )
     again = at(started, 5010.0, attempt=1)
-    events = [at(proposed, 90.0), at(started, 100.0), at(reported, 130.0), lost, again, at(reported, 5017.0)]
+    events = [
+        at(proposed, 90.0),
+        at(started, 100.0),
+        at(reported, 130.0),
+        lost,
+        again,
+        at(reported, 5017.0),
+    ]
     history = History.of(experiment(), events)
     assert history.trials[0].trained_s == 30.0
     history.apply(at(lost, 5020.0, attempt=1))
@@ -194,20 +227,30 @@ def test_a_trial_that_grew_says_what_was_expected_and_what_it_brought() -> None:
         expected_saving_s=23.4,
     )
     ended = AttemptEnded(
-        trial=0, attempt=0, reason="resized", message="it grows", next_plan={"workers": 2, "micro_batch": 32}
+        trial=0,
+        attempt=0,
+        reason="resized",
+        message="it grows",
+        next_plan={"workers": 2, "micro_batch": 32},
     )
     history = History.of(experiment(), [*trial(0, {"accuracy": 0.5})[:3], resized, ended])
     grown = history.trials[0]
-    assert (grown.state, grown.decided_plan) == ("waiting", PartialPlan.of(workers=2, micro_batch=32))
+    assert (grown.state, grown.decided_plan) == (
+        "waiting",
+        PartialPlan.of(workers=2, micro_batch=32),
+    )
     assert not grown.ran_out_of_memory
-    assert grown.resizes[0].describe() == (
-        "grew from 1 to 2 workers: 1,000 -> about 1,900 samples/s, expected to end 23.4 s earlier"
+    assert (
+        grown.resizes[0].describe()
+        == "grew from 1 to 2 workers: 1,000 -> about 1,900 samples/s, expected to end 23.4 s"
+        " earlier"
     )
     found = {"trial": 0, "attempt": 1, "from_workers": 1, "to_workers": 2, "samples_per_s": 1500.0}
     history.apply(ResizeMeasured(**found, restart_s=6.0, saving_s=14.0))
-    assert grown.resizes[0].describe() == (
-        "grew from 1 to 2 workers: 1,000 -> 1,500 samples/s; the restart took 6 s, it ends 14 s earlier "
-        "(expected: 23.4 s earlier)"
+    assert (
+        grown.resizes[0].describe()
+        == "grew from 1 to 2 workers: 1,000 -> 1,500 samples/s; the restart took 6 s, it ends 14 s"
+        " earlier (expected: 23.4 s earlier)"
     )
     [told] = history.to_json()["trials"][0]["resizes"]
     assert (told["expected_saving_s"], told["measured"]["saving_s"]) == (23.4, 14.0)

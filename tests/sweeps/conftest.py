@@ -28,7 +28,9 @@ def notes(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def free_pool(ray_head: Path) -> Iterator[None]:
-    """Attach this process to the head, and check that a test leaves no worker leased and no driver alive."""
+    """Attach this process to the head, and check that a test leaves no worker leased and no driver
+    alive.
+    """
     import ray
 
     from workbench.cluster.head.attachment import connect

@@ -50,7 +50,9 @@ def behave(config, report, seed):
             raise FileNotFoundError("there is no " + os.fsdecode(b"missing-\xff.csv"))
         case "endless":
             report(step=1, loss=0.3)
-            raise RuntimeError("\n\nCUDA error: \x00\n" + "x" * 2**20 + "\nCompile with `TORCH_USE_CUDA_DSA`")
+            raise RuntimeError(
+                "\n\nCUDA error: \x00\n" + "x" * 2**20 + "\nCompile with `TORCH_USE_CUDA_DSA`"
+            )
         case "deaf":
             report(step=1, loss=0.8)
             while True:
@@ -62,7 +64,10 @@ def two_objectives(config, report):
 
 
 def hold(config, report):
-    """Report slowly until told to stop, or a file named `until` is there; note every attempt and step."""
+    """Report slowly until told to stop, or a file named `until` is there.
+
+    Note every attempt and step.
+    """
     notes = Path(config["notes"])
     with (notes / f"{config['x']}").open("a") as file:
         for step in range(1, config.get("steps", 1000) + 1):
@@ -90,7 +95,10 @@ def go_on(config, report, folder):
 
 
 def descend(config, report, folder):
-    """Walk towards 0 in steps of a rate, of which the best becomes smaller; what it walked is kept."""
+    """Walk towards 0 in steps of a rate, of which the best becomes smaller.
+
+    What it walked is kept.
+    """
     saved = folder / "walked.json"
     walked = json.loads(saved.read_text()) if saved.exists() else []
     for step in range(len(walked) + 1, config.get("steps", 1000) + 1):
@@ -136,7 +144,9 @@ def breed(config, report):
     child = subprocess.Popen(["sleep", "600"])
     shell = subprocess.Popen(["sh", "-c", "sleep 601 & wait"], start_new_session=True)
     step = 1
-    while not (report(step=step, loss=1.0, child=child.pid, shell=shell.pid) and config["x"] == "listens"):
+    while not (
+        report(step=step, loss=1.0, child=child.pid, shell=shell.pid) and config["x"] == "listens"
+    ):
         step += 1
         time.sleep(600 if config["x"] == "deaf" else 0.1)
 
@@ -195,7 +205,9 @@ def talk_on_all(config, report, worker):
 
 
 def exchange(config, report, worker):
-    """Exchange at every step on all workers, and report on the first one only, as most scripts do."""
+    """Exchange at every step on all workers, and report on the first one only, as most scripts
+    do.
+    """
     import torch
 
     for step in range(1, config["steps"] + 1):

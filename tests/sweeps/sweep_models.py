@@ -16,7 +16,8 @@ _hoard: list[bytearray] = []
 
 
 class Hungry(nn.Module):
-    """A linear classifier of the digits whose training needs more memory than there is beyond a batch.
+    """A linear classifier of the digits whose training needs more memory than there is beyond a
+    batch.
 
     The allocation that fails is a real one. On ranks other than `hungry_rank` there is no limit.
     """
@@ -39,10 +40,11 @@ class Hungry(nn.Module):
 
 
 class Greedy(nn.Module):
-    """A classifier of the digits that needs more memory than there is until it is trained in a certain way.
+    """A classifier of the digits that needs more memory than there is until it is trained in a
+    certain way.
 
-    `until: blocks` fits where blocks are computed again, `until: shards` where parameters are cut. Again, the
-    allocation that fails is a real one. Without `blocks` it has none.
+    `until: blocks` fits where blocks are computed again, `until: shards` where parameters are cut.
+    Again, the allocation that fails is a real one. Without `blocks` it has none.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -106,7 +108,9 @@ class Faulty(nn.Module):
 
 
 class Waiting(nn.Module):
-    """A small network that takes its time for each sample, as a busy device would, on however many cores."""
+    """A small network that takes its time for each sample, as a busy device would, on however many
+    cores.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -130,7 +134,9 @@ class _WaitingBlock(nn.Module):
 
 
 def waiting_blocks(config: dict[str, Any]) -> nn.Module:
-    """Return a network of blocks that take their time for each sample, to be divided into two stages."""
+    """Return a network of blocks that take their time for each sample, to be divided into two
+    stages.
+    """
     sample_s = config["sample_s"]
     blocks = (_WaitingBlock(64, 32, sample_s), _WaitingBlock(32, 32, sample_s))
     return nn.Sequential(nn.Flatten(), *blocks, nn.Linear(32, 10))

@@ -18,7 +18,11 @@ from workbench.store.database import Store
 from workbench.sweeps.advised_start import begin_with_advice
 from workbench.sweeps.ledger import Ledger
 
-ADVICE: dict[str, JsonValue] = {"training.lr": 0.02, "training.global_batch": 256, "plan.workers": 2}
+ADVICE: dict[str, JsonValue] = {
+    "training.lr": 0.02,
+    "training.global_batch": 256,
+    "plan.workers": 2,
+}
 SEARCH = {
     "lr": {"low": 1e-4, "high": 1e-1, "log": True},
     "global_batch": {"choices": [64, 256]},
@@ -47,7 +51,9 @@ def advise(store: Store, num_cpus: float = 2, **changes: Any) -> str:
     experiment = make_experiment(**changes)
     run_id = store.create_run(experiment)
     params = {
-        name: value for name, value in drawn_params(experiment).items() if name not in ("lr", "global_batch")
+        name: value
+        for name, value in drawn_params(experiment).items()
+        if name not in ("lr", "global_batch")
     }
     setting = setting_of(experiment, params, Shape(1), cluster(num_cpus))
     plan: dict[str, JsonValue] = {"workers": 1, "micro_batch": 64, "accumulation": 1}
@@ -59,7 +65,9 @@ def advise(store: Store, num_cpus: float = 2, **changes: Any) -> str:
     return run_id
 
 
-def begun(store: Store, *, num_times: int = 1, **changes: Any) -> tuple[list[TrialEnqueued], dict[str, Any]]:
+def begun(
+    store: Store, *, num_times: int = 1, **changes: Any
+) -> tuple[list[TrialEnqueued], dict[str, Any]]:
     """Begin a sweep; return what was enqueued, and the first configuration."""
     run_id, first = store.create_run(make_experiment(**changes)), dict[str, Any]()
     for _ in range(num_times):

@@ -1,4 +1,7 @@
-"""What the advisor decides of a sweep's plans: from measured laws, and in a sweep that really measures."""
+"""What the advisor decides of a sweep's plans.
+
+From measured laws, and in a sweep that really measures.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,13 @@ from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.events import AdviceGiven, Noted, PlanMeasured, TrialPlanned
 from workbench.store.database import Store
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.sweep_advisor import AdvisedPlans, fills, is_wanted, read_advised_plans, split_workers
+from workbench.sweeps.sweep_advisor import (
+    AdvisedPlans,
+    fills,
+    is_wanted,
+    read_advised_plans,
+    split_workers,
+)
 
 PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
 SAMPLES = 4096
@@ -38,9 +47,13 @@ def make_experiment(**changes: Any) -> Experiment:
 def advised(
     experiment: Experiment, *, gain: float, num_places: int = 4
 ) -> tuple[AdvisedPlans, int, list[str]]:
-    """Answer for workers that each bring `gain` times the samples of one, where 1 is no loss at all."""
+    """Answer for workers that each bring `gain` times the samples of one, where 1 is no loss at
+    all.
+    """
     question = experiment.replace(training={"global_batch": 128})
-    choices = choices_of(question, num_train_samples=SAMPLES, max_workers=num_places, hardware=Hardware())
+    choices = choices_of(
+        question, num_train_samples=SAMPLES, max_workers=num_places, hardware=Hardware()
+    )
     measured = [
         PlanMeasured(
             setting="s",
@@ -108,7 +121,9 @@ def test_trees_get_one_worker_whatever_networks_of_the_same_sweep_get() -> None:
         ({"model": "one_of", "search": {"family": {"choices": ["forest", "mlp"]}}}, True),
     ],
 )
-def test_it_measures_where_a_run_is_long_or_somebody_asks_for_it(changes: Any, wanted: bool) -> None:
+def test_it_measures_where_a_run_is_long_or_somebody_asks_for_it(
+    changes: Any, wanted: bool
+) -> None:
     assert is_wanted(make_experiment(**changes)) is wanted
 
 
@@ -146,7 +161,10 @@ def test_how_fast_plans_trained_is_kept_once_and_the_next_advice_begins_with_it(
         resources={"advice": "never"},
         training={"epochs": 6},
         budget={"trials": 4},
-        search={"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "micro_batch": {"choices": [16, 64]}},
+        search={
+            "lr": {"low": 1e-4, "high": 1e-2, "log": True},
+            "micro_batch": {"choices": [16, 64]},
+        },
         early_stop={"pruner": "none"},
         sampler="random",
     )
@@ -183,7 +201,10 @@ def test_later_trials_follow_what_earlier_ones_have_shown() -> None:
     assert plans.plan_for({"lr": 0.01}).micro_batch == 128
 
     # Beside others the largest micro batch takes five times as long, and nothing else does.
-    said = [plans.learn(measured(size, 5.0 if size == 128 else 1.0, trial=1)) for size in (16, 32, 64, 128)]
+    said = [
+        plans.learn(measured(size, 5.0 if size == 128 else 1.0, trial=1))
+        for size in (16, 32, 64, 128)
+    ]
     assert plans.plan_for({"lr": 0.01}).micro_batch != 128
     assert any(text is not None and "no longer as 128 = 128 x 1 x 1" in text for text in said)
 

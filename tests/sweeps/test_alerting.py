@@ -36,14 +36,18 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]
     with web_server() as server:
         settings = tmp_path / "settings.yaml"
         (tmp_path / "url").write_text(server.url)
-        settings.write_text(f"sinks: {{team: {{kind: webhook, url: {{file: {tmp_path / 'url'}}}}}}}")
+        settings.write_text(
+            f"sinks: {{team: {{kind: webhook, url: {{file: {tmp_path / 'url'}}}}}}}"
+        )
         monkeypatch.setenv("WORKBENCH_SETTINGS", str(settings))
         yield server
 
 
 @pytest.mark.usefixtures("free_pool")
 @pytest.mark.slow
-def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(store: Store, team: WebServer) -> None:
+def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(
+    store: Store, team: WebServer
+) -> None:
     ways = ["once", "always", "stop", "dies", "nan"]
     sweep = Sweep.create(
         store,
@@ -106,7 +110,9 @@ def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
         "talk_on_all",
         budget={"trials": 1},
         plan={"workers": 2},
-        alerts=[{"on": "log", "pattern": "said by rank", "action": "exclude_node", "to": ["jupyter"]}],
+        alerts=[
+            {"on": "log", "pattern": "said by rank", "action": "exclude_node", "to": ["jupyter"]}
+        ],
         resources={"concurrency": 1, "max_retries": 1},
     ).launch("inline")
     (trial,) = sweep.trials
@@ -129,7 +135,10 @@ def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_t
         f"until [ -e {killed} ]; do sleep 0.1; done; fi"
     )
     settings = tmp_path / "settings.yaml"  # of whoever starts the run, not of whoever started Ray
-    rules = "[{on: run_ended, states: [stopped, lost]}, {on: disk, above: 0.0000001, to: [desk], at_most: 1}]"
+    rules = (
+        "[{on: run_ended, states: [stopped, lost]}, {on: disk, above: 0.0000001, to: [desk],"
+        " at_most: 1}]"
+    )
     desk = f", desk: {{kind: command, command: [sh, {tmp_path / 'desk.sh'}]}}}}\nalerts: {rules}"
     settings.write_text(settings.read_text().removesuffix("}") + desk)
     sweep = Sweep.create(store, "hold", options={"notes": str(notes)}).launch()
@@ -145,7 +154,9 @@ def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_t
     ended = sweep.wait_for(AlertRaised, lambda alert: "stopped: by the user" in alert.message)
     assert sweep.wait_for(AlertDelivered, lambda answer: answer.alert == ended.alert).sent
     assert [alert.on for alert in sweep.of(AlertRaised)] == ["disk", "run_ended", "run_ended"]
-    assert [post["message"] for post in team.posted] == [alert.message for alert in sweep.of(AlertRaised)[1:]]
+    assert [post["message"] for post in team.posted] == [
+        alert.message for alert in sweep.of(AlertRaised)[1:]
+    ]
     armed = sweep.of(AlertsArmed)
     assert [rule["to"] for rule in armed[0].rules] == [["team", "desk", "jupyter"], ["desk"]]
     assert len(armed) == 2
@@ -157,7 +168,9 @@ def test_settings_that_cannot_be_used_cost_the_sinks_and_not_the_run(
     store: Store, tmp_path: Path, team: WebServer
 ) -> None:
     (tmp_path / "settings.yaml").write_text("sinks: {team: {kind: webhook, url: 's3cret'}}")
-    driving = Driving(Sweep.create(store, "curve", budget={"trials": 1}, alerts=[{"on": "run_ended"}]))
+    driving = Driving(
+        Sweep.create(store, "curve", budget={"trials": 1}, alerts=[{"on": "run_ended"}])
+    )
     assert driving.join() is None
     sweep = Sweep(store, store.run("last").run_id)
     assert sweep.state == "complete"
@@ -166,8 +179,12 @@ def test_settings_that_cannot_be_used_cost_the_sinks_and_not_the_run(
     assert [alert.to for alert in sweep.of(AlertRaised)] == [["jupyter"]]
 
 
-def test_a_rule_for_a_sink_that_there_is_not_is_refused_before_anything_starts(team: WebServer) -> None:
-    experiment = make_experiment("curve", alerts=[{"on": "diverged"}, {"on": "run_ended", "to": ["mail"]}])
+def test_a_rule_for_a_sink_that_there_is_not_is_refused_before_anything_starts(
+    team: WebServer,
+) -> None:
+    experiment = make_experiment(
+        "curve", alerts=[{"on": "diverged"}, {"on": "run_ended", "to": ["mail"]}]
+    )
     (problem,) = find_problems(experiment)
     assert isinstance(problem, ExperimentError)
     assert (problem.field, problem.allowed) == ("alerts.1.to", "team, jupyter")

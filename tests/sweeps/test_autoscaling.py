@@ -1,4 +1,7 @@
-"""A cluster that has no machines until they are asked for: Ray's own autoscaler, and real raylets."""
+"""A cluster that has no machines until they are asked for.
+
+Ray's own autoscaler, and real raylets.
+"""
 
 from __future__ import annotations
 

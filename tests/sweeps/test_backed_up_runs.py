@@ -21,7 +21,11 @@ def test_a_run_under_way_is_restored_up_to_an_event_and_resumed_there(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    url = str(tmp_path / "store.sqlite") if kind == "sqlite" else request.getfixturevalue("postgresql_url")
+    url = (
+        str(tmp_path / "store.sqlite")
+        if kind == "sqlite"
+        else request.getfixturevalue("postgresql_url")
+    )
     options = {"steps": 8, "pause_s": 0.05}
     with Store.open(url, tmp_path / "files") as store:
         sweep = Sweep.create(store, "curve", options=options, budget={"trials": 3}).drive()
@@ -43,7 +47,7 @@ def test_a_run_under_way_is_restored_up_to_an_event_and_resumed_there(
         continued = Sweep(again, sweep.run_id)
         assert continued.state == "complete"
         assert [trial.state for trial in continued.trials] == ["complete"] * 3
-        assert [trial.params for trial in continued.trials] == [trial.params for trial in sweep.trials], (
-            "the study proposes what it would have proposed"
-        )
+        assert [trial.params for trial in continued.trials] == [
+            trial.params for trial in sweep.trials
+        ], "the study proposes what it would have proposed"
         continued.assert_sound()

@@ -47,7 +47,10 @@ POPULATION: dict[str, Any] = {
 
 
 def make_history(losses: list[float | None] = [], **fields: Any) -> History:  # noqa: B006
-    """A run with one configuration for each loss; None failed. Trial n ends n + 1 s after the start."""
+    """A run with one configuration for each loss; None failed.
+
+    Trial n ends n + 1 s after the start.
+    """
     return History.of(Experiment(**OWN | fields), make_events(losses))
 
 
@@ -59,7 +62,9 @@ def make_events(losses: Sequence[float | None]) -> list[Event]:
     for number, loss in enumerate(losses):
         now = 101.0 + number
         events += [
-            TrialProposed(trial=number, params={"x": 0.5}, configuration=number, seed=1, time_unix_s=now),
+            TrialProposed(
+                trial=number, params={"x": 0.5}, configuration=number, seed=1, time_unix_s=now
+            ),
             TrialStarted(trial=number, attempt=0, worker_pids=[], time_unix_s=now),
             TrialEnded(
                 trial=number,
@@ -83,7 +88,13 @@ def make_events(losses: Sequence[float | None]) -> list[Event]:
         ({"sampler": "grid", "search": {"x": {"choices": [1, 2]}}}, None),
         ({"objectives": [{"metric": "loss", "goal": "minimize", "target": 0.1}]}, DEFAULT_TRIALS),
         ({"search": {}, "budget": {"trials": 7}}, 1),
-        ({"search": {"x": 1, "y": {"choices": [2]}, "z": {"low": 3, "high": 3}}, "budget": {"time": 60}}, 1),
+        (
+            {
+                "search": {"x": 1, "y": {"choices": [2]}, "z": {"low": 3, "high": 3}},
+                "budget": {"time": 60},
+            },
+            1,
+        ),
         ({"search": {}, "repeats": 4}, 1),
     ],
 )
@@ -96,13 +107,21 @@ def test_a_run_without_limits_in_time_is_never_ended_early() -> None:
 
 
 TRACEBACK = (
-    'Traceback (most recent call last):\n  File "mine.py", line {line}, in train\n{error}: shape ({text})'
+    'Traceback (most recent call last):\n  File "mine.py", line {line}, in train\n{error}: shape'
+    " ({text})"
 )
 
 
 def failing(number: int, *, at_s: float = 1.0, **changes: Any) -> list[Event]:
     """A trial that raises an error before its first report."""
-    given = {"line": 7, "error": "ValueError", "text": number, "how": number, "reason": "error", **changes}
+    given = {
+        "line": 7,
+        "error": "ValueError",
+        "text": number,
+        "how": number,
+        "reason": "error",
+        **changes,
+    }
     return [
         TrialProposed(
             trial=number,
@@ -138,9 +157,14 @@ def test_the_same_error_in_the_first_trials_ends_the_run_at_once_as_failed() -> 
     ending = ending_now(after(first(3)), 110.0)
     assert ending is not None
     assert (ending.state, ending.reason) == ("failed", "failures")
-    message = "the first 3 trials failed with the same error before reporting loss: ValueError: shape (0)"
+    message = (
+        "the first 3 trials failed with the same error before reporting loss: ValueError: shape (0)"
+    )
     assert ending.message == message
-    assert begun_ending(after([*first(3), ending.model_copy(update={"state": "stopping"})])).state == "failed"
+    assert (
+        begun_ending(after([*first(3), ending.model_copy(update={"state": "stopping"})])).state
+        == "failed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +188,9 @@ def test_an_error_that_one_choice_may_cause_needs_more_trials() -> None:
         events = [event for number, how in enumerate(choices) for event in failing(number, how=how)]
         return after(events, search=search)
 
-    assert [ending_now(of(choices), 110.0) is None for choices in ("aab", "aaa", "aaaaa", "aaaaaa")] == [
+    assert [
+        ending_now(of(choices), 110.0) is None for choices in ("aab", "aaa", "aaaaa", "aaaaaa")
+    ] == [
         False,
         True,
         True,
@@ -187,9 +213,13 @@ def test_a_run_of_nothing_but_failures_is_not_complete() -> None:
     complete = RunStateChanged(state="complete", reason="trials")
     failed = honest_ending(complete, after([*failing(0), *failing(1, line=9)]))
     assert (failed.state, failed.reason) == ("failed", "failures")
-    assert failed.message == "all 2 trials failed in different ways: the first with ValueError: shape (0)"
     assert (
-        honest_ending(complete, after(failing(0))).message == "the only trial failed: ValueError: shape (0)"
+        failed.message
+        == "all 2 trials failed in different ways: the first with ValueError: shape (0)"
+    )
+    assert (
+        honest_ending(complete, after(failing(0))).message
+        == "the only trial failed: ValueError: shape (0)"
     )
     assert honest_ending(complete, make_history()).state == "complete"
     assert honest_ending(complete, make_history([1.0])).state == "complete"
@@ -199,7 +229,9 @@ def test_a_run_of_nothing_but_failures_is_not_complete() -> None:
 
 def test_a_run_whose_time_is_over_before_any_trial_began_has_done_nothing() -> None:
     history = make_history(budget={"time": 5})
-    history.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1, time_unix_s=101.0))
+    history.apply(
+        TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1, time_unix_s=101.0)
+    )
     ending = ending_now(history, 106.0)
     assert ending is not None
     failed = honest_ending(ending, history)
@@ -214,16 +246,24 @@ def test_a_run_whose_time_is_over_before_any_trial_began_has_done_nothing() -> N
     assert commands == ["extend it  workbench extend run --time 5s"]
 
     begun = make_history(budget={"time": 5})
-    begun.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1, time_unix_s=101.0))
+    begun.apply(
+        TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1, time_unix_s=101.0)
+    )
     begun.apply(TrialStarted(trial=0, attempt=0, worker_pids=[], time_unix_s=102.0))
     assert honest_ending(ending, begun) == ending
 
 
-@pytest.mark.parametrize(("losses", "reached"), [([0.3, 0.2], False), ([0.3, 0.1], True), ([0.05], True)])
-def test_the_target_counts_when_it_is_met_exactly_or_passed(losses: list[float], reached: bool) -> None:
+@pytest.mark.parametrize(
+    ("losses", "reached"), [([0.3, 0.2], False), ([0.3, 0.1], True), ([0.05], True)]
+)
+def test_the_target_counts_when_it_is_met_exactly_or_passed(
+    losses: list[float], reached: bool
+) -> None:
     objectives = [{"metric": "loss", "goal": "minimize", "target": 0.1}]
     reason = reason_to_end(make_history(losses, objectives=objectives), 200.0)  # type: ignore[arg-type]
-    assert reason == (("target", f"trial {len(losses) - 1} reached the target") if reached else None)
+    assert reason == (
+        ("target", f"trial {len(losses) - 1} reached the target") if reached else None
+    )
 
 
 @pytest.mark.parametrize(("now_unix_s", "over"), [(129.9, False), (130.0, True), (500.0, True)])
@@ -254,21 +294,30 @@ def test_gpu_time_is_what_all_trials_hold_together_waiting_left_out() -> None:
         history.apply(TrialProposed(trial=trial, params={"x": 0.5}, configuration=trial, seed=1))
 
     def start(trial: int, attempt: int, gpus: list[list[str]], now: float) -> None:
-        history.apply(TrialStarted(trial=trial, attempt=attempt, worker_pids=[], gpus=gpus, time_unix_s=now))
+        history.apply(
+            TrialStarted(trial=trial, attempt=attempt, worker_pids=[], gpus=gpus, time_unix_s=now)
+        )
 
     start(0, 0, [["0"], ["1"]], 100.0)
     start(1, 0, [["2"]], 105.0)
     assert history.gpu_s(110.0) == 2 * 10 + 5
     history.apply(
-        AttemptEnded(trial=0, attempt=0, reason="lost", message="", is_retry=True, time_unix_s=112.0)
+        AttemptEnded(
+            trial=0, attempt=0, reason="lost", message="", is_retry=True, time_unix_s=112.0
+        )
     )
     assert history.gpu_s(120.0) == 2 * 12 + 15
     assert history.trials[0].duration_s == 0.0  # up to its last event before: its start
     start(0, 1, [["0"]], 125.0)
-    history.apply(TrialEnded(trial=1, attempt=0, state="complete", values={"loss": 1.0}, time_unix_s=130.0))
+    history.apply(
+        TrialEnded(trial=1, attempt=0, state="complete", values={"loss": 1.0}, time_unix_s=130.0)
+    )
     assert history.gpu_s(135.0) == 2 * 12 + 10 + 25
     assert reason_to_end(history, 135.5) is None
-    assert reason_to_end(history, 136.0) == ("gpu_time", "the budget of 1 min of GPU time is used up")
+    assert reason_to_end(history, 136.0) == (
+        "gpu_time",
+        "the budget of 1 min of GPU time is used up",
+    )
     with pytest.raises(ExperimentError, match=r"gpu_time of 1 min is used up") as error:
         extended(history, {"budget.trials": 3}, 136.0)
     assert error.value.field == "budget.gpu_time"
@@ -285,7 +334,9 @@ def test_the_last_attempt_of_a_trial_that_the_run_interrupts_counts_once() -> No
     assert (history.trials[0].duration_s, history.gpu_s(120.0)) == (10.0, 12.0)
 
 
-def test_an_energy_budget_ends_the_run_and_counts_from_what_was_metered_when_it_is_extended() -> None:
+def test_an_energy_budget_ends_the_run_and_counts_from_what_was_metered_when_it_is_extended() -> (
+    None
+):
     history = make_history(budget={"energy": "2kWh", "trials": 9})
     assert history.in_force.budget.energy == 2000.0
     history.apply(EnergyMetered(total_wh=1999.0))
@@ -316,7 +367,9 @@ def test_a_run_costs_what_its_active_time_costs() -> None:
 def test_a_price_of_gpus_counts_the_time_that_trials_hold_them() -> None:
     history = make_history(budget={"money": 0.5, "price": "$36/GPU-h"})
     history.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1))
-    history.apply(TrialStarted(trial=0, attempt=0, worker_pids=[], gpus=[["0"], ["1"]], time_unix_s=100.0))
+    history.apply(
+        TrialStarted(trial=0, attempt=0, worker_pids=[], gpus=[["0"], ["1"]], time_unix_s=100.0)
+    )
     assert cost_of(history, 120.0) == pytest.approx(0.4)
     assert reason_to_end(history, 125.0) == ("money", "the budget of $0.50 is used up")
 
@@ -324,9 +377,14 @@ def test_a_price_of_gpus_counts_the_time_that_trials_hold_them() -> None:
 def test_a_part_of_a_gpu_counts_as_that_part() -> None:
     history = make_history(budget={"gpu_time": 10}, resources={"gpus_per_worker": 0.25})
     history.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1))
-    history.apply(TrialStarted(trial=0, attempt=0, worker_pids=[], gpus=[["0"], ["0"]], time_unix_s=100.0))
+    history.apply(
+        TrialStarted(trial=0, attempt=0, worker_pids=[], gpus=[["0"], ["0"]], time_unix_s=100.0)
+    )
     assert history.gpu_s(120.0) == 10.0
-    assert reason_to_end(history, 120.0) == ("gpu_time", "the budget of 10 s of GPU time is used up")
+    assert reason_to_end(history, 120.0) == (
+        "gpu_time",
+        "the budget of 10 s of GPU time is used up",
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,11 +398,15 @@ def test_a_part_of_a_gpu_counts_as_that_part() -> None:
         ([1, 1, 1], 2),
     ],
 )
-def test_a_plateau_is_counted_from_the_end_of_the_best(losses: list[float | None], without: int) -> None:
+def test_a_plateau_is_counted_from_the_end_of_the_best(
+    losses: list[float | None], without: int
+) -> None:
     history = make_history(losses, budget={"plateau": 2})
     assert history.num_configurations_without_improvement() == without
     reason = reason_to_end(history, 200.0)
-    assert reason == (("plateau", "no better configuration among the last 2") if without == 2 else None)
+    assert reason == (
+        ("plateau", "no better configuration among the last 2") if without == 2 else None
+    )
 
 
 def test_limits_that_were_changed_count_from_then_on() -> None:
@@ -362,7 +424,9 @@ def test_limits_that_were_changed_count_from_then_on() -> None:
 
 def test_what_is_added_counts_from_the_limit_or_from_what_was_used_if_that_is_more() -> None:
     budget = {"trials": 5, "time": 60.0}
-    assert extended(make_history([1.0], budget=budget), {"budget.trials": 10}, 110.0) == {"budget.trials": 15}
+    assert extended(make_history([1.0], budget=budget), {"budget.trials": 10}, 110.0) == {
+        "budget.trials": 15
+    }
     lowered = make_history([1.0, 2.0, 3.0], budget=budget)
     lowered.apply(SettingsChanged(settings={"budget.trials": 1}))
     assert extended(lowered, {"budget.trials": 10}, 110.0) == {"budget.trials": 13}
@@ -381,7 +445,11 @@ def test_what_is_added_counts_from_the_limit_or_from_what_was_used_if_that_is_mo
         ({"budget": {"trials": 3, "time": 60}}, {"budget.time": 9}, "budget.trials"),
         ({"budget": {"trials": 9, "time": 30}}, {"budget.trials": 9}, "budget.time"),
         ({"budget": {"trials": 9, "plateau": 2}}, {"budget.trials": 9}, "budget.plateau"),
-        ({"objectives": [{"metric": "loss", "goal": "minimize", "target": 1}]}, {"budget.trials": 9}, None),
+        (
+            {"objectives": [{"metric": "loss", "goal": "minimize", "target": 1}]},
+            {"budget.trials": 9},
+            None,
+        ),
     ],
 )
 def test_an_extension_after_which_the_run_would_end_at_once_is_refused(
@@ -394,7 +462,9 @@ def test_an_extension_after_which_the_run_would_end_at_once_is_refused(
 
 def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -> None:
     objectives = [{"metric": "loss", "goal": "minimize", "target": 5.0}]
-    proposals = [TrialProposed(trial=number, params={}, configuration=number, seed=1) for number in range(9)]
+    proposals = [
+        TrialProposed(trial=number, params={}, configuration=number, seed=1) for number in range(9)
+    ]
     history = make_history([], objectives=objectives, budget={"trials": 3, "time": 1, "plateau": 1})
     history.apply(ReplayPlanned(of_run_id="first", proposals=proposals))
     for event in make_events([1.0, 2.0, 3.0]):
@@ -412,12 +482,18 @@ def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -
         (
             POPULATION,
             [1.0] * 6,
-            r"to its end, with 6 trials\. Start a run that trains longer \(sampler\.options\.length\)",
+            (
+                r"to its end, with 6 trials\. Start a run that trains longer"
+                r" \(sampler\.options\.length\)"
+            ),
         ),
         (
             {"sampler": "grid", "search": {"x": {"choices": [1, 2]}}},
             [1.0, 2.0],
-            r"every combination of its space has been tried\. Start a run with more values in `search`",
+            (
+                r"every combination of its space has been tried\. Start a run with more values in"
+                r" `search`"
+            ),
         ),
     ],
 )
@@ -434,7 +510,12 @@ def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
     ("losses", "fields", "is_exhausted", "message"),
     [
         ([1.0], {"budget": {"trials": 1}}, False, "its only configuration was tried"),
-        ([1.0, 2.0], {"budget": {"trials": 2}}, False, "all 2 configurations of its budget were tried"),
+        (
+            [1.0, 2.0],
+            {"budget": {"trials": 2}},
+            False,
+            "all 2 configurations of its budget were tried",
+        ),
         (
             [1.0, 2.0],
             {"sampler": "grid", "search": {"x": {"choices": [1, 2]}}},
@@ -445,8 +526,10 @@ def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
             [1.0, 2.0, 3.0],
             POPULATION | {"budget": {"trials": 3}},
             False,
-            "its budget ended after 3 of the 6 trials that train the population to its end: the best may be "
-            "trained in part only",
+            (
+                "its budget ended after 3 of the 6 trials that train the population to its end: the"
+                " best may be trained in part only"
+            ),
         ),
         ([1.0] * 6, POPULATION, True, "the population was trained to its end"),
     ],
@@ -464,8 +547,10 @@ def test_a_run_that_nothing_ended_early_says_what_was_tried(
         (0, "its budget was lowered to 2 when 3 configurations had begun, which were tried"),
         (
             1,
-            "its budget was lowered to 2 when 3 configurations had begun, which were tried; 1 that was "
-            "enqueued was not",
+            (
+                "its budget was lowered to 2 when 3 configurations had begun, which were tried; 1"
+                " that was enqueued was not"
+            ),
         ),
     ],
 )
@@ -479,9 +564,14 @@ def test_a_limit_below_what_had_begun_and_what_it_left_in_the_queue_are_stated(
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [({"budget": {"trials": 3}}, "--trials 10"), (POPULATION | {"budget": {"trials": 2}}, "--trials 4")],
+    [
+        ({"budget": {"trials": 3}}, "--trials 10"),
+        (POPULATION | {"budget": {"trials": 2}}, "--trials 4"),
+    ],
 )
-def test_a_run_without_a_complete_trial_names_how_to_extend_it(fields: dict[str, Any], words: str) -> None:
+def test_a_run_without_a_complete_trial_names_how_to_extend_it(
+    fields: dict[str, Any], words: str
+) -> None:
     history = History.of(
         Experiment(**OWN | fields),
         [
@@ -498,15 +588,22 @@ def test_failures_that_differ_in_numbers_only_are_one_kind() -> None:
     history = make_history([None] * 3)
     for number, message in enumerate(messages):
         history.apply(
-            TrialEnded(trial=number, attempt=0, state="failed", reason="error", message=message, values={})
+            TrialEnded(
+                trial=number, attempt=0, state="failed", reason="error", message=message, values={}
+            )
         )
     groups = failure_groups(history)
-    assert [(group.message, len(group.trials)) for group in groups] == [(messages[0], 2), (messages[2], 1)]
+    assert [(group.message, len(group.trials)) for group in groups] == [
+        (messages[0], 2),
+        (messages[2], 1),
+    ]
 
 
 def test_a_run_that_searches_nothing_is_not_extended_by_the_same_trial() -> None:
     history = make_history([1.0], search={}, budget={"trials": 3, "time": 60})
-    with pytest.raises(ExperimentError, match="nothing is searched, so another trial would be the same one"):
+    with pytest.raises(
+        ExperimentError, match="nothing is searched, so another trial would be the same one"
+    ):
         extended(history, {"budget.trials": 3}, 110.0)
     history.apply(RunStateChanged(state="complete", reason="trials", time_unix_s=111.0))
     assert how_to_extend(history) is None
@@ -521,7 +618,9 @@ def test_the_time_of_automl_does_not_run_out_while_other_runs_hold_the_workers()
         "objectives": [{"metric": "val_loss", "goal": "minimize"}],
         "budget": {"time": 60},
     }
-    proposed = TrialProposed(trial=0, params={"lr": 0.5}, configuration=0, seed=1, time_unix_s=101.0)
+    proposed = TrialProposed(
+        trial=0, params={"lr": 0.5}, configuration=0, seed=1, time_unix_s=101.0
+    )
     history = make_history(**fields)
     history.apply(proposed)
     assert reason_to_end(history, 5000.0) is None, "nothing was trained yet"
@@ -568,5 +667,7 @@ def test_a_run_of_automl_keeps_a_tenth_of_its_time_to_choose_and_test() -> None:
         other = make_history(**fields, budget={"time": time_s})
         assert concluding_s(other.in_force) == kept_s
     with pytest.raises(ExperimentError, match=r"budget.time of 2 min 30 s is used up"):
-        extended(make_history(**fields, budget={"time": 150, "trials": 3}), {"budget.trials": 3}, 240.0)
+        extended(
+            make_history(**fields, budget={"time": 150, "trials": 3}), {"budget.trials": 3}, 240.0
+        )
     assert concluding_s(make_history(budget={"time": 150}).in_force) == 0.0

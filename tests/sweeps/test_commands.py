@@ -32,9 +32,16 @@ def handled(sweep: Sweep, number: int) -> CommandHandled:
     return sweep.wait_for(CommandHandled, lambda event: event.command == number)
 
 
-def test_stop_ends_a_run_before_its_trials_are_done_and_resume_ends_it(store: Store, notes: Path) -> None:
+def test_stop_ends_a_run_before_its_trials_are_done_and_resume_ends_it(
+    store: Store, notes: Path
+) -> None:
     sweep = hold(
-        store, notes, options={"until": "resumed"}, budget={"trials": 3}, resources={"concurrency": 2}, seed=5
+        store,
+        notes,
+        options={"until": "resumed"},
+        budget={"trials": 3},
+        resources={"concurrency": 2},
+        seed=5,
     ).drive()
     for number in (0, 1):
         sweep.wait_for(TrialReported, lambda event, number=number: event.trial == number)
@@ -108,31 +115,40 @@ def test_a_configuration_can_be_tried_next(store: Store, notes: Path) -> None:
 def test_a_limit_below_what_has_begun_states_what_becomes_of_that_and_of_the_queue(
     store: Store, notes: Path
 ) -> None:
-    sweep = hold(store, notes, options={"until": "go"}, budget={"trials": 9}, resources={"concurrency": 2})
+    sweep = hold(
+        store, notes, options={"until": "go"}, budget={"trials": 9}, resources={"concurrency": 2}
+    )
     sweep.drive()
     for number in (0, 1):
         sweep.wait_for(TrialReported, lambda event, number=number: event.trial == number)
     assert handled(sweep, store.command(sweep.run_id, "enqueue", {"params": {"x": 0.125}})).done
 
     answer = handled(sweep, store.command(sweep.run_id, "set", {"budget.trials": 1})).message
-    assert answer == (
-        "at most 1 configuration, but 2 have begun and will be finished and 1 enqueued configuration "
-        "will not be tried"
+    assert (
+        answer == "at most 1 configuration, but 2 have begun and will be finished and 1 enqueued"
+        " configuration will not be tried"
     )
     (notes / "go").touch()
     sweep.wait("complete")
-    assert sweep.history.message == (
-        "its budget was lowered to 1 when 2 configurations had begun, which were tried; 1 that was enqueued "
-        "was not"
+    assert (
+        sweep.history.message
+        == "its budget was lowered to 1 when 2 configurations had begun, which were tried; 1 that"
+        " was enqueued was not"
     )
 
 
-def test_commands_that_nobody_knows_or_that_lack_something_are_refused(store: Store, notes: Path) -> None:
+def test_commands_that_nobody_knows_or_that_lack_something_are_refused(
+    store: Store, notes: Path
+) -> None:
     sweep = hold(store, notes, options={"steps": 30}, budget={"trials": 1}).drive()
 
     refusals = [
         handled(sweep, store.command(sweep.run_id, kind, arguments))
-        for kind, arguments in (("dance", {}), ("warm_start", {}), ("warm_start", {"run_id": "nobody"}))
+        for kind, arguments in (
+            ("dance", {}),
+            ("warm_start", {}),
+            ("warm_start", {"run_id": "nobody"}),
+        )
     ]
     assert [refusal.done for refusal in refusals] == [False] * 3
     allowed = refusals[0].message.partition("allowed: ")[2].split(", ")
@@ -143,9 +159,14 @@ def test_commands_that_nobody_knows_or_that_lack_something_are_refused(store: St
 @pytest.mark.slow
 def test_earlier_runs_teach_the_sampler_before_its_first_proposal(store: Store) -> None:
     search = {"x": {"low": 0.0, "high": 1.0}}
-    earlier = Sweep.create(store, "curve", search=search, budget={"trials": 12}, seed=1).launch("inline")
+    earlier = Sweep.create(store, "curve", search=search, budget={"trials": 12}, seed=1).launch(
+        "inline"
+    )
     other = Sweep.create(
-        store, "two_objectives", objectives=[{"metric": "size", "goal": "minimize"}], budget={"trials": 1}
+        store,
+        "two_objectives",
+        objectives=[{"metric": "size", "goal": "minimize"}],
+        budget={"trials": 1},
     ).launch("inline")
     later = Sweep.create(store, "curve", search=search, sampler="tpe", budget={"trials": 8}, seed=2)
 
@@ -203,7 +224,9 @@ def test_the_search_space_changes_while_trials_run_and_a_resumed_run_goes_on_in_
     before = sweep.trials
 
     sweep.drive().wait("complete")
-    assert [trial.params for trial in sweep.trials[: len(before)]] == [trial.params for trial in before]
+    assert [trial.params for trial in sweep.trials[: len(before)]] == [
+        trial.params for trial in before
+    ]
     assert len(sweep.trials) == 8
     assert all(trial.params["x"] >= 0.75 for trial in sweep.trials[begun:])
     assert describe_changes(sweep.history.experiment, sweep.history.in_force) == [

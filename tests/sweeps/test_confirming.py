@@ -11,7 +11,9 @@ from workbench.store.history.certainty import certainty_of
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool"), pytest.mark.slow]
 
 
-def test_the_best_race_until_the_ranking_is_clear_and_then_the_run_is_complete(store: Store) -> None:
+def test_the_best_race_until_the_ranking_is_clear_and_then_the_run_is_complete(
+    store: Store,
+) -> None:
     sweep = (
         Sweep.create(
             store,
@@ -26,7 +28,9 @@ def test_the_best_race_until_the_ranking_is_clear_and_then_the_run_is_complete(s
 
     assert sweep.history.reason == "trials"
     assert len({trial.configuration for trial in sweep.trials}) == 4
-    assert len(sweep.trials) == 4 + 2 * 2  # there is no noise, which two more trainings of each show
+    assert (
+        len(sweep.trials) == 4 + 2 * 2
+    )  # there is no noise, which two more trainings of each show
     found = certainty_of(sweep.history)
     assert found is not None
     assert (found.chance, found.num_trainings, found.num_compared) == (1.0, 2, 1)

@@ -1,4 +1,6 @@
-"""Settings that change, runs that go on for longer, trials that are stopped, runs that are replayed."""
+"""Settings that change, runs that go on for longer, trials that are stopped, runs that are
+replayed.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,12 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     sweep.wait_for(TrialReported, lambda event: event.trial == 1)
     assert num_running(sweep) == 2
     assert [event.trial for event in sweep.of(TrialProposed)] == [0, 1]
-    assert "the hardware has room for 2 of 1 CPU each, so no more run" in (run.set(concurrency=3) or "")
-    assert "once 1 of the 2 running ones has ended" in (run.set(concurrency=1, trials=4, plateau=9) or "")
+    assert "the hardware has room for 2 of 1 CPU each, so no more run" in (
+        run.set(concurrency=3) or ""
+    )
+    assert "once 1 of the 2 running ones has ended" in (
+        run.set(concurrency=1, trials=4, plateau=9) or ""
+    )
     os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
     wait_until(lambda: len(sweep.of(DriverStarted)) == 2 and num_running(sweep) == 1)
 
@@ -108,7 +114,9 @@ def test_a_limit_that_is_used_up_when_it_is_set_ends_the_run(store: Store, notes
     sweep.assert_sound()
 
 
-def test_a_budget_in_money_is_changed_and_extended_and_ends_the_run(store: Store, notes: Path) -> None:
+def test_a_budget_in_money_is_changed_and_extended_and_ends_the_run(
+    store: Store, notes: Path
+) -> None:
     sweep, run = hold(store, notes, budget={"money": "5 EUR", "price": "36 EUR/h"})
     sweep.drive().wait_for(TrialReported)
     assert run.set(money="4.50 EUR") == "at most 4.50 EUR"
@@ -123,7 +131,10 @@ def test_a_budget_in_money_is_changed_and_extended_and_ends_the_run(store: Store
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_proposes_what_a_longer_one_would_have(store: Store) -> None:
-    fields = {"options": {"steps": 2}, "sampler": {"name": "tpe", "options": {"n_startup_trials": 3}}}
+    fields = {
+        "options": {"steps": 2},
+        "sampler": {"name": "tpe", "options": {"n_startup_trials": 3}},
+    }
     longer = Sweep.create(store, "curve", budget={"trials": 9}, **fields).launch()
     sweep = Sweep.create(store, "curve", budget={"trials": 4}, **fields).launch().wait("complete")
     run = Run(store, sweep.run_id)
@@ -146,14 +157,19 @@ def test_a_run_that_goes_on_proposes_what_a_longer_one_would_have(store: Store) 
 
 
 @pytest.mark.slow
-def test_a_stopped_run_is_extended_and_finishes_what_it_had_begun(store: Store, notes: Path) -> None:
+def test_a_stopped_run_is_extended_and_finishes_what_it_had_begun(
+    store: Store, notes: Path
+) -> None:
     sweep, run = hold(store, notes, options={"steps": 8}, budget={"trials": 1})
     sweep.drive().wait_for(TrialReported)
     run.stop()
     sweep.wait("stopped")
     assert run.extend(trials=1) == "at most 2 configurations"
     sweep.wait("complete")
-    assert [(trial.state, trial.attempts) for trial in sweep.trials] == [("complete", 2), ("complete", 1)]
+    assert [(trial.state, trial.attempts) for trial in sweep.trials] == [
+        ("complete", 2),
+        ("complete", 1),
+    ]
     sweep.assert_sound()
 
 
@@ -175,10 +191,14 @@ def test_a_stopped_trial_takes_the_processes_that_it_started_along(store: Store,
 
 
 @pytest.mark.slow
-def test_a_trial_that_takes_too_long_takes_the_processes_that_it_started_along(store: Store) -> None:
+def test_a_trial_that_takes_too_long_takes_the_processes_that_it_started_along(
+    store: Store,
+) -> None:
     search = {"x": {"choices": ["deaf"]}}
     resources = {"concurrency": 1, "trial_time": 2}
-    sweep = Sweep.create(store, "breed", search=search, budget={"trials": 1}, resources=resources).launch()
+    sweep = Sweep.create(
+        store, "breed", search=search, budget={"trials": 1}, resources=resources
+    ).launch()
     report = sweep.wait_for(TrialReported)
     started = [psutil.Process(int(report.values[name])) for name in ("child", "shell")]
     sweep.wait("failed")
@@ -187,7 +207,9 @@ def test_a_trial_that_takes_too_long_takes_the_processes_that_it_started_along(s
 
 
 @pytest.mark.slow
-def test_a_trial_that_waits_for_its_turn_or_for_workers_is_stopped_too(store: Store, notes: Path) -> None:
+def test_a_trial_that_waits_for_its_turn_or_for_workers_is_stopped_too(
+    store: Store, notes: Path
+) -> None:
     held = Gang.lease(Request(run_id="somebody-elses"))
     try:
         sweep, run = hold(store, notes, resources={"concurrency": 2}, budget={"trials": 2})
@@ -244,9 +266,10 @@ def test_a_parallel_sweep_is_replayed_with_the_same_proposals_in_the_same_order(
     assert proposals(again) == proposals(sweep)
     assert [trial.source for trial in again.trials] == ["enqueued", *["sampler"] * 7]
     assert replay.comparison is not None
-    assert str(replay.comparison) == (
-        f"replay of {run.run_id}: 8 of 8 proposals identical; largest difference of loss 0 (trial 0), "
-        "8 trials complete in both"
+    assert (
+        str(replay.comparison)
+        == f"replay of {run.run_id}: 8 of 8 proposals identical; largest difference of loss 0"
+        " (trial 0), 8 trials complete in both"
     )
     assert replay.to_json()["replay"]["of_run_id"] == run.run_id
     assert again.history.message == f"all proposals of {run.run_id} have been tried"

@@ -34,13 +34,17 @@ def notes_of(store: Store, data: Any, *, has_trial: bool = False, **fields: Any)
         notes = DataNotes(ledger)
         notes.begin()
         notes.end()
-    return [stored.event.message for stored in store.events(run_id) if isinstance(stored.event, Noted)]
+    return [
+        stored.event.message for stored in store.events(run_id) if isinstance(stored.event, Noted)
+    ]
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> dict[str, Any]:
     path = tmp_path / "table.csv"
-    pd.DataFrame({"customer_id": range(60), "age": range(60), "y": [0, 1] * 30}).to_csv(path, index=False)
+    pd.DataFrame({"customer_id": range(60), "age": range(60), "y": [0, 1] * 30}).to_csv(
+        path, index=False
+    )
     return {"name": "table", "path": str(path), "target": "y"}
 
 
@@ -84,11 +88,18 @@ def test_other_data_and_data_that_cannot_be_read_are_left_to_the_trials(
     assert notes_of(store, table | {"path": "nowhere.csv"}) == []
 
 
-def test_a_run_notes_too_few_trials_for_its_population_and_gpus_that_are_not_there(store: Store) -> None:
+def test_a_run_notes_too_few_trials_for_its_population_and_gpus_that_are_not_there(
+    store: Store,
+) -> None:
     space = {"lr": {"low": 0.1, "high": 1.0}}
-    short = {"sampler": {"name": "pbt", "options": {"population": 4, "every": 2}}, "training": {"epochs": 4}}
+    short = {
+        "sampler": {"name": "pbt", "options": {"population": 4, "every": 2}},
+        "training": {"epochs": 4},
+    }
     [note] = notes_of(store, "digits", search=space, budget={"trials": 5}, **short)
-    assert note.startswith("budget.trials: 5 trials cannot train the population to its end, which takes 8")
+    assert note.startswith(
+        "budget.trials: 5 trials cannot train the population to its end, which takes 8"
+    )
     sharing = experiment_on("digits", search=space, resources={"per_gpu": 2})
     [note] = notes_of_limits(sharing, 0)
     assert note.startswith("resources.per_gpu: there is no GPU here")
@@ -99,10 +110,14 @@ def test_a_run_notes_too_few_trials_for_its_population_and_gpus_that_are_not_the
 
 def test_a_run_whose_trials_would_be_the_same_one_notes_that_one_runs(store: Store) -> None:
     [note] = notes_of(store, "digits", budget={"trials": 5})
-    assert note == (
-        "budget.trials: nothing is searched, so 5 trials would be the same one: only one runs; name "
-        "parameters in search, or set repeats: 5 to train it with that many seeds"
+    assert (
+        note
+        == "budget.trials: nothing is searched, so 5 trials would be the same one: only one runs;"
+        " name parameters in search, or set repeats: 5 to train it with that many seeds"
     )
     assert notes_of(store, "digits", budget={"trials": 5}, has_trial=True) == []
     assert notes_of(store, "digits", budget={"trials": 1}, repeats=5) == []
-    assert notes_of(store, "digits", budget={"trials": 5}, search={"lr": {"low": 0.1, "high": 1.0}}) == []
+    assert (
+        notes_of(store, "digits", budget={"trials": 5}, search={"lr": {"low": 0.1, "high": 1.0}})
+        == []
+    )

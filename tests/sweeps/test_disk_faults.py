@@ -1,4 +1,7 @@
-"""The place of the artifacts is full, read-only or gone in the middle of a run: no trial is burned."""
+"""The place of the artifacts is full, read-only or gone in the middle of a run.
+
+No trial is burned.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def test_a_run_waits_for_room_on_a_full_disk_and_goes_on(store: Store, disk: Dis
     disk.make_room()
     assert driving.join() is None
 
-    assert (interrupted.reason, "No space left on device" in interrupted.message) == ("storage", True)
+    assert (interrupted.reason, "No space left on device" in interrupted.message) == (
+        "storage",
+        True,
+    )
     assert str(disk.path) in notes(sweep, "warning")[0]
     assert [trial.state for trial in sweep.trials] == ["complete"] * 3
     steps = [report.step for report in sweep.of(TrialReported, 0)]

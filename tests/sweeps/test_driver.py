@@ -57,14 +57,25 @@ def endings(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         ("nan", "failed", "diverged", "loss became nan", {"loss": 0.9}),
         ("silent", "failed", "error", "accuracy", {}),
         ("wrong report", "failed", "error", "report.loss", {}),
-        ("file name", "failed", "error", r"FileNotFoundError: there is no missing-\xff.csv", {"loss": 0.6}),
+        (
+            "file name",
+            "failed",
+            "error",
+            r"FileNotFoundError: there is no missing-\xff.csv",
+            {"loss": 0.6},
+        ),
         ("endless", "failed", "error", r"RuntimeError: CUDA error: \x00", {"loss": 0.3}),
         ("deaf", "failed", "timeout", "it exceeded resources.trial_time (2 s)", {"loss": 0.8}),
         ("deaf", "failed", "timeout", "has 10% of its limit to stop, at least 1 s)", {"loss": 0.8}),
     ],
 )
 def test_a_trial_ends_as_it_did(
-    endings: Sweep, how: str, state: str, reason: str | None, message: str | None, values: dict[str, float]
+    endings: Sweep,
+    how: str,
+    state: str,
+    reason: str | None,
+    message: str | None,
+    values: dict[str, float],
 ) -> None:
     trial = endings.trial_with(how=how)
     assert (trial.state, trial.reason) == (state, reason)
@@ -111,7 +122,9 @@ def test_the_process_of_a_trial_that_does_not_stop_in_time_is_ended(endings: Swe
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout_s=10)
 
 
-def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next(store: Store) -> None:
+def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next(
+    store: Store,
+) -> None:
     sweep = Sweep.create(
         store,
         "curve",
@@ -154,7 +167,11 @@ def test_each_configuration_is_repeated_with_other_seeds(store: Store) -> None:
         store, "behave", search={"how": {"choices": ["prints"]}}, sampler="grid", repeats=3
     ).launch("inline")
 
-    assert [(trial.configuration, trial.repeat) for trial in sweep.trials] == [(0, 0), (0, 1), (0, 2)]
+    assert [(trial.configuration, trial.repeat) for trial in sweep.trials] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+    ]
     seeds = {report.values["seed"] for report in sweep.of(TrialReported)}
     assert seeds == {float(trial.seed) for trial in sweep.trials}
     assert len(seeds) == 3
@@ -180,28 +197,42 @@ def test_a_trial_that_breaks_a_limit_is_never_the_best(store: Store) -> None:
     [
         ({"budget": {"trials": 3}}, "trials", 3),
         (
-            {"budget": {"trials": 30, "plateau": 2}, "search": {"x": 1, "unread": {"low": 0.0, "high": 1.0}}},
+            {
+                "budget": {"trials": 30, "plateau": 2},
+                "search": {"x": 1, "unread": {"low": 0.0, "high": 1.0}},
+            },
             "plateau",
             3,
         ),
         (
-            {"objectives": [{"metric": "loss", "goal": "minimize", "target": 2.5}], "budget": {"trials": 9}},
+            {
+                "objectives": [{"metric": "loss", "goal": "minimize", "target": 2.5}],
+                "budget": {"trials": 9},
+            },
             "target",
             1,
         ),
     ],
 )
 def test_a_run_ends_at_its_limit(
-    store: Store, fields: dict[str, object], reason: str, num_trials: int, monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    fields: dict[str, object],
+    reason: str,
+    num_trials: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from workbench.sweeps.tune_names import tune  # not where tests are collected: loading it takes seconds
+    from workbench.sweeps.tune_names import (
+        tune,
+    )  # not where tests are collected: loading it takes seconds
 
     kept: list[dict[str, object]] = []
     fit = tune.Tuner.fit
 
     def observed_fit(tuner: tune.Tuner) -> tune.ResultGrid:
         results = fit(tuner)
-        kept.extend(trial.run_metadata.metric_analysis for trial in results._experiment_analysis.trials)
+        kept.extend(
+            trial.run_metadata.metric_analysis for trial in results._experiment_analysis.trials
+        )
         return results
 
     monkeypatch.setattr(tune.Tuner, "fit", observed_fit)
@@ -259,11 +290,14 @@ def test_workers_of_a_function_may_leave_reports_to_the_first(store: Store) -> N
     ).launch("inline")
     assert sweep.state == "complete"
     why_pruned = [
-        f"loss {loss} at step 2 is above the median 0.5 of 1 complete trial there" for loss in (5.5, 6.5)
+        f"loss {loss} at step 2 is above the median 0.5 of 1 complete trial there"
+        for loss in (5.5, 6.5)
     ]
     assert [trial.state for trial in sweep.trials] == ["complete", "pruned", "pruned"]
     assert [trial.message for trial in sweep.trials] == [None, *why_pruned]
     assert all(report.values["total"] == 2.0 for report in sweep.of(TrialReported))
     assert [len(sweep.of(TrialReported, trial)) for trial in range(3)] == [30, 2, 2]
-    assert len({pid for trial in sweep.trials for pid in trial.worker_pids}) == 2, "no worker was replaced"
+    assert len({pid for trial in sweep.trials for pid in trial.worker_pids}) == 2, (
+        "no worker was replaced"
+    )
     sweep.assert_sound()

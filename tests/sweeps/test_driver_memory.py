@@ -11,7 +11,14 @@ import pytest
 from tests.services.sweeps import Sweep
 from workbench.advisor.trial_speeds import TrialSpeeds
 from workbench.experiment import Experiment
-from workbench.foundation.events import Event, TrialEnded, TrialReported, TrialStarted, from_json, to_json
+from workbench.foundation.events import (
+    Event,
+    TrialEnded,
+    TrialReported,
+    TrialStarted,
+    from_json,
+    to_json,
+)
 from workbench.search import Study
 from workbench.store.alerts import Alerts
 from workbench.store.database import Store
@@ -83,7 +90,9 @@ def test_an_ended_trial_takes_few_bytes() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
 def test_tune_forgets_trials_that_have_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray.tune.experiment import Trial as TuneTrial  # not where tests are collected: loading takes seconds
+    from ray.tune.experiment import (
+        Trial as TuneTrial,
+    )  # not where tests are collected: loading takes seconds
 
     from workbench.sweeps.driver import Driver
     from workbench.sweeps.messages import Order
@@ -96,6 +105,8 @@ def test_tune_forgets_trials_that_have_ended(store: Store, monkeypatch: pytest.M
         return next_order(driver)
 
     monkeypatch.setattr(Driver, "next_order", counted)
-    sweep = Sweep.create(store, "curve", options={"steps": 1}, budget={"trials": 12}).launch("inline")
+    sweep = Sweep.create(store, "curve", options={"steps": 1}, budget={"trials": 12}).launch(
+        "inline"
+    )
     assert (sweep.state, len(sweep.of(TrialEnded))) == ("complete", 12)
     assert 0 < max(counts) <= 6

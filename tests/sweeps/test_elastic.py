@@ -48,10 +48,19 @@ SECONDS = st.floats(0, 1e4)
     ],
 )
 def test_growing_pays_where_what_is_left_clearly_ends_earlier(
-    left: float, now: float, expected: float, restart_s: float, left_s: float, saving_s: float, pays: bool
+    left: float,
+    now: float,
+    expected: float,
+    restart_s: float,
+    left_s: float,
+    saving_s: float,
+    pays: bool,
 ) -> None:
     found = estimate_gain(left, now, expected, restart_s)
-    assert (found.left_s, found.saving_s) == (pytest.approx(left_s), pytest.approx(saving_s, abs=1e-3))
+    assert (found.left_s, found.saving_s) == (
+        pytest.approx(left_s),
+        pytest.approx(saving_s, abs=1e-3),
+    )
     assert found.pays is pays
 
 
@@ -135,7 +144,10 @@ def test_the_trial_that_remains_grows_and_ends_as_if_it_had_not(
     assert (measured.attempt, measured.to_workers) == (1, 2)
     assert measured.samples_per_s > resized.samples_per_s
     assert measured.restart_s is not None
-    assert Run(taught, sweep.run_id).to_json()["trials"][long.number]["resizes"][0]["measured"] is not None
+    assert (
+        Run(taught, sweep.run_id).to_json()["trials"][long.number]["resizes"][0]["measured"]
+        is not None
+    )
 
     undisturbed = plain.trial_with(epochs=6)
     assert (long.state, long.last_step) == ("complete", undisturbed.last_step)
@@ -237,12 +249,15 @@ def test_a_copy_in_two_stages_grows_to_two_copies_and_ends_as_if_it_had_not(
             resources={"elastic": elastic, "max_retries": 0},
             model={"name": "tests.sweeps.sweep_models:waiting_blocks", "sample_s": sample_s},
             # How many stages a model has is open where a strategy is written.
-            plan={"workers": workers, "strategy": "pipeline"} | ({"stages": 2} if workers == 4 else {}),
+            plan={"workers": workers, "strategy": "pipeline"}
+            | ({"stages": 2} if workers == 4 else {}),
         )
 
     cluster = Cluster(tmp_path / "cluster", head_cpus=4)
     try:
-        start_on(cluster, store, in_stages(4, 2, elastic=False), tmp_path).wait("complete", timeout_s=180)
+        start_on(cluster, store, in_stages(4, 2, elastic=False), tmp_path).wait(
+            "complete", timeout_s=180
+        )
         grows = in_stages(2, 6, elastic=True)
         remember_restarts(store, grows)
         sweep = start_on(cluster, store, grows, tmp_path).wait("complete", timeout_s=180)

@@ -35,7 +35,11 @@ def test_it_is_recorded_in_steps_of_the_limit_and_as_soon_as_the_limit_is_met(st
         for _ in range(7):
             limit.tick()
     events = [stored.event for stored in store.events(ledger.run_id)]
-    assert [event.total_wh for event in events if isinstance(event, EnergyMetered)] == [1.5, 99.8, 100.1]
+    assert [event.total_wh for event in events if isinstance(event, EnergyMetered)] == [
+        1.5,
+        99.8,
+        100.1,
+    ]
     assert History.of(ledger.experiment, events).energy_wh == 100.1
 
 

@@ -44,7 +44,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def experiment() -> Experiment:
-    return Experiment(train="package.module:function", objectives=[{"metric": "loss", "goal": "minimize"}])
+    return Experiment(
+        train="package.module:function", objectives=[{"metric": "loss", "goal": "minimize"}]
+    )
 
 
 def open_ledger(store: Store, run_id: str) -> tuple[Ledger, RunWriter]:
@@ -71,7 +73,9 @@ def assert_reads_like_its_events(store: Store, run_id: str, data: RunData) -> No
         np.testing.assert_array_equal(one.points, other.points)
 
 
-def test_a_long_run_is_read_from_blocks_and_the_rest_from_rows(store: Store, experiment: Experiment) -> None:
+def test_a_long_run_is_read_from_blocks_and_the_rest_from_rows(
+    store: Store, experiment: Experiment
+) -> None:
     run_id = store.create_run(experiment)
     ledger, writer = open_ledger(store, run_id)
     with writer:
@@ -93,7 +97,9 @@ def test_a_long_run_is_read_from_blocks_and_the_rest_from_rows(store: Store, exp
     ]
 
 
-def test_the_next_driver_continues_behind_the_last_block(store: Store, experiment: Experiment) -> None:
+def test_the_next_driver_continues_behind_the_last_block(
+    store: Store, experiment: Experiment
+) -> None:
     run_id = store.create_run(experiment)
     for first in (0, 70):
         ledger, writer = open_ledger(store, run_id)
@@ -102,7 +108,10 @@ def test_the_next_driver_continues_behind_the_last_block(store: Store, experimen
                 ledger.record(*propose())
             for step in range(first, first + 70):
                 ledger.record(report(step))
-    assert [after for after in range(142) if read_block(store, run_id, after) is not None] == [0, 50]
+    assert [after for after in range(142) if read_block(store, run_id, after) is not None] == [
+        0,
+        50,
+    ]
     assert_reads_like_its_events(store, run_id, data_of(RunView(store, run_id)))
 
 

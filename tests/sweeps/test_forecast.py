@@ -21,7 +21,10 @@ FIELDS: dict[str, Any] = {
 
 
 def foretell(**fields: Any) -> Forecast:
-    """Of 1,000 samples in steps of 100 that take a second, on two of five places: 50 s a training."""
+    """Of 1,000 samples in steps of 100 that take a second, on two of five places.
+
+    50 s a training.
+    """
     experiment = Experiment(**FIELDS | fields)
     return forecast_of(
         experiment,
@@ -54,7 +57,9 @@ def test_trainings_beside_each_other_share_the_time() -> None:
         ({"plateau": 3}, None),
     ],
 )
-def test_the_limit_that_is_met_first_ends_the_run(budget: dict[str, Any], ends_by: str | None) -> None:
+def test_the_limit_that_is_met_first_ends_the_run(
+    budget: dict[str, Any], ends_by: str | None
+) -> None:
     found = foretell(budget=budget)
     assert found.ends_by == ends_by
     assert ("trials" in budget) == (found.run_s is not None)

@@ -18,7 +18,13 @@ import workbench as wb
 from tests.services.sweeps import Sweep, driver_names, make_experiment
 from tests.services.waiting import wait_until
 from workbench.cluster.head import local_head, spare_processes
-from workbench.foundation.errors import LeaseError, ResourcesError, RunError, StoreError, UnknownNameError
+from workbench.foundation.errors import (
+    LeaseError,
+    ResourcesError,
+    RunError,
+    StoreError,
+    UnknownNameError,
+)
 from workbench.foundation.events import DriverStarted, TrialReported
 from workbench.store.database import Store
 from workbench.sweeps import driver_actor
@@ -30,8 +36,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 def test_a_second_driver_of_a_live_run_is_refused_and_a_second_launch_changes_nothing(
     store: Store, tmp_path: Path
 ) -> None:
-    importlib.import_module("workbench.sweeps.driver")  # a launch in this process takes less than the run
-    sweep = Sweep.create(store, "curve", options={"steps": 30, "pause_s": 0.1}, budget={"trials": 1})
+    importlib.import_module(
+        "workbench.sweeps.driver"
+    )  # a launch in this process takes less than the run
+    sweep = Sweep.create(
+        store, "curve", options={"steps": 30, "pause_s": 0.1}, budget={"trials": 1}
+    )
     sweep.launch()
     with pytest.raises(LeaseError, match="is driven by process"):
         sweep.launch("inline")
@@ -54,7 +64,10 @@ def test_a_driver_that_was_frozen_before_it_took_its_run_is_replaced(
     monkeypatch.setattr(driver_actor, "LOADING_S", 1.0)
     sweep = Sweep.create(store, "curve", budget={"trials": 1})
     ray.remote(Frozen).options(
-        name=f"driver-{sweep.run_id}", namespace=driver_actor.NAMESPACE, lifetime="detached", num_cpus=0
+        name=f"driver-{sweep.run_id}",
+        namespace=driver_actor.NAMESPACE,
+        lifetime="detached",
+        num_cpus=0,
     ).remote()
     sweep.launch().wait("complete")
     assert len(sweep.of(DriverStarted)) == 1
@@ -71,7 +84,9 @@ def test_a_run_that_another_process_drives_is_not_given_an_actor(store: Store) -
 
 
 @pytest.mark.parametrize("launcher", ["ray", "inline"])
-def test_what_the_cluster_can_never_give_fails_the_launch_and_the_run(store: Store, launcher: str) -> None:
+def test_what_the_cluster_can_never_give_fails_the_launch_and_the_run(
+    store: Store, launcher: str
+) -> None:
     sweep = Sweep.create(store, "curve", resources={"cpus_per_worker": 3})
     with pytest.raises(ResourcesError, match="holds 0"):
         sweep.launch(launcher)
@@ -110,11 +125,15 @@ RAISES = {"how": "raises", "unread": {"low": 0.0, "high": 1.0}}
 
 def test_an_inline_sweep_of_nothing_but_failures_raises_the_first_of_them(store: Store) -> None:
     experiment = make_experiment("behave", search=RAISES, budget={"trials": 2})
-    with pytest.raises(RunError, match=r"failed: all 2 trials failed: .*x is too large.*extend\(trials=10"):
+    with pytest.raises(
+        RunError, match=r"failed: all 2 trials failed: .*x is too large.*extend\(trials=10"
+    ):
         wb.sweep(experiment, store=store, launcher="inline")
 
 
-def test_a_failed_run_that_is_resumed_or_extended_inline_raises_as_a_sweep_does(store: Store) -> None:
+def test_a_failed_run_that_is_resumed_or_extended_inline_raises_as_a_sweep_does(
+    store: Store,
+) -> None:
     sweep = Sweep.create(store, "behave", search=RAISES, budget={"trials": 2})
     store.command(sweep.run_id, "stop", {})
     sweep.launch("inline").wait("stopped")
@@ -153,7 +172,9 @@ def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) ->
 
     assert [trial.state for trial in short.trials] == ["complete"] * 8
     first_s, last_s = (short.of(TrialReported)[index].time_unix_s for index in (0, -1))
-    meanwhile = [report for report in long.of(TrialReported) if first_s < report.time_unix_s < last_s]
+    meanwhile = [
+        report for report in long.of(TrialReported) if first_s < report.time_unix_s < last_s
+    ]
     assert len(meanwhile) > 5
     for sweep in (long, short):
         for trial in sweep.history.in_state("complete"):
@@ -166,14 +187,18 @@ def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) ->
 
 @pytest.mark.slow
 def test_drivers_use_processes_that_were_started_ahead(store: Store) -> None:
-    Sweep.create(store, "curve", budget={"trials": 1}).launch().wait("complete")  # there are warm workers
+    Sweep.create(store, "curve", budget={"trials": 1}).launch().wait(
+        "complete"
+    )  # there are warm workers
     spare_processes.replenish(2)
     wait_until(lambda: len(spare_processes.idle()) == 2)
     spare_processes.replenish(2)  # there are enough
     spare = spare_processes.idle()
     assert len(spare) == 2
 
-    sweep = Sweep.create(store, "curve", options={"steps": 20, "pause_s": 0.1}, budget={"trials": 1}).launch()
+    sweep = Sweep.create(
+        store, "curve", options={"steps": 20, "pause_s": 0.1}, budget={"trials": 1}
+    ).launch()
     sweep.wait_for(TrialReported)
     titles = {process.pid: process.cmdline()[0] for process in spare}
     assert titles[sweep.of(DriverStarted)[0].pid] == "ray::DriverActor"
@@ -270,7 +295,9 @@ with Store.open(sys.argv[1]) as store:
     experiment = Experiment(train="mine:train", objectives=objectives, budget={"trials": 1})
     launch(store, store.create_run(experiment, run_id=sys.argv[2]))
 """
-    (folder / "mine.py").write_text("import constants\ndef train(config, report): return constants.LOSS")
+    (folder / "mine.py").write_text(
+        "import constants\ndef train(config, report): return constants.LOSS"
+    )
     losses = []
     for loss in (1.0, 2.0):
         (folder / "constants.py").write_text(f"LOSS = {loss}\n")

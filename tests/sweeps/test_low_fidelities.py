@@ -38,14 +38,20 @@ def check(sweep: Sweep, name: str, values: list[float]) -> None:
     assert all(trial.params[name] == values[-1] for trial in history.ranked())
 
 
-def test_a_function_is_trained_in_full_only_where_it_promises_most(store: Store, tmp_path: Path) -> None:
-    sweep = Sweep.create(store, "curve", budget={"trials": 9}, fidelity={"steps": [1, 9]}, sampler="auto")
+def test_a_function_is_trained_in_full_only_where_it_promises_most(
+    store: Store, tmp_path: Path
+) -> None:
+    sweep = Sweep.create(
+        store, "curve", budget={"trials": 9}, fidelity={"steps": [1, 9]}, sampler="auto"
+    )
     check(sweep.launch("inline"), "steps", [1, 3, 9])
     trials = sweep.trials
     nums = [sum(trial.params["steps"] == steps for trial in trials) for steps in (1, 3, 9)]
     assert nums[0] == 9
-    assert describe_continued(sweep.history) == (
-        f"{len(trials)} trials of 9 configurations, by steps: 9 at 1, {nums[1]} at 3, {nums[2]} at 9"
+    assert (
+        describe_continued(sweep.history)
+        == f"{len(trials)} trials of 9 configurations, by steps: 9 at 1, {nums[1]} at 3, {nums[2]}"
+        " at 9"
     )
     best = sweep.history.best()
     assert best is not None
@@ -61,10 +67,14 @@ def test_a_function_is_trained_in_full_only_where_it_promises_most(store: Store,
 
     wider = sweep.experiment.replace(fidelity=None, search={"steps": {"low": 1, "high": 9}})
     priors = prior_trials(store, sweep.run_id, wider)
-    assert {prior.from_trial for prior in priors} == {trial.number for trial in sweep.history.ranked()}
+    assert {prior.from_trial for prior in priors} == {
+        trial.number for trial in sweep.history.ranked()
+    }
 
 
-def test_a_run_that_has_ended_is_extended_by_new_configurations_at_the_lowest_level(store: Store) -> None:
+def test_a_run_that_has_ended_is_extended_by_new_configurations_at_the_lowest_level(
+    store: Store,
+) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 3}, "fidelity": {"steps": [1, 4]}}
     run = Sweep.create(store, "curve", **fields).launch("inline")
     check(run, "steps", [1, 4])

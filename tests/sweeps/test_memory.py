@@ -81,7 +81,9 @@ def test_a_trial_of_which_little_fits_is_divided_until_it_does(store: Store) -> 
     assert sweep.trials[0].plan.micro_batch == 2
 
 
-def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(store: Store) -> None:
+def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(
+    store: Store,
+) -> None:
     search = {"weight_decay": {"low": 0.0, "high": 0.001}}
     sweep = train(store, "Hungry", options={"fits": 0}, search=search)
     [ended] = sweep.of(TrialEnded)
@@ -122,9 +124,15 @@ def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(
     ids=["blocks", "shards", "blocks refused", "blocks not open"],
 )
 def test_a_trial_that_does_not_fit_moves_to_another_way_of_making_the_same_step(
-    store: Store, workers: int, options: dict[str, Any], plan: dict[str, Any], ways: list[dict[str, str]]
+    store: Store,
+    workers: int,
+    options: dict[str, Any],
+    plan: dict[str, Any],
+    ways: list[dict[str, str]],
 ) -> None:
-    sweep = train(store, "Greedy", options=options, plan={"workers": workers, "micro_batch": 1, **plan})
+    sweep = train(
+        store, "Greedy", options=options, plan={"workers": workers, "micro_batch": 1, **plan}
+    )
     lost = sweep.of(AttemptEnded)
     assert [each.next_plan for each in lost] == ways
     assert all("which changes no result" in each.message for each in lost)
@@ -181,7 +189,9 @@ def known_to_sampler(sweep: Sweep) -> list[tuple[str, dict[str, float]]]:
     ],
 )
 @pytest.mark.slow
-def test_what_befalls_another_rank_is_what_the_trial_ends_with(store: Store, how: str, reason: str) -> None:
+def test_what_befalls_another_rank_is_what_the_trial_ends_with(
+    store: Store, how: str, reason: str
+) -> None:
     sweep = train(
         store,
         "Faulty",
@@ -197,7 +207,9 @@ def test_what_befalls_another_rank_is_what_the_trial_ends_with(store: Store, how
 
 
 @pytest.mark.slow
-def test_a_worker_that_does_not_return_to_its_baseline_is_replaced_with_the_evidence(store: Store) -> None:
+def test_a_worker_that_does_not_return_to_its_baseline_is_replaced_with_the_evidence(
+    store: Store,
+) -> None:
     sweep = train(store, "Forgetful", options={"mebibytes": 300}, budget={"trials": 4})
     notes = [event for event in sweep.of(Noted) if "baseline" in event.message]
     assert notes
@@ -206,4 +218,6 @@ def test_a_worker_that_does_not_return_to_its_baseline_is_replaced_with_the_evid
     pids = {trial.number: trial.worker_pids for trial in sweep.trials}
     assert pids[notes[0].trial] != pids[notes[0].trial + 1]
     assert [trial.state for trial in sweep.trials] == ["complete"] * 4
-    assert len({pid for trial in sweep.trials for pid in trial.worker_pids}) < 4, "not after every trial"
+    assert len({pid for trial in sweep.trials for pid in trial.worker_pids}) < 4, (
+        "not after every trial"
+    )

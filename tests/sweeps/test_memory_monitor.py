@@ -1,4 +1,6 @@
-"""A worker that Ray ends because the machine's memory runs out costs an attempt, not the trial or the run."""
+"""A worker that Ray ends because the machine's memory runs out costs an attempt, not the trial or
+the run.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def predicted(store: Store, **changes: Any) -> tuple[list[MemoryPredicted], Ledg
 def test_the_first_trial_of_a_sweep_fits_although_most_of_the_space_does_not(store: Store) -> None:
     [found], ledger = predicted(store)
     by_width = {int(str(params["hidden_width"])): peak for params, peak in found.peaks}
-    # Two layers: the widest model holds this many parameters of 4 bytes, their gradients and two moments.
+    # Two layers: the widest model holds this many parameters of 4 bytes, their gradients and two
+    # moments.
     assert by_width[65_536] > 4 * 4 * 65_536**2
     assert min(by_width.values()) < found.limit_bytes < max(by_width.values())
     fitting = [width for width, peak in by_width.items() if peak < found.limit_bytes]
@@ -50,11 +51,15 @@ def test_the_first_trial_of_a_sweep_fits_although_most_of_the_space_does_not(sto
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"search": {"lr": {"low": 1e-3, "high": 1.0}}}, id="nothing searched that needs memory"),
+        pytest.param(
+            {"search": {"lr": {"low": 1e-3, "high": 1.0}}}, id="nothing searched that needs memory"
+        ),
         pytest.param({"budget": {"trials": 8}}, id="a short run on processors"),
         pytest.param({"resources": {"advice": "never"}}, id="nothing to be measured"),
         pytest.param({"sampler": "random"}, id="a sampler that does not read it"),
     ],
 )
-def test_nothing_is_predicted_where_it_would_not_be_used(store: Store, changes: dict[str, Any]) -> None:
+def test_nothing_is_predicted_where_it_would_not_be_used(
+    store: Store, changes: dict[str, Any]
+) -> None:
     assert predicted(store, **changes)[0] == []

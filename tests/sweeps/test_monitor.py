@@ -18,7 +18,12 @@ from workbench.hardware.resources import Gpu, GpuUsage, Inventory, NodeSample, R
 from workbench.hardware.resources.thinning import LEVELS
 from workbench.runs import attach
 from workbench.store.database import Store
-from workbench.store.database.samples import SampleRow, keep_samples, read_newest_samples, read_samples
+from workbench.store.database.samples import (
+    SampleRow,
+    keep_samples,
+    read_newest_samples,
+    read_samples,
+)
 from workbench.sweeps.monitor import thin
 from workbench.views.live_feed.machines import cluster_status
 
@@ -79,8 +84,14 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
         run_id = store.run("last").run_id
 
         def with_gpus() -> NodeSample | None:
-            nodes = [Rollup.from_json(row.payload).mean for row in read_newest_samples(store, run_id)]
-            return next((node for node in nodes if node.machine.gpus), None) if len(nodes) == 2 else None
+            nodes = [
+                Rollup.from_json(row.payload).mean for row in read_newest_samples(store, run_id)
+            ]
+            return (
+                next((node for node in nodes if node.machine.gpus), None)
+                if len(nodes) == 2
+                else None
+            )
 
         def both_train() -> NodeSample | None:
             found = with_gpus()
@@ -102,7 +113,9 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
         used = [{**card, "energy_mj": 3_600_000 * (1 + index)} for index, card in enumerate(CARDS)]
         fake_nvml_library.play(*used)
         followed = attach(run_id, store=store)
-        wait_until(lambda: followed.energy.total_wh and followed.energy.total_wh > 2.9, timeout_s=15)
+        wait_until(
+            lambda: followed.energy.total_wh and followed.energy.total_wh > 2.9, timeout_s=15
+        )
         assert followed.energy.of_trial(by_gpu["0"]) == pytest.approx(1.0)
         assert followed.energy.of_trial(by_gpu["1"]) == pytest.approx(2.0)
         assert followed.energy.describe() == "energy: 3 Wh (GPUs, as metered)"
@@ -146,7 +159,9 @@ def test_what_is_outdated_becomes_longer_spans_in_the_store(tmp_path: Path) -> N
                 assert (len(looks), len(tens)) == (301, 120)
                 spans = [Rollup.from_json(row.payload) for row in (*looks, *tens)]
                 assert sum(span.num_looks for span in spans) == 900
-                assert sum(span.mean.gpus[0].energy_j or 0.0 for span in spans) == pytest.approx(900.0)
+                assert sum(span.mean.gpus[0].energy_j or 0.0 for span in spans) == pytest.approx(
+                    900.0
+                )
             for level in LEVELS * 2:
                 thin(store, run_id, writer, level, now_s + 100 * 24 * 3600)
         assert not any(read_samples(store, run_id, span_s=level.span_s) for level in LEVELS)

@@ -1,4 +1,6 @@
-"""Trials across machines with addresses of their own, on links that are slow, and cut in the middle."""
+"""Trials across machines with addresses of their own, on links that are slow, and cut in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from tests.services.network import Network, why_not
 from tests.services.sweeps import Sweep, start_on
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
-from workbench.foundation.events import AdviceGiven, AttemptEnded, PlanMeasured, TrialReported, TrialStarted
+from workbench.foundation.events import (
+    AdviceGiven,
+    AttemptEnded,
+    PlanMeasured,
+    TrialReported,
+    TrialStarted,
+)
 from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -65,7 +73,9 @@ def start(cluster: Cluster, store: Store, folder: Path, placement: str, **fields
 def machines_of(cluster: Cluster, sweep: Sweep) -> set[str]:
     """The machines on which the workers of the last attempt are."""
     pids = set(sweep.of(TrialStarted)[-1].worker_pids)
-    return {node.name for node in cluster.nodes if pids & {process.pid for process in node.processes()}}
+    return {
+        node.name for node in cluster.nodes if pids & {process.pid for process in node.processes()}
+    }
 
 
 def samples_per_s(sweep: Sweep) -> float:
@@ -91,7 +101,9 @@ def test_a_trial_across_a_slow_link_trains_the_same_and_is_as_slow_as_the_link(
     # Of two workers each sends half of the gradient, and half of the sum: all of it once a step.
     for was, is_now in zip(before, sent, strict=True):
         assert is_now - was > gradient_bytes * num_steps
-    assert spread.trials[0].values["val_loss"] == pytest.approx(packed.trials[0].values["val_loss"], rel=1e-3)
+    assert spread.trials[0].values["val_loss"] == pytest.approx(
+        packed.trials[0].values["val_loss"], rel=1e-3
+    )
     link_s = 8 * gradient_bytes / (MEGABITS_PER_S * 1e6)
     assert 64 / samples_per_s(spread) > 0.8 * link_s
     assert samples_per_s(spread) < samples_per_s(packed)
@@ -100,9 +112,9 @@ def test_a_trial_across_a_slow_link_trains_the_same_and_is_as_slow_as_the_link(
 def test_an_advised_sweep_measures_both_places_of_workers_and_keeps_off_the_slow_link(
     cluster, store, tmp_path
 ):
-    sweep = start(cluster, store, tmp_path, "auto", resources={"concurrency": 1, "advice": "always"}).wait(
-        "complete", timeout_s=120
-    )
+    sweep = start(
+        cluster, store, tmp_path, "auto", resources={"concurrency": 1, "advice": "always"}
+    ).wait("complete", timeout_s=120)
     (given,) = sweep.of(AdviceGiven)
     assert given.advice["settings"]["resources.placement"] == "pack"
     assert any("they are placed on few" in sentence for sentence in given.advice["measured"])
@@ -127,12 +139,17 @@ def test_a_trial_across_a_link_with_latency_waits_for_it_at_every_step(tmp_path,
     finally:
         cluster.close()
         network.close()
-    # Both links lie between two workers, and the sum of a gradient takes two messages one after another.
+    # Both links lie between two workers, and the sum of a gradient takes two messages one after
+    # another.
     assert 64 / samples_per_s(spread) > 2 * (2 * delay_s) > 64 / samples_per_s(packed)
-    assert spread.trials[0].values["val_loss"] == pytest.approx(packed.trials[0].values["val_loss"], rel=1e-3)
+    assert spread.trials[0].values["val_loss"] == pytest.approx(
+        packed.trials[0].values["val_loss"], rel=1e-3
+    )
 
 
-def test_a_trial_whose_link_is_cut_goes_on_elsewhere_within_seconds(cluster, network, store, tmp_path):
+def test_a_trial_whose_link_is_cut_goes_on_elsewhere_within_seconds(
+    cluster, network, store, tmp_path
+):
     sweep = start(cluster, store, tmp_path, "spread", training={"epochs": 400, "global_batch": 64})
     wait_until(lambda: len(sweep.of(TrialReported)) >= 3, timeout_s=60)
     assert len(machines_of(cluster, sweep)) == 2

@@ -98,7 +98,9 @@ def test_trials_of_a_lost_node_go_on_on_another_that_joined_meanwhile(cluster, s
     check_all_went_on(sweep)
 
 
-def test_a_silent_node_is_given_up_in_seconds_and_used_again_when_it_answers(cluster, store, tmp_path):
+def test_a_silent_node_is_given_up_in_seconds_and_used_again_when_it_answers(
+    cluster, store, tmp_path
+):
     cluster.add(num_cpus=2)
     sweep = start_on(cluster, store, descend(name="silence", budget={"trials": 3}), tmp_path)
     for trial in (0, 1):
@@ -120,13 +122,17 @@ def _pids(node: Node) -> set[int]:
     return {process.pid for process in node.processes()}
 
 
-def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(cluster, store, tmp_path):
+def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(
+    cluster, store, tmp_path
+):
     everything = {"plan": {"workers": 1}, "resources": {"cpus_per_worker": 2, "concurrency": 4}}
     slow = {"name": "tests.faults.trained_function:descend", "steps": STEPS, "pause_s": 0.6}
     long = descend(name="long", train=slow, budget={"trials": 6}, **everything)
     first = start_on(cluster, store, long, tmp_path)
     first.wait_for(TrialReported)
-    low = start_on(cluster, store, descend(name="low", budget={"trials": 1}, **everything), tmp_path)
+    low = start_on(
+        cluster, store, descend(name="low", budget={"trials": 1}, **everything), tmp_path
+    )
     urgent = {**everything, "resources": {**everything["resources"], "priority": 1}}
     high = start_on(cluster, store, descend(name="high", budget={"trials": 1}, **urgent), tmp_path)
     said = low.wait_for(Noted, lambda event: "waits for workers" in event.message).message
@@ -138,7 +144,9 @@ def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(cl
     assert began[high.run_id] <= began[low.run_id]
     environment = cluster.environment | {"WORKBENCH_STORE": store.url}
     stopping = [sys.executable, "-m", "workbench", "stop", first.run_id]
-    subprocess.run(stopping, env=environment | os.environ, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        stopping, env=environment | os.environ, cwd=ROOT, check=True, capture_output=True
+    )
     first.wait("stopped")
 
 
@@ -159,7 +167,9 @@ def test_a_run_goes_on_when_the_head_and_all_that_was_on_it_are_started_again(tm
         second.add(num_cpus=2)
         environment = second.environment | {"WORKBENCH_STORE": store.url}
         words = [sys.executable, "-m", "workbench", "resume", sweep.run_id]
-        done = subprocess.run(words, env=environment, cwd=ROOT, check=False, capture_output=True, text=True)
+        done = subprocess.run(
+            words, env=environment, cwd=ROOT, check=False, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
         second.close()

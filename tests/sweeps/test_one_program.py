@@ -47,7 +47,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
-def test_an_edit_during_a_run_changes_nothing_until_it_is_requested(store: Store, folder: Path) -> None:
+def test_an_edit_during_a_run_changes_nothing_until_it_is_requested(
+    store: Store, folder: Path
+) -> None:
     experiment = Experiment(
         name="edited",
         train="own_train:train",
@@ -64,7 +66,12 @@ def test_an_edit_during_a_run_changes_nothing_until_it_is_requested(store: Store
     (folder / "gate").touch()
     sweep.wait(timeout_s=60)
     trials = run.history.trials.values()
-    assert {trial.params["x"]: trial.last_values["loss"] for trial in trials} == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert {trial.params["x"]: trial.last_values["loss"] for trial in trials} == {
+        0: 0,
+        1: 1,
+        2: 2,
+        3: 3,
+    }
     failed = next(trial for trial in trials if trial.state == "failed")
     assert failed.message is not None
     assert failed.message.startswith("ValueError: x is 3 (own_helper.py has changed")
@@ -139,10 +146,13 @@ def test_a_bundle_holds_the_data_that_its_trial_read(
         assert (bundle / "code" / "rows.txt").read_text() == rows
         assert (bundle / "code" / "own_train.py").read_text() == READS
         says_so = (
-            "not as the trial read it: large.txt has changed since" in (bundle / "retrain.sh").read_text()
+            "not as the trial read it: large.txt has changed since"
+            in (bundle / "retrain.sh").read_text()
         )
         assert says_so is (number == 0)
-        assert ("too large to be stored: large.txt" in (bundle / "README.md").read_text()) is says_so
+        assert (
+            "too large to be stored: large.txt" in (bundle / "README.md").read_text()
+        ) is says_so
 
 
 @pytest.mark.ray

@@ -1,4 +1,6 @@
-"""What follows when an attempt runs out of memory, and when the way that was tried instead is refused."""
+"""What follows when an attempt runs out of memory, and when the way that was tried instead is
+refused.
+"""
 
 from __future__ import annotations
 

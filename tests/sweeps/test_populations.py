@@ -1,4 +1,7 @@
-"""Populations that are really trained: killed drivers, several workers, and the winner trained again."""
+"""Populations that are really trained.
+
+Killed drivers, several workers, and the winner trained again.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def population(function: str = "descend", **fields: Any) -> Experiment:
     return make_experiment(
         function,
         **{
-            "search": {"rate": {"low": 1e-4, "high": 1.0, "log": True}, "kind": {"choices": ["a", "b"]}},
+            "search": {
+                "rate": {"low": 1e-4, "high": 1.0, "log": True},
+                "kind": {"choices": ["a", "b"]},
+            },
             "sampler": {"name": "pbt", "options": {"changes": ["rate"], **options}},
             "resources": {"concurrency": 3},
             **fields,
@@ -61,7 +67,9 @@ def assert_continued(sweep: Sweep) -> None:
     folder = Run(sweep.store, sweep.run_id).folder
 
     def walked(trial: int) -> list[float]:
-        return json.loads((folder / trial_folder(trial) / "checkpoints" / "walked.json").read_text())
+        return json.loads(
+            (folder / trial_folder(trial) / "checkpoints" / "walked.json").read_text()
+        )
 
     for event in sweep.of(TrialProposed):
         part = event.segment
@@ -74,7 +82,9 @@ def assert_continued(sweep: Sweep) -> None:
 def test_a_population_trains_in_parts_and_its_winner_can_be_trained_again(
     store: Store, tmp_path: Path
 ) -> None:
-    sweep = Sweep(store, store.create_run(population(resources={"concurrency": 3, "keep_best": "all"})))
+    sweep = Sweep(
+        store, store.create_run(population(resources={"concurrency": 3, "keep_best": "all"}))
+    )
     sweep.launch("inline").wait("complete")
 
     assert len(sweep.trials) == 12
@@ -83,7 +93,9 @@ def test_a_population_trains_in_parts_and_its_winner_can_be_trained_again(
     assert note.startswith("3 trials at once; the hardware has room for 2 of 1 CPU each")
     assert_continued(sweep)
     copied = [
-        event for event in sweep.of(TrialProposed) if event.segment and event.segment.replaced is not None
+        event
+        for event in sweep.of(TrialProposed)
+        if event.segment and event.segment.replaced is not None
     ]
     assert len(copied) == 2
     by_trial = {event.trial: event for event in sweep.of(TrialProposed)}
@@ -139,14 +151,20 @@ def test_a_model_is_trained_in_parts_and_a_replay_reaches_the_same(store: Store)
     )
     sweep = Sweep(store, store.create_run(tuned)).launch("inline").wait("complete")
     assert [trial.state for trial in sweep.trials] == ["complete"] * 9
-    assert [trial.last_epoch for trial in sweep.trials if trial.segment and trial.segment.end == 2] == [2] * 3
+    assert [
+        trial.last_epoch for trial in sweep.trials if trial.segment and trial.segment.end == 2
+    ] == [2] * 3
     kept = [trial.number for trial in sweep.trials if trial.checkpoints_deleted is None]
     best = sweep.history.best()
     assert best is not None
     assert kept == [best.number]
     sweep.assert_sound()
 
-    replay = Sweep(store, store.create_run(tuned)).launch("inline", replay_of=sweep.run_id).wait("complete")
+    replay = (
+        Sweep(store, store.create_run(tuned))
+        .launch("inline", replay_of=sweep.run_id)
+        .wait("complete")
+    )
     assert replay.of(ReplayPlanned)
     assert [trial.values for trial in replay.trials] == [trial.values for trial in sweep.trials]
     replay.assert_sound()
@@ -161,7 +179,9 @@ def test_several_workers_train_a_member(store: Store) -> None:
         sampler_options={"population": 2, "every": 4, "length": 8},
     )
     sweep = Sweep(store, store.create_run(pairs)).launch("inline").wait("complete")
-    assert [(trial.state, len(trial.worker_pids)) for trial in sweep.trials] == [("complete", 2)] * 4
+    assert [(trial.state, len(trial.worker_pids)) for trial in sweep.trials] == [
+        ("complete", 2)
+    ] * 4
     assert sweep.trials[-1].last_step == 8
     sweep.assert_sound()
 
@@ -210,9 +230,13 @@ def test_the_command_line_shows_how_the_best_was_trained(store: Store) -> None:
 
     def show(*arguments: str) -> str:
         command = [sys.executable, "-m", "workbench", "show", sweep.run_id, *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout
 
     assert re.search(r"How it was trained\s+until step", show())
-    copied = next(trial for trial in sweep.trials if trial.segment and trial.segment.replaced is not None)
+    copied = next(
+        trial for trial in sweep.trials if trial.segment and trial.segment.replaced is not None
+    )
     assert copied.segment is not None
     assert f"continues trial {copied.segment.continues}" in show("--trial", str(copied.number))

@@ -26,10 +26,18 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"serach": {}}, "serach", "Did you mean search?"),
     ({"self": 1}, "self", "unknown key"),
     ({"n[me": "a"}, "n[me", "Did you mean name?"),
-    ({"training": {"global_batch": 10**400}}, "training.global_batch", "at most 9,007,199,254,740,992"),
+    (
+        {"training": {"global_batch": 10**400}},
+        "training.global_batch",
+        "at most 9,007,199,254,740,992",
+    ),
     ({"plan": {"micro_batch": 10**400}}, "plan.micro_batch", "at most 9,007,199,254,740,992"),
     ({"resources": {"priority": -(10**400)}}, "resources.priority", "too large"),
-    ({"resources": {"max_checkpoints_size": "9" * 400}}, "resources.max_checkpoints_size", "too large"),
+    (
+        {"resources": {"max_checkpoints_size": "9" * 400}},
+        "resources.max_checkpoints_size",
+        "too large",
+    ),
     ({"model": None}, "model", "missing"),
     ({"data": None}, "data", "missing"),
     ({"model": "convnett"}, "model", "Did you mean convnet?"),
@@ -44,58 +52,115 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"data": {"name": "digits", "validation_fraction": 2}}, "data.validation_fraction", "2"),
     ({"data": {"name": "digits", "nope": 1}}, "data.nope", "allowed"),
     ({"data": {"name": "table", "target": "y"}}, "data.path", "path"),
-    ({"data": {"name": "table", "target": "y", "path": "no_such.csv"}}, "data.path", "does not exist"),
-    ({"data": {"name": "table", "path": "no_such.csv"}}, "data.path", "the path no_such.csv does not exist"),
+    (
+        {"data": {"name": "table", "target": "y", "path": "no_such.csv"}},
+        "data.path",
+        "does not exist",
+    ),
+    (
+        {"data": {"name": "table", "path": "no_such.csv"}},
+        "data.path",
+        "the path no_such.csv does not exist",
+    ),
     ({"train": "json:dumps"}, "model", "Remove model or train"),
     ({"objectives": []}, "objectives", "at least 1"),
     ({"objectives": [{"goal": "maximize"}]}, "objectives.0.metric", "missing"),
-    ({"objectives": [{"metric": "val_accuracy", "goal": "max"}]}, "objectives.0.goal", "'maximize'"),
-    ({"objectives": [{"metric": "val_acuracy", "goal": "maximize"}]}, "objectives.0.metric", "val_accuracy"),
-    ({"objectives": [{"metric": "val_loss", "goal": "minimize"}] * 2}, "objectives.1.metric", "already"),
+    (
+        {"objectives": [{"metric": "val_accuracy", "goal": "max"}]},
+        "objectives.0.goal",
+        "'maximize'",
+    ),
+    (
+        {"objectives": [{"metric": "val_acuracy", "goal": "maximize"}]},
+        "objectives.0.metric",
+        "val_accuracy",
+    ),
+    (
+        {"objectives": [{"metric": "val_loss", "goal": "minimize"}] * 2},
+        "objectives.1.metric",
+        "already",
+    ),
     (
         {"objectives": [{"metric": "val_loss", "goal": "minimize", "target": float("nan")}]},
         "objectives.0.target",
         "finite",
     ),
     (
-        {"model": "forest", "objectives": [{"metric": "train_loss", "goal": "minimize"}], "search": {}},
+        {
+            "model": "forest",
+            "objectives": [{"metric": "train_loss", "goal": "minimize"}],
+            "search": {},
+        },
         "objectives.0.metric",
         "val_accuracy",
     ),
     ({"metrics": ["json:dumps"]}, "objectives.0.metric", "val_dumps"),
-    ({"metrics": ["mean_absolute_error", "accuracy"]}, "metrics.0", "accuracy, top5_accuracy, perplexity"),
+    (
+        {"metrics": ["mean_absolute_error", "accuracy"]},
+        "metrics.0",
+        "accuracy, top5_accuracy, perplexity",
+    ),
     ({"loss": "huber"}, "loss", "the task of the data is classification; allowed: cross_entropy"),
     ({"training": {"optimizer": "lbfgs"}}, "training.optimizer", "several times in a step"),
     ({"training": {"optimizer": "Muon"}}, "training.optimizer", "matrices only"),
-    ({"search": {"optimizer": {"choices": ["sgd", "sparseadam"]}}}, "search.optimizer", "sparse gradients"),
+    (
+        {"search": {"optimizer": {"choices": ["sgd", "sparseadam"]}}},
+        "search.optimizer",
+        "sparse gradients",
+    ),
     (
         {"objectives": [{"metric": "val_accuracy", "goal": "maximize", "target": 95}]},
         "objectives.0.target",
         "never above 1, got 95; allowed: from 0 to 1. Write 0.95.",
     ),
-    ({"constraints": [{"metric": "val_accuracy", "at_least": 90}]}, "constraints.0.at_least", "Write 0.9."),
+    (
+        {"constraints": [{"metric": "val_accuracy", "at_least": 90}]},
+        "constraints.0.at_least",
+        "Write 0.9.",
+    ),
     (
         {"federated": {"clients": 4, "target": {"metric": "val_accuracy", "at_least": 95}}},
         "federated.target.at_least",
         "never above 1, got 95; allowed: from 0 to 1. Write 0.95.",
     ),
     (
-        {"federated": {"clients": 4, "target": {"metric": "val_accuracy_client_min", "at_least": 80}}},
+        {
+            "federated": {
+                "clients": 4,
+                "target": {"metric": "val_accuracy_client_min", "at_least": 80},
+            }
+        },
         "federated.target.at_least",
         "Write 0.8.",
     ),
     ({"constraints": [{"metric": "val_loss"}]}, "constraints.0", "at_most or at_least"),
-    ({"constraints": [{"metric": "val_los", "at_most": 1}]}, "constraints.0.metric", "nothing reports"),
+    (
+        {"constraints": [{"metric": "val_los", "at_most": 1}]},
+        "constraints.0.metric",
+        "nothing reports",
+    ),
     ({"search": {"lr": {"low": 1.0, "high": 0.1}}}, "search.lr.low", "Swap"),
     ({"search": {"lr": {"low": 0.0, "high": 0.1, "log": True}}}, "search.lr.low", "no logarithm"),
     ({"search": {"lr": {"low": 0.1}}}, "search.lr", "allowed"),
-    ({"search": {"lr": {"low": 0.1, "high": 1.0, "lg": True}}}, "search.lr.lg", "Did you mean log?"),
+    (
+        {"search": {"lr": {"low": 0.1, "high": 1.0, "lg": True}}},
+        "search.lr.lg",
+        "Did you mean log?",
+    ),
     ({"search": {"lr": {"low": 0.1, "high": float("inf")}}}, "search.lr.high", "finite"),
     ({"search": {"lr": [0.001, 0.3]}}, "search.lr", "or {low: 0.001, high: 0.3}"),
     ({"search": {"width": [16, 32]}}, "search.width", "Write {choices: [16, 32]}"),
-    ({"search": {"optimizer": ["sgd", "adamw"]}}, "search.optimizer", 'Write {choices: ["sgd", "adamw"]}.'),
+    (
+        {"search": {"optimizer": ["sgd", "adamw"]}},
+        "search.optimizer",
+        'Write {choices: ["sgd", "adamw"]}.',
+    ),
     ({"search": {"width": [[16], [32]]}}, "search.width", "Write {choices: [first, second]}."),
-    ({"search": {"optimizer": {"choices": ["sgd"], "wen": {}}}}, "search.optimizer.wen", "mean when?"),
+    (
+        {"search": {"optimizer": {"choices": ["sgd"], "wen": {}}}},
+        "search.optimizer.wen",
+        "mean when?",
+    ),
     ({"search": {"lr": {"low": -1.0, "high": 1.0}}}, "search.lr", "-1.0"),
     ({"search": {"width": {"low": 8, "high": 32, "step": 100}}}, "search.width.step", "up to 24"),
     (
@@ -169,7 +234,10 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"plan": {"strategy": "single", "workers": 2}}, "plan.strategy", "auto, ddp, zero1, fsdp"),
     (
-        {"training": {"global_batch": 100}, "plan": {"micro_batch": 32, "accumulation": 2, "workers": 1}},
+        {
+            "training": {"global_batch": 100},
+            "plan": {"micro_batch": 32, "accumulation": 2, "workers": 1},
+        },
         "training.global_batch",
         "micro_batch",
     ),
@@ -200,10 +268,22 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({**TRAINED, "plan": {"precision": "bf16"}}, "plan.precision", "decides this itself"),
     ({**TRAINED, "metrics": ["accuracy"]}, "metrics", "reports its own"),
     ({"early_stop": {"pruner": "asha", "patience": 3}}, "early_stop.patience", "choose patience"),
-    ({"early_stop": {"percentile": 50}}, "early_stop.percentile", "the pruner none does not read it"),
+    (
+        {"early_stop": {"percentile": 50}},
+        "early_stop.percentile",
+        "the pruner none does not read it",
+    ),
     ({"training": {"momentum": 0.5}}, "training.momentum", "only the optimizer sgd"),
-    ({"search": {"momentum": {"choices": [0.1, 0.9]}}}, "search.momentum", "only the optimizer sgd"),
-    ({**TRAINED, "plan": {"workers": 2}}, "plan.workers", "a function with a parameter named worker"),
+    (
+        {"search": {"momentum": {"choices": [0.1, 0.9]}}},
+        "search.momentum",
+        "only the optimizer sgd",
+    ),
+    (
+        {**TRAINED, "plan": {"workers": 2}},
+        "plan.workers",
+        "a function with a parameter named worker",
+    ),
     (
         {**TRAINED, "resources": {"elastic": True}},
         "resources.elastic",
@@ -225,7 +305,11 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
         "the same global batch",
     ),
     (
-        {"resources": {"elastic": True}, "plan": {"micro_batch": 64}, "training": {"global_batch": 64}},
+        {
+            "resources": {"elastic": True},
+            "plan": {"micro_batch": 64},
+            "training": {"global_batch": 64},
+        },
         "resources.elastic",
         "the same global batch",
     ),
@@ -238,12 +322,18 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "field", "part"), MALFORMED, ids=[field for _, field, _ in MALFORMED])
+@pytest.mark.parametrize(
+    ("change", "field", "part"), MALFORMED, ids=[field for _, field, _ in MALFORMED]
+)
 def test_a_malformed_experiment_is_refused_with_the_field_that_is_wrong(
     change: dict[str, Any], field: str, part: str
 ) -> None:
     with pytest.raises((ExperimentError, DataError)) as refusal:
-        check(Experiment(**{key: value for key, value in (GOOD | change).items() if value is not None}))
+        check(
+            Experiment(
+                **{key: value for key, value in (GOOD | change).items() if value is not None}
+            )
+        )
     message = str(refusal.value)
     assert message.startswith(f"{field}") or f"\n  {field}" in message, message
     assert part in message
@@ -273,14 +363,17 @@ def test_what_this_machine_can_never_give_is_refused(change: dict[str, Any], fie
 
 @pytest.mark.skipif(bool(inventory().gpus), reason="there is a GPU here")
 @pytest.mark.parametrize(
-    "change", [{"plan": {"precision": "fp16"}}, {"search": {"precision": {"choices": ["bf16", "fp16"]}}}]
+    "change",
+    [{"plan": {"precision": "fp16"}}, {"search": {"precision": {"choices": ["bf16", "fp16"]}}}],
 )
 def test_fp16_is_refused_where_no_worker_has_a_gpu(change: dict[str, Any]) -> None:
     with pytest.raises(ExperimentError, match="a CPU does not train in fp16"):
         check(Experiment(**(GOOD | change)))
     check(Experiment(**(GOOD | change)), on_this_machine=False)
     with pytest.raises(ExperimentError, match="a CPU does not train in fp16"):
-        check(Experiment(**(GOOD | change), resources={"gpus_per_worker": 0}), on_this_machine=False)
+        check(
+            Experiment(**(GOOD | change), resources={"gpus_per_worker": 0}), on_this_machine=False
+        )
 
 
 @pytest.mark.skipif(bool(inventory().gpus), reason="there is a GPU here")
@@ -290,7 +383,9 @@ def test_a_machine_without_gpus_is_named_as_such() -> None:
         check(Experiment(**(GOOD | {"resources": {"gpus_per_worker": 4}})))
 
 
-@pytest.mark.skipif(bool(processor_counters() or inventory().gpus), reason="something meters energy here")
+@pytest.mark.skipif(
+    bool(processor_counters() or inventory().gpus), reason="something meters energy here"
+)
 def test_an_energy_budget_is_refused_where_nothing_meters_energy() -> None:
     with pytest.raises(ResourcesError, match=r"budget.energy: .*nothing here meters energy"):
         check(Experiment(**(GOOD | {"budget": {"energy": "1kWh"}})))
@@ -310,7 +405,9 @@ def test_objectives_follow_the_task_of_a_table(tmp_path: Path, prices: str, meas
     table = {"name": "table", "path": str(path), "target": "price"}
     for metric in ("val_accuracy", "val_mean_absolute_error"):
         objectives = [{"metric": metric, "goal": "minimize"}]
-        experiment = Experiment(**(GOOD | {"model": "mlp", "data": table, "objectives": objectives}))
+        experiment = Experiment(
+            **(GOOD | {"model": "mlp", "data": table, "objectives": objectives})
+        )
         if metric == measured:
             check(experiment)
         else:
@@ -318,7 +415,9 @@ def test_objectives_follow_the_task_of_a_table(tmp_path: Path, prices: str, meas
                 check(experiment)
 
 
-def test_a_table_with_rows_without_a_target_is_refused_before_its_trials_fail(tmp_path: Path) -> None:
+def test_a_table_with_rows_without_a_target_is_refused_before_its_trials_fail(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "houses.csv"
     path.write_text("rooms,price\n3,0.5\n2,\n3,1.5\n4,?\n")
     experiment = Experiment(
@@ -349,9 +448,19 @@ def test_a_table_without_what_is_named_is_refused(
     (tmp_path / "houses.csv").write_text("rooms,price\n1,10.5\n2,20.5\n")
     (tmp_path / "bars.csv").write_text("rooms|price\n1|10.5\n2|20.5\n")
     monkeypatch.chdir(tmp_path)
-    data = {"name": "table", "path": "houses.csv", "target": "price", "task": "regression", **options}
+    data = {
+        "name": "table",
+        "path": "houses.csv",
+        "target": "price",
+        "task": "regression",
+        **options,
+    }
     with pytest.raises(DataError, match=message):
-        check(Experiment(model="mlp", data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}]))
+        check(
+            Experiment(
+                model="mlp", data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}]
+            )
+        )
 
 
 def test_what_only_a_custom_model_can_be_trained_with_is_left_to_its_first_step() -> None:
@@ -366,8 +475,12 @@ def test_good_experiments_pass() -> None:
         check(Experiment.from_file(path))
 
 
-def test_the_persons_code_is_looked_at_but_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "their_model.py").write_text("raise SystemExit('was run')\ndef build(config): ...\n")
+def test_the_persons_code_is_looked_at_but_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_model.py").write_text(
+        "raise SystemExit('was run')\ndef build(config): ...\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     check(Experiment(**(GOOD | {"model": "their_model:build"})))
     with pytest.raises(WorkbenchError, match="Did you mean build"):
@@ -376,10 +489,9 @@ def test_the_persons_code_is_looked_at_but_not_run(tmp_path: Path, monkeypatch: 
 
 def test_checking_loads_neither_torch_nor_ray_nor_optuna() -> None:
     program = (
-        "import sys; from workbench.experiment import Experiment\n"
-        "from workbench.sweeps.preflight import check\n"
-        "check(Experiment.from_file('search_spaces/digits.yaml'))\n"
-        "assert not {'torch', 'ray', 'optuna', 'plotly', 'pandas'} & set(sys.modules), set(sys.modules)"
+        "import sys; from workbench.experiment import Experiment\nfrom workbench.sweeps.preflight"
+        " import check\ncheck(Experiment.from_file('search_spaces/digits.yaml'))\nassert not"
+        " {'torch', 'ray', 'optuna', 'plotly', 'pandas'} & set(sys.modules), set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -399,7 +511,9 @@ def test_a_name_inside_a_function_is_no_name_of_the_module(
 def test_a_misspelt_function_is_compared_with_those_that_the_module_defines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "persons_slow.py").write_text("import time, string\ndef slow(config, report): ...\n")
+    (tmp_path / "persons_slow.py").write_text(
+        "import time, string\ndef slow(config, report): ...\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ExperimentError, match=r"allowed: slow\. Did you mean slow\?"):
         check(Experiment(**{**OWN, "train": "persons_slow:slwo"}))
@@ -408,7 +522,9 @@ def test_a_misspelt_function_is_compared_with_those_that_the_module_defines(
 def test_a_name_bound_in_a_branch_is_a_name_of_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "persons_branch.py").write_text("try:\n    import x\nexcept ImportError:\n    train = None\n")
+    (tmp_path / "persons_branch.py").write_text(
+        "try:\n    import x\nexcept ImportError:\n    train = None\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     check(Experiment(**{**OWN, "train": "persons_branch:train"}))
 
@@ -429,18 +545,27 @@ def test_trials_that_could_grow_may_be_elastic(fields: dict[str, Any]) -> None:
 def test_several_workers_are_for_functions_that_ask_which_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = "def alone(config, report): ...\ndef together(config, report, worker): ...\nhidden = alone\n"
+    source = (
+        "def alone(config, report): ...\ndef together(config, report, worker): ...\nhidden ="
+        " alone\n"
+    )
     (tmp_path / "persons_workers.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     in_a_cell = lambda config, report: None  # noqa: E731
     for train in ("persons_workers:alone", in_a_cell):
         check(Experiment(**{**OWN, "train": train}))
-        with pytest.raises(ExperimentError, match=r"plan\.workers: 2 workers would all do the same"):
+        with pytest.raises(
+            ExperimentError, match=r"plan\.workers: 2 workers would all do the same"
+        ):
             check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))
     search = {"workers": {"choices": [1, 2]}}
     with pytest.raises(ExperimentError, match=r"search\.workers: .* would receive this number"):
         check(Experiment(**{**OWN, "train": "persons_workers:together", "search": search}))
-    for train in ("persons_workers:together", "persons_workers:hidden", lambda config, report, worker: None):
+    for train in (
+        "persons_workers:together",
+        "persons_workers:hidden",
+        lambda config, report, worker: None,
+    ):
         check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))
 
 
@@ -449,14 +574,25 @@ def test_several_workers_are_for_functions_that_ask_which_they_are(
     [
         ({"resources": {"per_gpu": 2, "gpus_per_worker": 1}}, "gpus_per_worker says already"),
         ({"resources": {"per_gpu": "auto"}, "plan": {"workers": 2}}, "several workers"),
-        ({"resources": {"per_gpu": 2}, "search": {"workers": {"choices": [1, 2]}}}, "several workers"),
+        (
+            {"resources": {"per_gpu": 2}, "search": {"workers": {"choices": [1, 2]}}},
+            "several workers",
+        ),
         ({"resources": {"per_gpu": 2}, "plan": {"stages": 2}}, "several workers"),
-        ({"resources": {"per_gpu": 2}, "search": {"tensor": {"choices": [1, 2]}}}, "several workers"),
+        (
+            {"resources": {"per_gpu": 2}, "search": {"tensor": {"choices": [1, 2]}}},
+            "several workers",
+        ),
         ({"resources": {"per_gpu": 2, "elastic": True}}, "elastic"),
-        ({"resources": {"per_gpu": "auto", "autoscaling": True, "concurrency": 2}}, "may not be there yet"),
+        (
+            {"resources": {"per_gpu": "auto", "autoscaling": True, "concurrency": 2}},
+            "may not be there yet",
+        ),
     ],
 )
-def test_trials_share_a_gpu_only_where_nothing_else_decides(change: dict[str, Any], part: str) -> None:
+def test_trials_share_a_gpu_only_where_nothing_else_decides(
+    change: dict[str, Any], part: str
+) -> None:
     experiment = Experiment(**(GOOD | change))
     problems = [error for error in find_problems(experiment) if error.field == "resources.per_gpu"]
     assert [part in str(problem) for problem in problems] == [True]

@@ -1,4 +1,7 @@
-"""Processes killed in the middle of a run: nothing that ended is lost or repeated, the rest goes on."""
+"""Processes killed in the middle of a run.
+
+Nothing that ended is lost or repeated, the rest goes on.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,9 @@ def test_a_trial_whose_workers_always_die_is_given_up_after_its_retries(store: S
 
 
 @pytest.mark.slow
-def test_retries_are_counted_over_driver_restarts_and_deaths_of_the_driver_are_none(store: Store) -> None:
+def test_retries_are_counted_over_driver_restarts_and_deaths_of_the_driver_are_none(
+    store: Store,
+) -> None:
     sweep = go_on(
         store,
         options={"steps": 300, "pause_s": 0.1},
@@ -170,7 +175,12 @@ def test_a_frozen_driver_is_replaced_when_its_run_is_resumed(store: Store) -> No
 
 
 def test_a_killed_driver_comes_back_and_proposes_what_it_would_have_proposed(store: Store) -> None:
-    fields = {"options": {"steps": 4, "pause_s": 0.1}, "budget": {"trials": 8}, "sampler": "tpe", "seed": 7}
+    fields = {
+        "options": {"steps": 4, "pause_s": 0.1},
+        "budget": {"trials": 8},
+        "sampler": "tpe",
+        "seed": 7,
+    }
     fields["early_stop"] = {"pruner": "median", "startup_trials": 2}
     undisturbed = go_on(store, **fields).drive()
     sweep = go_on(store, **fields)
@@ -189,7 +199,9 @@ def test_a_killed_driver_comes_back_and_proposes_what_it_would_have_proposed(sto
     assert ended == sorted(set(ended))
     assert len(ended) == 8
     assert [trial.state for trial in sweep.trials] == [trial.state for trial in undisturbed.trials]
-    assert [trial.values for trial in sweep.trials] == [trial.values for trial in undisturbed.trials]
+    assert [trial.values for trial in sweep.trials] == [
+        trial.values for trial in undisturbed.trials
+    ]
     assert max(len(steps_of(sweep, number)) for number in range(8)) <= 5
     sweep.assert_sound()
 
@@ -221,7 +233,10 @@ with Store.open(sys.argv[1]) as store:
 def own_head(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a Ray head that nobody else uses."""
     home = tmp_path / "home"
-    environment = os.environ | {"WORKBENCH_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {
+        "WORKBENCH_HOME": str(home),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     for variable in ("RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
         environment.pop(variable, None)
     yield environment
@@ -230,7 +245,9 @@ def own_head(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_after_the_whole_cluster_was_killed_a_launch_goes_on(store: Store, own_head: dict[str, str]) -> None:
+def test_after_the_whole_cluster_was_killed_a_launch_goes_on(
+    store: Store, own_head: dict[str, str]
+) -> None:
     sweep = go_on(store, options={"steps": 20, "pause_s": 0.2}, budget={"trials": 4})
 
     def launch() -> None:
@@ -241,7 +258,9 @@ def test_after_the_whole_cluster_was_killed_a_launch_goes_on(store: Store, own_h
     sweep.wait_for(TrialReported, lambda event: (event.trial, event.step) == (1, 5))
     driver = psutil.Process(sweep.of(DriverStarted)[-1].pid)
     keeper = next(
-        process for process in driver.parents() if "workbench.cluster.head.keeper" in process.cmdline()
+        process
+        for process in driver.parents()
+        if "workbench.cluster.head.keeper" in process.cmdline()
     )
     everybody = [keeper, *keeper.children(recursive=True)]
     for process in everybody:

@@ -1,4 +1,7 @@
-"""Trials on two machines read images of a bucket: each object is read there once, whoever needs it first."""
+"""Trials on two machines read images of a bucket.
+
+Each object is read there once, whoever needs it first.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ class Course:
         self._writer.close()
 
     def begin(self, number: int, size_bytes: int = 100) -> None:
-        self.ledger.record(TrialProposed(trial=number, params={"x": 0.5}, configuration=number, seed=1))
+        self.ledger.record(
+            TrialProposed(trial=number, params={"x": 0.5}, configuration=number, seed=1)
+        )
         self.artifacts.write(f"trials/{number:05d}/checkpoints/last.pt", bytes(size_bytes))
         self.artifacts.write(f"trials/{number:05d}/log.txt", b"said")
 
@@ -61,7 +63,11 @@ class Course:
         return {int(parts[1]) for parts in names if parts[2] == "checkpoints"}
 
     def of(self, kind: type[Event]) -> list[Event]:
-        return [stored.event for stored in self.store.events(self.run_id) if isinstance(stored.event, kind)]
+        return [
+            stored.event
+            for stored in self.store.events(self.run_id)
+            if isinstance(stored.event, kind)
+        ]
 
 
 @pytest.fixture
@@ -76,7 +82,9 @@ def resources(**fields: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("course", [resources(keep_best=3)], indirect=True)
-def test_the_best_finished_trials_and_all_unfinished_ones_keep_their_checkpoints(course: Course) -> None:
+def test_the_best_finished_trials_and_all_unfinished_ones_keep_their_checkpoints(
+    course: Course,
+) -> None:
     losses = [0.9, 0.2, 0.5, 0.1, 0.8, 0.3, 0.05]
     for number in range(9):
         course.begin(number)
@@ -197,7 +205,11 @@ def test_a_sweep_of_models_keeps_the_best_and_says_what_became_of_the_others(
     best = sweep.history.best()
     assert best is not None
     run = Run(store, sweep.run_id)
-    kept = {name.split("/")[1] for name in store.artifacts_of(sweep.run_id).sizes("trials") if ".pt" in name}
+    kept = {
+        name.split("/")[1]
+        for name in store.artifacts_of(sweep.run_id).sizes("trials")
+        if ".pt" in name
+    }
     assert kept == {f"{best.number:05d}"}
     assert (run.export(tmp_path / "best") / "weights.safetensors").exists()
     other = (best.number + 1) % 3

@@ -56,7 +56,9 @@ def test_a_clock_that_is_set_is_recorded_once_and_readers_allow_for_it(
         clock = RunClock(ledger)
         with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
             ledger.replay(writer)
-            ledger.record(DriverStarted(pid=1, host="here", num_cpus=1), RunStateChanged(state="running"))
+            ledger.record(
+                DriverStarted(pid=1, host="here", num_cpus=1), RunStateChanged(state="running")
+            )
             clock.tick()
             set_clock(monkeypatch, ahead_s)
             clock.tick()
@@ -79,7 +81,9 @@ def test_a_clock_that_is_set_is_recorded_once_and_readers_allow_for_it(
 def test_times_of_another_machine_are_kept_unless_they_cannot_be_right() -> None:
     now_unix_s = steady_unix_s()
     differences_s = [-HOUR_S, -5.0, 0.0, 5.0, HOUR_S]
-    events = [Noted(level="info", message="", time_unix_s=now_unix_s + each_s) for each_s in differences_s]
+    events = [
+        Noted(level="info", message="", time_unix_s=now_unix_s + each_s) for each_s in differences_s
+    ]
     kept = [event.time_unix_s - now_unix_s for event in timely(events, now_unix_s - 10.0)]
     assert kept == pytest.approx([0.0, -5.0, 0.0, 5.0, 0.0], abs=1.0)
 

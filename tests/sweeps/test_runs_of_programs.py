@@ -1,4 +1,6 @@
-"""Runs whose trials are programs, good and hostile ones side by side, with warm workers between them."""
+"""Runs whose trials are programs, good and hostile ones side by side, with warm workers between
+them.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ from workbench.sweeps.cluster import share_of
 
 def cluster_of(*num_cpus: float) -> ClusterInventory:
     return ClusterInventory(
-        tuple(NodeInventory(f"node-{index}", "host", cpus, 0.0, 1) for index, cpus in enumerate(num_cpus))
+        tuple(
+            NodeInventory(f"node-{index}", "host", cpus, 0.0, 1)
+            for index, cpus in enumerate(num_cpus)
+        )
     )
 
 
@@ -39,7 +42,9 @@ def test_a_cluster_without_machines_is_refused_unless_it_is_said_to_grow() -> No
     fixed = make_experiment("curve", plan={"workers": 2}, resources={"concurrency": 3})
     with pytest.raises(ResourcesError, match=r"plan\.workers: a trial needs 2 workers .* holds 0"):
         share_of("run", fixed, cluster_of())
-    growing = make_experiment("curve", plan={"workers": 2}, resources={"concurrency": 3, "autoscaling": True})
+    growing = make_experiment(
+        "curve", plan={"workers": 2}, resources={"concurrency": 3, "autoscaling": True}
+    )
     share = share_of("run", growing, cluster_of())
     assert (share.concurrency, share.num_fitting) == (3, 3)
     assert share.request.autoscaling

@@ -83,7 +83,9 @@ def test_copies_are_measured_once_and_trials_share_the_gpu_as_decided(
         assert decided.per_gpu == (2 if both >= 1.05 * alone else 1)
         assert history.in_force.resources.per_gpu == decided.per_gpu
         started = [event for event in _events(store) if isinstance(event, TrialStarted)]
-        assert [len(gpus) for event in started for gpus in event.gpus] == [1, 1, 1], "each has the one GPU"
+        assert [len(gpus) for event in started for gpus in event.gpus] == [1, 1, 1], (
+            "each has the one GPU"
+        )
         _send(commands, "extend", "shared", "--trials", "1")
         _await_success(commands)
         assert _sharing(store) == [decided], "a run that continues measures nothing again"

@@ -88,7 +88,9 @@ def test_two_sweeps_that_start_at_once_both_finish_and_share_the_machine(
         for trial in sweep.trials:
             assert trial.values["loss"] == trial.params["x"]
         sweep.assert_sound()
-    assert not {str(trial.params) for trial in ada.trials} & {str(trial.params) for trial in bob.trials}
+    assert not {str(trial.params) for trial in ada.trials} & {
+        str(trial.params) for trial in bob.trials
+    }
     assert any(
         begun < ended_there and begun_there < ended
         for begun, ended in spans(ada)

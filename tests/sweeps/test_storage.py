@@ -46,7 +46,9 @@ def hasty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 def test_a_run_waits_for_a_locked_store_and_loses_nothing(
     hasty: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sweep = Sweep.create(hasty, "curve", options={"steps": 20, "pause_s": 0.1}, budget={"trials": 2})
+    sweep = Sweep.create(
+        hasty, "curve", options={"steps": 20, "pause_s": 0.1}, budget={"trials": 2}
+    )
     driving = Driving(sweep)
     sweep.wait_for(TrialReported, lambda event: event.step == 5)
     lock(tmp_path / "store.sqlite", 3.0)
@@ -62,7 +64,9 @@ def test_a_store_that_stays_locked_ends_the_driver_and_what_was_stored_stays(
     hasty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "STORE_PATIENCE_S", 1.0)
-    sweep = Sweep.create(hasty, "curve", options={"steps": 50, "pause_s": 0.1}, budget={"trials": 1})
+    sweep = Sweep.create(
+        hasty, "curve", options={"steps": 50, "pause_s": 0.1}, budget={"trials": 1}
+    )
     driving = Driving(sweep)
     sweep.wait_for(TrialReported, lambda event: event.step == 5)
     locking = lock(tmp_path / "store.sqlite", 10.0)
@@ -73,8 +77,12 @@ def test_a_store_that_stays_locked_ends_the_driver_and_what_was_stored_stays(
 
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.slow
-def test_a_store_that_is_moved_away_ends_the_driver(store: Store, tmp_path: Path, replaced: bool) -> None:
-    sweep = Sweep.create(store, "curve", options={"steps": 100, "pause_s": 0.1}, budget={"trials": 1})
+def test_a_store_that_is_moved_away_ends_the_driver(
+    store: Store, tmp_path: Path, replaced: bool
+) -> None:
+    sweep = Sweep.create(
+        store, "curve", options={"steps": 100, "pause_s": 0.1}, budget={"trials": 1}
+    )
     driving = Driving(sweep)
     sweep.wait_for(TrialReported, lambda event: event.step == 5)
     for path in tmp_path.glob("store.sqlite*"):

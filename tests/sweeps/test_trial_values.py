@@ -1,4 +1,7 @@
-"""The same value of a trial everywhere: what is stored, what is best, and what the sampler learns from."""
+"""The same value of a trial everywhere.
+
+What is stored, what is best, and what the sampler learns from.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +47,20 @@ def cross_validation(config: dict[str, Any], report: Callable[..., bool]) -> Non
 LUCKY, STEADY = [0.5, 0.9, 0.6], [0.7, 0.71, 0.72]
 
 
-def carry_out(store: Store, function: Callable[..., Any], trials: list[dict[str, Any]], **fields: Any) -> str:
+def carry_out(
+    store: Store, function: Callable[..., Any], trials: list[dict[str, Any]], **fields: Any
+) -> str:
     """Run trials as a driver does, without a cluster, and return the id of the run."""
     settings: dict[str, Any] = {
         "train": function,
         "objectives": [{"metric": "score", "goal": "maximize"}],
         "search": {
             "curve": {"choices": [trial["curve"] for trial in trials]},
-            "returned": {"choices": list(dict.fromkeys(trial.get("returned") for trial in trials))}
-            if len({trial.get("returned") for trial in trials}) > 1
-            else trials[0].get("returned"),
+            "returned": (
+                {"choices": list(dict.fromkeys(trial.get("returned") for trial in trials))}
+                if len({trial.get("returned") for trial in trials}) > 1
+                else trials[0].get("returned")
+            ),
         },
     }
     experiment = Experiment(**settings | fields)
@@ -70,7 +77,12 @@ def carry_out(store: Store, function: Callable[..., Any], trials: list[dict[str,
             ledger.record(proposal.event())
             events: list[Event] = [TrialStarted(trial=number, attempt=0, worker_pids=[1])]
             task = TrialTask(
-                run_id, number, 0, experiment.model_dump_json(), objects=objects, params=proposal.params
+                run_id,
+                number,
+                0,
+                experiment.model_dump_json(),
+                objects=objects,
+                params=proposal.params,
             )
 
             def take(event: Event, events: list[Event] = events) -> bool:
@@ -97,7 +109,9 @@ def read(store: Store, run_id: str) -> tuple[History, Study]:
 
 def seen_by_optuna(study: Study, path: Path) -> list[list[float]]:
     study.export(str(path), "copy")
-    copy = optuna.load_study(study_name="copy", storage=JournalStorage(JournalFileBackend(str(path))))
+    copy = optuna.load_study(
+        study_name="copy", storage=JournalStorage(JournalFileBackend(str(path)))
+    )
     return [trial.values for trial in copy.trials]
 
 
@@ -156,8 +170,18 @@ def test_a_lucky_report_reaches_no_target(store: Store) -> None:
 
 def test_what_was_returned_is_marked_in_the_store(store: Store) -> None:
     run_id = carry_out(store, noisy, [{"curve": LUCKY, "returned": 0.55}, {"curve": STEADY}])
-    reports = [stored.event for stored in store.events(run_id) if isinstance(stored.event, TrialReported)]
-    assert [report.returned for report in reports] == [False, False, False, True, False, False, False]
+    reports = [
+        stored.event for stored in store.events(run_id) if isinstance(stored.event, TrialReported)
+    ]
+    assert [report.returned for report in reports] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_warm_start_reads_values_as_the_new_run_does(store: Store) -> None:
@@ -194,7 +218,9 @@ def test_a_final_nan_never_completes_a_trial_whatever_sent_it(store: Store) -> N
             ledger.record(proposal.event())
             events: list[Event] = [
                 TrialStarted(trial=number, attempt=0, worker_pids=[1]),
-                TrialReported(trial=number, attempt=0, step=1, epoch=1.0, values={"val_accuracy": 0.9}),
+                TrialReported(
+                    trial=number, attempt=0, step=1, epoch=1.0, values={"val_accuracy": 0.9}
+                ),
                 TrialEnded(trial=number, attempt=0, state="complete", values=final, step=2),
             ]
             ended = referee.take_in(number, events, stop=None)

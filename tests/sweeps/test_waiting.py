@@ -29,7 +29,9 @@ def test_a_run_that_gets_no_workers_says_once_who_has_them(
         driving = Driving(sweep)
         noted = sweep.wait_for(Noted)
         assert (noted.level, noted.trial) == ("info", None)
-        assert noted.message == "waits for workers: run somebody-elses has 2 workers, this run is next"
+        assert (
+            noted.message == "waits for workers: run somebody-elses has 2 workers, this run is next"
+        )
         assert sweep.of(TrialStarted) == []
     finally:
         held.release()
@@ -58,10 +60,15 @@ def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
             writer.append(event)
 
         def look() -> None:
-            """Look at the clock of the advice while it waits; give it the workers once it has said so."""
+            """Look at the clock of the advice while it waits.
+
+            Give it the workers once it has said so.
+            """
             times_s.append(place.clock_s())
             if any(isinstance(event, Noted) for event in events):
-                assert run.waits_for == "workers: run somebody-elses has 2 workers, this run is next"
+                assert (
+                    run.waits_for == "workers: run somebody-elses has 2 workers, this run is next"
+                )
                 held.release()
 
         keep(RunStateChanged(state="running"))
@@ -79,7 +86,9 @@ def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
 @pytest.mark.slow
 def test_a_run_of_a_higher_priority_keeps_its_workers_between_its_trials(store: Store) -> None:
     everything = {"concurrency": 1, "cpus_per_worker": 2}
-    low = Sweep.create(store, "curve", budget={"trials": 6}, options={"pause_s": 0.3}, resources=everything)
+    low = Sweep.create(
+        store, "curve", budget={"trials": 6}, options={"pause_s": 0.3}, resources=everything
+    )
     high = Sweep.create(
         store,
         "curve",

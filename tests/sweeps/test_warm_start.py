@@ -9,7 +9,13 @@ import pytest
 
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import Event, TrialEnded, TrialProposed, TrialReported, TrialStarted
+from workbench.foundation.events import (
+    Event,
+    TrialEnded,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+)
 from workbench.store.database import Store
 from workbench.sweeps.warm_start import prior_trials, similar_runs
 
@@ -23,7 +29,9 @@ def make_experiment(**fields: Any) -> Experiment:
     return Experiment(**settings | fields)
 
 
-def record(store: Store, *trials: tuple[dict[str, Any], str, dict[str, float]], **fields: Any) -> str:
+def record(
+    store: Store, *trials: tuple[dict[str, Any], str, dict[str, float]], **fields: Any
+) -> str:
     """Store a run with one trial for each (params, state, values), two reports each."""
     run_id = store.create_run(make_experiment(**fields))
     events: list[Event] = []
@@ -69,7 +77,9 @@ def test_complete_and_pruned_trials_teach_with_their_reports(store: Store) -> No
 
 
 def test_trials_outside_the_space_of_the_new_run_are_left_out(store: Store) -> None:
-    run_id = record(store, ({"x": 0.1}, "complete", {"loss": 1.0}), ({"x": 0.9}, "complete", {"loss": 2.0}))
+    run_id = record(
+        store, ({"x": 0.1}, "complete", {"loss": 1.0}), ({"x": 0.9}, "complete", {"loss": 2.0})
+    )
     narrow = make_experiment(search={"x": {"low": 0.5, "high": 1.0}})
     assert [prior.from_trial for prior in prior_trials(store, run_id, narrow)] == [1]
 
@@ -80,13 +90,20 @@ def test_trials_outside_the_space_of_the_new_run_are_left_out(store: Store) -> N
         ({"objectives": [{"metric": "loss", "goal": "maximize"}]}, "objectives"),
         ({"objectives": [{"metric": "accuracy", "goal": "minimize"}]}, "objectives"),
         (
-            {"objectives": [{"metric": "loss", "goal": "minimize"}, {"metric": "size", "goal": "minimize"}]},
+            {
+                "objectives": [
+                    {"metric": "loss", "goal": "minimize"},
+                    {"metric": "size", "goal": "minimize"},
+                ]
+            },
             "objectives",
         ),
         ({"search": {"z": {"low": 0.0, "high": 1.0}}}, "search"),
     ],
 )
-def test_a_run_that_can_teach_nothing_is_refused(store: Store, fields: dict[str, Any], field: str) -> None:
+def test_a_run_that_can_teach_nothing_is_refused(
+    store: Store, fields: dict[str, Any], field: str
+) -> None:
     run_id = record(store, ({"x": 0.1}, "complete", {"loss": 1.0}))
     with pytest.raises(ExperimentError) as refusal:
         prior_trials(store, run_id, make_experiment(**fields))
@@ -103,7 +120,9 @@ def test_similar_runs_are_those_that_can_teach_with_the_same_training_first(stor
     record(store, *many, objectives=[{"metric": "loss", "goal": "maximize"}])
     record(store, *_complete(0.1, 0.2, 0.3))  # too few
     other = record(store, *many, train="json:loads")
-    wide = record(store, *_complete(0.1, 0.2, 0.3, 0.4, 5.0, 6.0), search={"x": {"low": 0.0, "high": 9.0}})
+    wide = record(
+        store, *_complete(0.1, 0.2, 0.3, 0.4, 5.0, 6.0), search={"x": {"low": 0.0, "high": 9.0}}
+    )
     record(store, *_complete(5.0, 6.0, 7.0, 8.0), search={"x": {"low": 0.0, "high": 9.0}})
     assert similar_runs(store, make_experiment()) == [wide, same, other]
     assert similar_runs(store, make_experiment(search={"z": {"low": 0.0, "high": 1.0}})) == []

@@ -15,7 +15,9 @@ def say(text: str) -> None:
 
 
 def fork_away(folder: Path, *, number: int) -> None:
-    """Leave a process behind that is in another session, has another parent, and ignores SIGTERM."""
+    """Leave a process behind that is in another session, has another parent, and ignores
+    SIGTERM.
+    """
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -78,7 +80,9 @@ def main(kind: str, *arguments: str) -> None:
             for step in range(1, 3001):
                 sys.stdout.write(f"\rloss={1 / step}")
         case "environment":
-            found = {name: text for name, text in os.environ.items() if name.startswith("WORKBENCH_")}
+            found = {
+                name: text for name, text in os.environ.items() if name.startswith("WORKBENCH_")
+            }
             found["config"] = json.loads(Path(os.environ["WORKBENCH_CONFIG"]).read_text())
             say(json.dumps({"loss": 1, "found": found, "arguments": arguments}))
         case "configured":

@@ -1,4 +1,6 @@
-"""Models that take and return more than one tensor train like all others, on any number of workers."""
+"""Models that take and return more than one tensor train like all others, on any number of
+workers.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
 EPOCHS = 8
-TRAINING = {"epochs": EPOCHS, "global_batch": 10, "lr": 0.1, "optimizer": "sgd", "lr_rule": "constant"}
+TRAINING = {
+    "epochs": EPOCHS,
+    "global_batch": 10,
+    "lr": 0.1,
+    "optimizer": "sgd",
+    "lr_rule": "constant",
+}
 
 
 def experiment(kind: str, **plan: Any) -> Experiment:
@@ -44,7 +52,9 @@ def train(
             events.append(event)
         return f"{event.type} {getattr(event, 'step', None)}" == stop_at
 
-    order = TrialTask("run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True, **task)
+    order = TrialTask(
+        "run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True, **task
+    )
     ended = run_trial(order, report)
     assert ended.state != "failed", ended.traceback
     return ended, events
@@ -66,7 +76,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, lis
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_batch_trains_is_evaluated_and_measured_for_its_noise(kind: str, alone: dict[str, Any]) -> None:
+def test_any_batch_trains_is_evaluated_and_measured_for_its_noise(
+    kind: str, alone: dict[str, Any]
+) -> None:
     folder, reports = alone[kind]
     losses = [report.values["val_loss"] for report in reports]
     assert len(losses) == EPOCHS
@@ -96,8 +108,8 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     assert loss.item() == pytest.approx(alone[kind][1][-1].values["val_loss"], rel=1e-5)
 
 
-# Every kind with one strategy, and every strategy with two kinds: what a batch consists of is taken apart
-# before a strategy sees it.
+# Every kind with one strategy, and every strategy with two kinds: what a batch consists of is taken
+# apart before a strategy sees it.
 TOGETHER = [(OF_REPLICAS[0], kind) for kind in KINDS] + [
     (strategy, kind) for strategy in OF_REPLICAS[1:] for kind in ("named", "lengths")
 ]
@@ -106,7 +118,9 @@ TOGETHER = [(OF_REPLICAS[0], kind) for kind in KINDS] + [
 def train_all(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     results = {}
     for strategy, kind in TOGETHER:
-        asked = experiment(kind, workers=num_workers, micro_batch=3, accumulation=2, strategy=strategy)
+        asked = experiment(
+            kind, workers=num_workers, micro_batch=3, accumulation=2, strategy=strategy
+        )
         asked = asked.replace(training={"global_batch": "auto", "reference_batch": 12})
         results[strategy, kind] = train(
             Path(folder) / f"{strategy}-{kind}",
@@ -138,5 +152,7 @@ def test_memory_operations_and_the_first_step_are_known_before() -> None:
     summary = summarise_model(asked, {}, [4, 8], plan=PartialPlan())
     assert summary.problems == ()
     assert summary.num_parameters == 6 * 8 + 8 + 8 * 2 + 2
-    assert summary.flops_per_sample == 6.0 * (6 * 8 + 8 * 2) - 2.0 * 6 * 8, "inputs need no gradient"
+    assert summary.flops_per_sample == 6.0 * (6 * 8 + 8 * 2) - 2.0 * 6 * 8, (
+        "inputs need no gradient"
+    )
     assert summary.memory is not None

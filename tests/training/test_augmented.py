@@ -1,4 +1,6 @@
-"""Samples of a training are changed at random, alike after an interruption, and mixed targets have a loss."""
+"""Samples of a training are changed at random, alike after an interruption, and mixed targets have
+a loss.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
 
-def weights_of(folder: Path, *, stop_at: int | None = None, **augment: float) -> dict[str, torch.Tensor]:
+def weights_of(
+    folder: Path, *, stop_at: int | None = None, **augment: float
+) -> dict[str, torch.Tensor]:
     """Train with some changes and return the weights at the end."""
     experiment = Experiment(
         model={"name": "convnet", "width": 8, "num_blocks": 1},
@@ -24,7 +28,9 @@ def weights_of(folder: Path, *, stop_at: int | None = None, **augment: float) ->
         training={"epochs": 2, "global_batch": 719, "augment": augment or None},
         plan={"workers": 1},
     )
-    task = TrialTask("run", 0, 0, experiment.model_dump_json(), seed=3, folder=str(folder), resume=True)
+    task = TrialTask(
+        "run", 0, 0, experiment.model_dump_json(), seed=3, folder=str(folder), resume=True
+    )
 
     def report(event: Any) -> bool:
         return event.type == "checkpoint_saved" and event.step == stop_at
@@ -48,7 +54,11 @@ def test_an_interrupted_training_sees_the_same_changes(tmp_path: Path) -> None:
 
 def test_the_loss_of_mixed_targets_is_the_mixed_loss() -> None:
     torch.manual_seed(0)
-    scores, one, other = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]), torch.tensor([2, 2, 0, 0, 1])
+    scores, one, other = (
+        torch.randn(5, 3),
+        torch.tensor([0, 1, 2, 0, 1]),
+        torch.tensor([2, 2, 0, 0, 1]),
+    )
     shares = 0.3 * torch.eye(3)[one] + 0.7 * torch.eye(3)[other]
     expected = 0.3 * cross_entropy(scores, one) + 0.7 * cross_entropy(scores, other)
     assert cross_entropy(scores, shares).item() == pytest.approx(expected.item(), rel=1e-5)

@@ -1,4 +1,7 @@
-"""The mean of the last epochs (SWA): that of torch, with its own statistics of batch normalisation."""
+"""The mean of the last epochs (SWA).
+
+That of torch, with its own statistics of batch normalisation.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,12 @@ def normalised(config: dict[str, Any]) -> nn.Module:
     """Return a model with batch normalisation, always with the same weights."""
     torch.manual_seed(1)
     return nn.Sequential(
-        nn.Linear(30, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2)
+        nn.Linear(30, 16),
+        nn.BatchNorm1d(16),
+        nn.ReLU(),
+        nn.Linear(16, 8),
+        nn.ReLU(),
+        nn.Linear(8, 2),
     )
 
 
@@ -86,7 +94,9 @@ def test_what_is_evaluated_stored_and_exported_is_the_mean_of_torch(
     losses, mean = by_torch
     whole = losses_by_step(tmp_path / "whole", experiment())
     assert list(whole.values()) == pytest.approx(losses, rel=1e-3)
-    first, rest = (losses_by_step(tmp_path / "cut", experiment(), stop_at=step) for step in (6, None))
+    first, rest = (
+        losses_by_step(tmp_path / "cut", experiment(), stop_at=step) for step in (6, None)
+    )
     assert first | rest == whole, "a stopped training continues its mean"
 
     best = tmp_path / "cut" / "checkpoints" / "best.pt"
@@ -106,7 +116,8 @@ def test_without_a_rate_of_its_own_the_schedule_continues(tmp_path: Path) -> Non
     without = losses_by_step(tmp_path / "plain", experiment(average_lr=None, average_start=None))
     assert [with_mean[step] for step in range(1, 5)] == [without[step] for step in range(1, 5)]
     kept, plain = (
-        checkpoint.read(tmp_path / name / "checkpoints" / "last.pt")["strategy"] for name in ("mean", "plain")
+        checkpoint.read(tmp_path / name / "checkpoints" / "last.pt")["strategy"]
+        for name in ("mean", "plain")
     )
     for name, values in plain["model"].items():
         assert torch.equal(kept["trained"][name], values), "the training itself stays what it is"

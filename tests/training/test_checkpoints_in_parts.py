@@ -1,4 +1,7 @@
-"""Checkpoints of large models that workers divide: a file of each, which any plan continues from."""
+"""Checkpoints of large models that workers divide.
+
+A file of each, which any plan continues from.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def text_of(strategy: str, workers: int, epochs: int = 3) -> str:
 
 
 def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> list[Any]:
-    """Train one epoch with each strategy in turn, from whole checkpoints and from those in parts."""
+    """Train one epoch with each strategy in turn, from whole checkpoints and from those in
+    parts.
+    """
     found = []
     usual = checkpoint.IN_PARTS_FROM_BYTES
     for way, limit in (("whole", usual), ("parts", 0)):
@@ -40,7 +45,9 @@ def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> li
         for number, name in enumerate(DIVIDED):
             stop = f"checkpoint_saved {6 * (number + 1)}"
             at = f"{meeting}-{way}-{name}"
-            ended, _ = train(rank, num_workers, at, text_of(name, num_workers), f"{folder}/{way}", stop)
+            ended, _ = train(
+                rank, num_workers, at, text_of(name, num_workers), f"{folder}/{way}", stop
+            )
             found.append((ended.state, ended.step, ended.traceback))
     checkpoint.IN_PARTS_FROM_BYTES = usual
     return found
@@ -74,7 +81,9 @@ def one_part() -> StateParts:
 
 
 def test_a_part_that_is_damaged_or_missing_makes_the_checkpoint_unreadable(tmp_path: Path) -> None:
-    path = checkpoint.save_in_parts(tmp_path, {"step": 1}, one_part(), Group(), last=True, best=False)
+    path = checkpoint.save_in_parts(
+        tmp_path, {"step": 1}, one_part(), Group(), last=True, best=False
+    )
     assert torch.equal(checkpoint.read(path)["strategy"]["model"]["weight"], torch.ones(2))
     [part] = tmp_path.glob("*.part.pt")
     whole = part.read_bytes()
@@ -86,7 +95,9 @@ def test_a_part_that_is_damaged_or_missing_makes_the_checkpoint_unreadable(tmp_p
     assert checkpoint.read_latest(tmp_path) is None
 
 
-def test_what_a_worker_that_was_killed_left_is_removed_with_the_next_checkpoint(tmp_path: Path) -> None:
+def test_what_a_worker_that_was_killed_left_is_removed_with_the_next_checkpoint(
+    tmp_path: Path,
+) -> None:
     checkpoint.save_in_parts(tmp_path, {"step": 1}, one_part(), Group(), last=False, best=True)
     (tmp_path / "0-1.part.pt").write_bytes(b"half")
     checkpoint.save_in_parts(tmp_path, {"step": 2}, one_part(), Group(), last=True, best=False)

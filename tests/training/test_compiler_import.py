@@ -48,8 +48,13 @@ assert torch._dynamo.utils.counters["graph_break"], "the optimizer is still excl
 """
 
 
-def test_a_trial_imports_no_compiler_and_optimizers_stay_out_of_what_is_compiled(tmp_path: Path) -> None:
+def test_a_trial_imports_no_compiler_and_optimizers_stay_out_of_what_is_compiled(
+    tmp_path: Path,
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "trial")], check=False, capture_output=True, text=True
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "trial")],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,7 @@
-"""torch.compile as a dimension of the plan: the same training, its warm-up apart, names as they are."""
+"""torch.compile as a dimension of the plan.
+
+The same training, its warm-up apart, names as they are.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,12 @@ def assert_is_compiled_and_the_same(tmp_path: Path, printed: pytest.CaptureFixtu
     assert 0 < warm_up_s <= reports[-1].elapsed_s
     assert all(event.compile_s is None for event in without if isinstance(event, TrialReported))
     whole = next(report for report in reports if report.epoch == 1)
-    assert whole.samples_per_s is None or whole.samples_per_s > 456 / whole.elapsed_s, "warm-up is left out"
-    write_weights(tmp_path / "compiled" / "checkpoints" / "best.pt", tmp_path / "weights.safetensors")
+    assert whole.samples_per_s is None or whole.samples_per_s > 456 / whole.elapsed_s, (
+        "warm-up is left out"
+    )
+    write_weights(
+        tmp_path / "compiled" / "checkpoints" / "best.pt", tmp_path / "weights.safetensors"
+    )
     model, _ = read_model(experiment("default"), {}, tmp_path / "weights.safetensors")
     assert list(model.state_dict()) == list(plain)
 
@@ -64,7 +71,9 @@ class TestWithoutCode:
 
     @pytest.fixture(autouse=True)
     def _no_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(compiling, "_compile", lambda target: torch.compile(target, backend="eager"))
+        monkeypatch.setattr(
+            compiling, "_compile", lambda target: torch.compile(target, backend="eager")
+        )
 
     def test_a_compiled_training_is_the_same(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -72,7 +81,9 @@ class TestWithoutCode:
         assert_is_compiled_and_the_same(tmp_path, capsys)
 
     def test_a_probe_measures_it_beside_the_plain_plan(self, tmp_path: Path) -> None:
-        plans = tuple(PartialPlan.of(micro_batch=50, compile=value) for value in ("none", "default"))
+        plans = tuple(
+            PartialPlan.of(micro_batch=50, compile=value) for value in ("none", "default")
+        )
         probe = PlanProbe(plans=plans, setting="s")
         events = []
         order = TrialTask(

@@ -1,4 +1,7 @@
-"""A trial that continues the training of another one: with its weights, and with parameters of its own."""
+"""A trial that continues the training of another one.
+
+With its weights, and with parameters of its own.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ def order(
     )
 
 
-def run(task: TrialTask, stop: Callable[[Event], bool] = lambda _: False) -> tuple[TrialEnded, list[Event]]:
+def run(
+    task: TrialTask, stop: Callable[[Event], bool] = lambda _: False
+) -> tuple[TrialEnded, list[Event]]:
     events: list[Event] = []
 
     def take(event: Event) -> bool:
@@ -71,11 +76,15 @@ def test_parts_with_the_same_parameters_are_like_a_whole_training(tmp_path: Path
     first, reports = run(order(tmp_path, 1, 0, 2))
     assert (first.state, first.step) == ("complete", whole.step / 2)
     assert [
-        event.epoch for event in reports if isinstance(event, TrialReported) and "val_loss" in event.values
+        event.epoch
+        for event in reports
+        if isinstance(event, TrialReported) and "val_loss" in event.values
     ] == [1, 2]
     second, reports = run(order(tmp_path, 2, 2, 4, continues=1))
     assert [
-        event.epoch for event in reports if isinstance(event, TrialReported) and "val_loss" in event.values
+        event.epoch
+        for event in reports
+        if isinstance(event, TrialReported) and "val_loss" in event.values
     ] == [3, 4]
     assert second.step == whole.step
     found, wanted = last_state(tmp_path, 2), last_state(tmp_path, 0)
@@ -86,27 +95,39 @@ def test_parts_with_the_same_parameters_are_like_a_whole_training(tmp_path: Path
 def test_an_interrupted_part_continues_from_its_own_checkpoint(tmp_path: Path) -> None:
     run(order(tmp_path, 0, 0, 1))
     run(order(tmp_path, 1, 1, 4, continues=0))
-    stopped, _ = run(order(tmp_path, 2, 1, 4, continues=0), lambda event: isinstance(event, CheckpointSaved))
+    stopped, _ = run(
+        order(tmp_path, 2, 1, 4, continues=0), lambda event: isinstance(event, CheckpointSaved)
+    )
     assert stopped.state == "stopped"
     resumed, reports = run(order(tmp_path, 2, 1, 4, continues=0, attempt=1))
     assert resumed.state == "complete"
-    epochs = [event.epoch for event in reports if isinstance(event, TrialReported) and not event.told_again]
+    epochs = [
+        event.epoch
+        for event in reports
+        if isinstance(event, TrialReported) and not event.told_again
+    ]
     assert min(epoch for epoch in epochs if epoch is not None) > 2
     assert_same(last_state(tmp_path, 2)["strategy"], last_state(tmp_path, 1)["strategy"])
 
 
-def test_a_stopped_training_that_is_resumed_as_another_trial_is_like_a_whole_one(tmp_path: Path) -> None:
+def test_a_stopped_training_that_is_resumed_as_another_trial_is_like_a_whole_one(
+    tmp_path: Path,
+) -> None:
     whole, _ = run(order(tmp_path, 0, 0, 4, segment=None))
     stopped, _ = run(
         order(tmp_path, 1, 0, 4, segment=None),
-        lambda event: isinstance(event, TrialReported) and event.epoch == 3 and "val_loss" in event.values,
+        lambda event: (
+            isinstance(event, TrialReported) and event.epoch == 3 and "val_loss" in event.values
+        ),
     )
     assert stopped.state == "stopped"
     resumed, events = run(order(tmp_path, 2, 0, 4, continues=1, segment=None))
     assert (resumed.state, resumed.step, resumed.values) == ("complete", whole.step, whole.values)
     assert {event.trial for event in events if isinstance(event, TrialReported)} == {2}
     epochs = [
-        event.epoch for event in events if isinstance(event, TrialReported) and "val_loss" in event.values
+        event.epoch
+        for event in events
+        if isinstance(event, TrialReported) and "val_loss" in event.values
     ]
     assert epochs == [4], "the third was the best so far, and so it is kept"
     assert_same(last_state(tmp_path, 2)["strategy"], last_state(tmp_path, 0)["strategy"])
@@ -196,7 +217,9 @@ def forgetful(config: dict[str, Any], report: Callable[..., bool], folder: Path)
             return
 
 
-def counting_together(config: dict[str, Any], report: Callable[..., bool], folder: Path, worker: Any) -> None:
+def counting_together(
+    config: dict[str, Any], report: Callable[..., bool], folder: Path, worker: Any
+) -> None:
     begun = int((folder / "step").read_text()) if (folder / "step").exists() else 0
     total = worker.group.total(torch.tensor(float(begun)))  # every worker has found the same
     assert total == worker.num_workers * begun
@@ -208,14 +231,18 @@ def counting_together(config: dict[str, Any], report: Callable[..., bool], folde
 
 
 def of_function(name: str) -> Experiment:
-    return Experiment(train=f"{__name__}:{name}", objectives=[{"metric": "loss", "goal": "minimize"}])
+    return Experiment(
+        train=f"{__name__}:{name}", objectives=[{"metric": "loss", "goal": "minimize"}]
+    )
 
 
 def steps_of(events: list[Event]) -> list[int]:
     return [event.step for event in events if isinstance(event, TrialReported)]
 
 
-def test_a_function_ends_at_the_end_of_its_part_and_finds_what_the_part_before_left(tmp_path: Path) -> None:
+def test_a_function_ends_at_the_end_of_its_part_and_finds_what_the_part_before_left(
+    tmp_path: Path,
+) -> None:
     task = {"experiment_json": of_function("counting").model_dump_json(), "params": {}}
     first, events = run(order(tmp_path, 0, 0, 3, **task))
     assert (first.state, first.values, steps_of(events)) == ("complete", {"loss": 1 / 3}, [1, 2, 3])
@@ -256,4 +283,8 @@ def test_all_workers_of_a_function_find_what_was_taken_over(tmp_path: Path) -> N
     parts = [(0, 0, 2, None, {}), (1, 2, 4, 0, {}), (2, 4, 6, 1, {})]
     ended = run_together(on_rank, 2, str(tmp_path), two, parts)
     for ends in ended:
-        assert [(end.state, end.step) for end in ends] == [("complete", 2), ("complete", 4), ("complete", 6)]
+        assert [(end.state, end.step) for end in ends] == [
+            ("complete", 2),
+            ("complete", 4),
+            ("complete", 6),
+        ]

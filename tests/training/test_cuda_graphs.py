@@ -104,8 +104,12 @@ def experiment(compile: str = "cuda_graphs", **changes: Any) -> Experiment:
     return Experiment(**{**fields, **changes})
 
 
-def train(folder: Path, written: Experiment, stop: Callable[[Event], bool] = lambda _: False) -> Any:
-    order = TrialTask("run", 0, 0, written.model_dump_json(), seed=3, folder=str(folder), resume=True)
+def train(
+    folder: Path, written: Experiment, stop: Callable[[Event], bool] = lambda _: False
+) -> Any:
+    order = TrialTask(
+        "run", 0, 0, written.model_dump_json(), seed=3, folder=str(folder), resume=True
+    )
     return run_trial(order, stop)
 
 
@@ -172,7 +176,8 @@ class TestOnGpu:
 
     def test_a_probe_measures_both(self, tmp_path: Path) -> None:
         plans = tuple(
-            PartialPlan.of(micro_batch=50, accumulation=2, compile=value) for value in ("none", "cuda_graphs")
+            PartialPlan.of(micro_batch=50, accumulation=2, compile=value)
+            for value in ("none", "cuda_graphs")
         )
         task = TrialTask(
             "r",
@@ -205,15 +210,21 @@ class TestRecorder:
         assert weight.grad.tolist() == [0.5 * NUM_AS_THEY_ARE, NUM_AS_THEY_ARE]
         assert marks == ["forward", "backward"] * NUM_AS_THEY_ARE
 
-    @pytest.mark.parametrize("draw", [random.random, np.random.random, lambda: torch.rand(()).item()])
+    @pytest.mark.parametrize(
+        "draw", [random.random, np.random.random, lambda: torch.rand(()).item()]
+    )
     def test_a_model_that_draws_on_the_cpu_is_refused(self, draw: Callable[[], float]) -> None:
         weight = torch.ones(2, requires_grad=True)
 
-        def drop(inputs: torch.Tensor, targets: Any, part: float) -> tuple[torch.Tensor, torch.Tensor]:
+        def drop(
+            inputs: torch.Tensor, targets: Any, part: float
+        ) -> tuple[torch.Tensor, torch.Tensor]:
             loss = (weight * inputs).sum() * float(draw() < 0.5)
             return loss, loss
 
-        with pytest.raises(ExperimentError, match=r"plan.compile: .*draws random numbers on the CPU"):
+        with pytest.raises(
+            ExperimentError, match=r"plan.compile: .*draws random numbers on the CPU"
+        ):
             Recorder(drop, lambda _: None).add_gradient(torch.ones(2), None, 1.0)
 
 
@@ -227,9 +238,13 @@ class TestRecorder:
         ({"strategy": "ddp"}, GPU, "one worker computes alone"),
     ],
 )
-def test_what_cannot_be_recorded_is_refused(plan: dict[str, Any], hardware: Hardware, problem: str) -> None:
+def test_what_cannot_be_recorded_is_refused(
+    plan: dict[str, Any], hardware: Hardware, problem: str
+) -> None:
     written = experiment(plan={"compile": "cuda_graphs", **plan})
-    with pytest.raises(ExperimentError, match=rf"plan.compile: .*{problem}.*allowed: auto, none, default"):
+    with pytest.raises(
+        ExperimentError, match=rf"plan.compile: .*{problem}.*allowed: auto, none, default"
+    ):
         resolve(written, {}, hardware=hardware)
 
 
@@ -252,7 +267,9 @@ def test_the_advisor_tries_it_on_one_gpu() -> None:
     plans = list(enumerate_plans(found, variants))
     assert {plan.workers for plan in plans} == {1}
     recorded = found.usual_variant | PartialPlan.of(compile="cuda_graphs")
-    assert all(each.get("recompute") == "none" for each in combinations(recorded, found.options, "memory"))
+    assert all(
+        each.get("recompute") == "none" for each in combinations(recorded, found.options, "memory")
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,7 +283,9 @@ def test_the_advisor_tries_it_on_one_gpu() -> None:
 def test_the_advisor_does_not_try_it_with_code_that_may_compute_something_else_each_time(
     changes: dict[str, Any],
 ) -> None:
-    assert choices(experiment(plan={"precision": "fp32"}, **changes)).options["compile"] == ("none",)
+    assert choices(experiment(plan={"precision": "fp32"}, **changes)).options["compile"] == (
+        "none",
+    )
 
 
 def test_a_cpu_is_not_tried() -> None:
@@ -275,7 +294,12 @@ def test_a_cpu_is_not_tried() -> None:
 
 def test_a_trial_without_memory_gets_smaller_micro_batches() -> None:
     plan = PartialPlan.of(
-        workers=1, micro_batch=8, accumulation=1, strategy="single", recompute="none", compile="cuda_graphs"
+        workers=1,
+        micro_batch=8,
+        accumulation=1,
+        strategy="single",
+        recompute="none",
+        compile="cuda_graphs",
     )
     tried: list[PartialPlan] = []
     while (way := next_way(plan, changeable=WAYS, has_blocks=True, tried=tried)) and len(tried) < 3:

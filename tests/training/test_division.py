@@ -1,4 +1,7 @@
-"""A batch in parts equals the whole: other losses are refused, and metrics are those of all outputs."""
+"""A batch in parts equals the whole.
+
+Other losses are refused, and metrics are those of all outputs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def weighted_in_parts(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    return functional.cross_entropy(outputs, targets, weight=WEIGHTS, reduction="sum"), WEIGHTS[targets].sum()
+    return (
+        functional.cross_entropy(outputs, targets, weight=WEIGHTS, reduction="sum"),
+        WEIGHTS[targets].sum(),
+    )
 
 
 def without_class_0(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -86,7 +92,12 @@ def run(
     for sha256, payload in asked.payloads().items():
         (objects / sha256).write_bytes(payload)
     task = TrialTask(
-        str(folder), 0, 0, asked.model_dump_json(), objects=str(objects), folder=str(folder / "trial")
+        str(folder),
+        0,
+        0,
+        asked.model_dump_json(),
+        objects=str(objects),
+        folder=str(folder / "trial"),
     )
     return run_trial(task, lambda event: bool(events.append(event))), events
 
@@ -100,9 +111,11 @@ def model(_config: Any) -> nn.Module:
 
 
 def last_values(events: list[Any]) -> dict[str, float]:
-    return [each.values for each in events if isinstance(each, TrialReported) and "val_loss" in each.values][
-        -1
-    ]
+    return [
+        each.values
+        for each in events
+        if isinstance(each, TrialReported) and "val_loss" in each.values
+    ][-1]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +136,13 @@ def test_a_loss_that_differs_in_parts_refuses_accumulation_and_states_the_form_t
 
 @pytest.mark.parametrize(
     ("loss", "targets"),
-    [(plain, CLASSES), (weighted_in_parts, CLASSES), (pinball, CLASSES), (plain, PADDED), (None, PADDED)],
+    [
+        (plain, CLASSES),
+        (weighted_in_parts, CLASSES),
+        (pinball, CLASSES),
+        (plain, PADDED),
+        (None, PADDED),
+    ],
 )
 def test_a_loss_that_adds_up_trains_the_same_for_every_micro_batch(
     loss: Any, targets: Tensor, tmp_path: Path
@@ -164,10 +183,14 @@ def expected(targets: np.ndarray) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_metric_is_that_of_all_outputs_for_every_batch_and_number_of_workers(num_workers: int) -> None:
+def test_a_metric_is_that_of_all_outputs_for_every_batch_and_number_of_workers(
+    num_workers: int,
+) -> None:
     batches = (37, 8, 1)
     function = functools.partial(measure, batches=batches)
-    found = [function(0, 1, None)] if num_workers == 1 else run_together(measure, num_workers, batches)
+    found = (
+        [function(0, 1, None)] if num_workers == 1 else run_together(measure, num_workers, batches)
+    )
     for results in found:
         for index, result in enumerate(results):
             targets = (NUMBERS, LABELS)[index // len(batches)]

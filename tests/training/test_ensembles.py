@@ -46,9 +46,13 @@ def experiment(metric: str = "val_loss") -> Experiment:
     )
 
 
-def select(data: Datasets, models: list[nn.Module], metric: str = "val_loss", size: int | None = None) -> Any:
+def select(
+    data: Datasets, models: list[nn.Module], metric: str = "val_loss", size: int | None = None
+) -> Any:
     wanted = experiment(metric)
-    return select_models(wanted, data, iter(models), wanted.objectives[0], num_models=len(models), size=size)
+    return select_models(
+        wanted, data, iter(models), wanted.objectives[0], num_models=len(models), size=size
+    )
 
 
 def test_models_with_opposite_errors_are_better_together_and_that_is_shown() -> None:
@@ -81,7 +85,10 @@ def test_no_more_models_are_used_than_allowed() -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40))
 def test_equal_predictions_differ_by_nothing(seed: int, num_samples: int) -> None:
     random = np.random.default_rng(seed)
-    predicted, targets = random.normal(size=num_samples), torch.from_numpy(random.normal(size=num_samples))
+    predicted, targets = (
+        random.normal(size=num_samples),
+        torch.from_numpy(random.normal(size=num_samples)),
+    )
 
     def error(given: np.ndarray, wanted: torch.Tensor) -> float:
         return float((torch.from_numpy(given) - wanted).abs().mean())
@@ -120,5 +127,7 @@ def test_a_model_without_a_score_for_each_class_is_refused() -> None:
 
 
 def test_an_objective_that_predictions_do_not_determine_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"train_loss does not follow from predictions.*: val_loss"):
+    with pytest.raises(
+        ArgumentError, match=r"train_loss does not follow from predictions.*: val_loss"
+    ):
         select(numbers(), [Noisy(1.0), Noisy(-1.0)], metric="train_loss")

@@ -25,7 +25,9 @@ class NearestMean:
         self.power = power
 
     def fit(self, inputs: np.ndarray, targets: np.ndarray) -> NearestMean:
-        self.means = np.stack([inputs[targets == label].mean(axis=0) for label in np.unique(targets)])
+        self.means = np.stack(
+            [inputs[targets == label].mean(axis=0) for label in np.unique(targets)]
+        )
         return self
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
@@ -57,7 +59,9 @@ def run(
                 kept.append(event)
         return len(reports) == stop_after
 
-    task = TrialTask("r", 0, 0, trained.model_dump_json(), params=params, folder=str(folder), seed=7)
+    task = TrialTask(
+        "r", 0, 0, trained.model_dump_json(), params=params, folder=str(folder), seed=7
+    )
     return run_trial(task, take), reports, saved
 
 
@@ -115,7 +119,9 @@ def test_a_regressor_predicts_numbers_and_its_errors_have_their_unit(tmp_path: P
 
 
 def test_a_forest_is_stopped_between_stages(tmp_path: Path) -> None:
-    ended, reports, _ = run(experiment("sklearn.ensemble:RandomForestClassifier"), tmp_path, stop_after=2)
+    ended, reports, _ = run(
+        experiment("sklearn.ensemble:RandomForestClassifier"), tmp_path, stop_after=2
+    )
     assert (ended.state, len(reports)) == ("stopped", 2)
 
 
@@ -140,6 +146,7 @@ def test_a_driver_recognises_classes_of_libraries_without_loading_code() -> None
     assert fitted_of(experiment(OWN), {}) is None
     assert fitted_of(experiment(OWN), {}, loads_code=True) is not None
     wrong = experiment(
-        "sklearn.ensemble:RandomForestClassifier", objectives=[{"metric": "train_loss", "goal": "minimize"}]
+        "sklearn.ensemble:RandomForestClassifier",
+        objectives=[{"metric": "train_loss", "goal": "minimize"}],
     )
     assert "nothing reports 'train_loss'" in str(next(find_problems(wrong, on_this_machine=False)))

@@ -1,4 +1,6 @@
-"""Federations: one round is what its definition says, and nothing depends on workers or interruptions."""
+"""Federations: one round is what its definition says, and nothing depends on workers or
+interruptions.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ NUM_TRAIN = len(load("digits", {}).train)
 
 
 def experiment(federated: dict[str, Any], **fields: Any) -> Experiment:
-    training = {"epochs": 2, "global_batch": 16, "lr": 0.1, "optimizer": "sgd", "schedule": "constant"}
+    training = {
+        "epochs": 2,
+        "global_batch": 16,
+        "lr": 0.1,
+        "optimizer": "sgd",
+        "schedule": "constant",
+    }
     settings: dict[str, Any] = {
         "model": {"name": "mlp", "dropout": 0.3},
         "data": "digits",
@@ -90,7 +98,9 @@ def test_one_local_epoch_of_the_full_batch_on_all_clients_is_a_step_of_sgd(
 ) -> None:
     model = {"name": "mlp", "dropout": 0.0}
     order = experiment(
-        {"fraction": 1.0, "partition": {"dirichlet": 0.3}, "secure": secure}, model=model, training=WHOLE
+        {"fraction": 1.0, "partition": {"dirichlet": 0.3}, "secure": secure},
+        model=model,
+        training=WHOLE,
     )
     ended, _ = train(order, tmp_path / "federated")
     assert ended.state == "complete", ended.traceback
@@ -124,7 +134,9 @@ def test_clients_without_samples_change_nothing(tmp_path: Path) -> None:
     ended, events = train(order, tmp_path)
     assert ended.state == "complete", ended.traceback
     accuracies = [value["val_accuracy"] for value in values(events)]
-    assert len(set(accuracies)) < len(accuracies), "a round of empty clients leaves the model as it is"
+    assert len(set(accuracies)) < len(accuracies), (
+        "a round of empty clients leaves the model as it is"
+    )
     assert all(np.isfinite(list(value.values())).all() for value in values(events))
 
 
@@ -141,7 +153,9 @@ EVERYTHING = {
 }
 
 
-def federate_all_on(rank: int, num_workers: int, meeting: str, texts: dict[str, str], folder: str) -> Any:
+def federate_all_on(
+    rank: int, num_workers: int, meeting: str, texts: dict[str, str], folder: str
+) -> Any:
     return {
         name: train(
             Experiment.model_validate_json(text),
@@ -180,7 +194,11 @@ def test_a_federation_resumes_as_if_nothing_had_happened(server: str, tmp_path: 
     whole, reported = train(order, tmp_path / "whole")
     stopped, before = train(order, tmp_path / "broken", stop_at="checkpoint_saved 2")
     resumed, after = train(order, tmp_path / "broken", resume=True)
-    assert (whole.state, stopped.state, resumed.state) == ("complete", "stopped", "complete"), whole.traceback
+    assert (whole.state, stopped.state, resumed.state) == (
+        "complete",
+        "stopped",
+        "complete",
+    ), whole.traceback
     assert values(before) == values(reported)[:2]
     assert values(after) == values(reported), "earlier reports are passed on again"
     assert are_equal(tmp_path / "whole", tmp_path / "broken")
@@ -192,7 +210,12 @@ def test_a_round_is_a_step_and_an_epoch_and_can_be_the_last(tmp_path: Path) -> N
     ended, events = train(order, tmp_path, stop_at="trial_reported 4")
     assert (ended.state, ended.step) == ("stopped", 4)
     reports = [event for event in events if isinstance(event, TrialReported)]
-    assert [(event.step, event.epoch) for event in reports] == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+    assert [(event.step, event.epoch) for event in reports] == [
+        (1, 1.0),
+        (2, 2.0),
+        (3, 3.0),
+        (4, 4.0),
+    ]
     assert ["val_accuracy" in event.values for event in reports] == [False, True, False, True]
     assert any(isinstance(event, CheckpointSaved) for event in events)
 
@@ -204,7 +227,11 @@ def test_a_report_counts_bytes_and_the_spread_over_clients(tmp_path: Path) -> No
     # Half of the clients take part: each receives and sends all weights, of 4 bytes.
     assert first["bytes_per_client"] == 4 * 2 * 4 * num_values / 8
     assert second["bytes_per_client"] == 2 * first["bytes_per_client"]
-    assert second["val_accuracy_client_min"] <= second["val_accuracy"] <= second["val_accuracy_client_max"]
+    assert (
+        second["val_accuracy_client_min"]
+        <= second["val_accuracy"]
+        <= second["val_accuracy_client_max"]
+    )
     assert second["val_accuracy_client_std"] > 0
 
 
@@ -219,7 +246,9 @@ def test_rounds_end_at_the_target_and_are_counted(tmp_path: Path) -> None:
     assert ended.state == "complete", ended.traceback
     reports = values(events)
     assert len(reports) < 30
-    assert [report["rounds_to_target"] for report in reports] == [31.0] * (len(reports) - 1) + [len(reports)]
+    assert [report["rounds_to_target"] for report in reports] == [31.0] * (len(reports) - 1) + [
+        len(reports)
+    ]
     assert all(report["val_accuracy"] < 0.5 for report in reports[:-1])
     assert reports[-1]["val_accuracy"] >= 0.5
     assert ended.values["rounds_to_target"] == len(reports)
@@ -290,21 +319,33 @@ def test_clients_hold_the_samples_that_the_data_name_for_them(tmp_path: Path) ->
         for number in range(90)
     ]
     (tmp_path / "rows.csv").write_text("\n".join(["a,b,hospital,y", *rows]))
-    table = {"name": "table", "path": str(tmp_path / "rows.csv"), "target": "y", "client": "hospital"}
+    table = {
+        "name": "table",
+        "path": str(tmp_path / "rows.csv"),
+        "target": "y",
+        "client": "hospital",
+    }
     order = experiment({"clients": 2, "fraction": 1.0, "partition": "owners"}, data=table)
     ended, events = train(order, tmp_path / "run")
     assert ended.state == "complete", ended.traceback
     assert len(values(events)) == 2
 
-    datasets = load("table", {name: value for name, value in table.items() if name != "name"}, seed=5)
+    datasets = load(
+        "table", {name: value for name, value in table.items() if name != "name"}, seed=5
+    )
     assert order.federated is not None
     clients = clients_of(datasets, order.federated, 5)
     assert datasets.owners is not None
     for shards, owners in zip((clients.train, clients.validation), datasets.owners, strict=True):
-        assert [owners[shard].tolist() for shard in shards] == [[0] * len(shards[0]), [1] * len(shards[1])]
+        assert [owners[shard].tolist() for shard in shards] == [
+            [0] * len(shards[0]),
+            [1] * len(shards[1]),
+        ]
         assert sum(map(len, shards)) == len(owners)
 
-    ended, _ = train(experiment({"clients": 3, "partition": "owners"}, data=table), tmp_path / "other")
+    ended, _ = train(
+        experiment({"clients": 3, "partition": "owners"}, data=table), tmp_path / "other"
+    )
     assert "3 clients, but the data name 2" in (ended.message or "")
     ended, _ = train(experiment({"partition": "owners"}), tmp_path / "none")
     assert "digits does not name the client that holds a sample" in (ended.message or "")
@@ -322,7 +363,8 @@ def test_a_client_that_takes_too_long_is_left_out_of_the_round(tmp_path: Path) -
     (value,) = values(events)
     assert value["clients_answered"] == 3.0
     num_values = sum(each.numel() for each in weights(tmp_path / "slow").values())
-    # Four receive float32, three send fixed point, its weight, and the secret they share with the fourth.
+    # Four receive float32, three send fixed point, its weight, and the secret they share with the
+    # fourth.
     assert value["bytes_per_client"] == (4 * 4 * num_values + 3 * (8 * num_values + 8 + 32)) / 4
     assert np.isfinite(value["val_accuracy"])  # the masks of the fourth are gone from the sum
 
@@ -335,7 +377,9 @@ def test_a_federation_whose_clients_never_answer_fails(tmp_path: Path) -> None:
 
 def test_bytes_to_the_target_are_those_of_the_rounds_to_it(tmp_path: Path) -> None:
     target = {"metric": "val_accuracy", "at_least": 0.99}
-    order = experiment({"target": target}, objectives=[{"metric": "bytes_to_target", "goal": "minimize"}])
+    order = experiment(
+        {"target": target}, objectives=[{"metric": "bytes_to_target", "goal": "minimize"}]
+    )
     _, events = train(order, tmp_path)
     first, second = values(events)
     assert (first["rounds_to_target"], first["clients_answered"]) == (3.0, 4.0)
@@ -345,7 +389,9 @@ def test_bytes_to_the_target_are_those_of_the_rounds_to_it(tmp_path: Path) -> No
 
 
 def wide_data(_: dict[str, Any]) -> Any:
-    """Return rows whose feature has a standard deviation of thousands, which running variances follow."""
+    """Return rows whose feature has a standard deviation of thousands, which running variances
+    follow.
+    """
     inputs = torch.randn(600, 1, generator=torch.Generator().manual_seed(0)) * 2881.0
     rows = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
     return torch.utils.data.Subset(rows, range(500)), torch.utils.data.Subset(rows, range(500, 600))
@@ -355,7 +401,9 @@ def normalised_model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.Linear(1, 2))
 
 
-def test_a_masked_sum_that_could_wrap_around_is_refused_and_the_weight_is_named(tmp_path: Path) -> None:
+def test_a_masked_sum_that_could_wrap_around_is_refused_and_the_weight_is_named(
+    tmp_path: Path,
+) -> None:
     order = Experiment(
         model=f"{__name__}:normalised_model",
         data={"name": f"{__name__}:wide_data", "task": "classification", "num_outputs": 2},

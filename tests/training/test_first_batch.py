@@ -72,7 +72,9 @@ def experiment(
     def build(config: Any) -> nn.Module:
         return Net(num_outputs, form)
 
-    data = {"name": load, "task": task} | ({} if task == "regression" else {"num_outputs": num_classes})
+    data = {"name": load, "task": task} | (
+        {} if task == "regression" else {"num_outputs": num_classes}
+    )
     return Experiment(
         **{
             "model": build,
@@ -85,7 +87,9 @@ def experiment(
     )
 
 
-def train(folder: Path, asked: Experiment, events: list[Any] | None = None) -> tuple[TrialEnded, int]:
+def train(
+    folder: Path, asked: Experiment, events: list[Any] | None = None
+) -> tuple[TrialEnded, int]:
     """Return how a trial ended, and how many reports it made; keep its events."""
     objects = folder / "objects"
     objects.mkdir()
@@ -98,7 +102,12 @@ def train(folder: Path, asked: Experiment, events: list[Any] | None = None) -> t
         return False
 
     task = TrialTask(
-        str(folder), 0, 0, asked.model_dump_json(), objects=str(objects), folder=str(folder / "trial")
+        str(folder),
+        0,
+        0,
+        asked.model_dump_json(),
+        objects=str(objects),
+        folder=str(folder / "trial"),
     )
     ended = run_trial(task, report)
     return ended, sum(isinstance(event, TrialReported) for event in reports)
@@ -155,7 +164,9 @@ def test_a_single_sample_is_refused_where_batch_normalisation_needs_two(
     if is_alone:
         assert num_reports == 0
         assert ended.message is not None
-        assert f"with 40 samples in batches of {batch}, a worker gets a single sample" in ended.message
+        assert (
+            f"with 40 samples in batches of {batch}, a worker gets a single sample" in ended.message
+        )
         assert "training.global_batch" in ended.message
 
 
@@ -208,7 +219,12 @@ class MeanError:
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "transposed": (
-        {"targets": NUMBERS, "num_outputs": 4, "task": "regression", "form": lambda outputs: outputs.T},
+        {
+            "targets": NUMBERS,
+            "num_outputs": 4,
+            "task": "regression",
+            "form": lambda outputs: outputs.T,
+        },
         "model",
         r"shape \(4, 10\).*shape \(10, 4\)",
     ),
@@ -319,7 +335,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_trial_ends_before_its_first_step_where_something_does_not_fit(name: str, tmp_path: Path) -> None:
+def test_a_trial_ends_before_its_first_step_where_something_does_not_fit(
+    name: str, tmp_path: Path
+) -> None:
     fields, field, said = REFUSED[name]
     ended, num_reports = train(tmp_path, experiment(**fields))
     assert (ended.state, num_reports) == ("failed", 0)
@@ -354,12 +372,18 @@ def test_targets_that_are_not_in_memory_are_refused_by_the_first_batch_that_has_
 
 
 ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "a column": ({"targets": CLASSES[:, None], "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}),
+    "a column": (
+        {"targets": CLASSES[:, None], "num_outputs": 3},
+        {"targets": CLASSES, "num_outputs": 3},
+    ),
     "one-hot": (
         {"targets": functional.one_hot(CLASSES, 3), "num_outputs": 3},
         {"targets": CLASSES, "num_outputs": 3},
     ),
-    "floats": ({"targets": CLASSES.float(), "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}),
+    "floats": (
+        {"targets": CLASSES.float(), "num_outputs": 3},
+        {"targets": CLASSES, "num_outputs": 3},
+    ),
     "squeezed": (
         {
             "targets": NUMBERS[:, 0],
@@ -377,7 +401,12 @@ ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "plan": {"micro_batch": 1},
             "form": lambda outputs: outputs.squeeze(),
         },
-        {"targets": NUMBERS[:, :1], "num_outputs": 1, "task": "regression", "plan": {"micro_batch": 1}},
+        {
+            "targets": NUMBERS[:, :1],
+            "num_outputs": 1,
+            "task": "regression",
+            "plan": {"micro_batch": 1},
+        },
     ),
     "a class of torch": (
         {"targets": CLASSES, "num_outputs": 3, "loss": "torch.nn:CrossEntropyLoss"},
@@ -394,19 +423,25 @@ def test_another_form_of_the_same_targets_trains_the_same(name: str, tmp_path: P
         folder.mkdir()
         ended, _ = train(folder, experiment(**fields))
         assert ended.state == "complete", ended.message
-        found.append({key: value for key, value in ended.values.items() if key[:3] in ("val", "tra")})
+        found.append(
+            {key: value for key, value in ended.values.items() if key[:3] in ("val", "tra")}
+        )
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.uint8])
-def test_inputs_of_another_type_than_the_weights_are_named(kind: torch.dtype, tmp_path: Path) -> None:
+def test_inputs_of_another_type_than_the_weights_are_named(
+    kind: torch.dtype, tmp_path: Path
+) -> None:
     asked = experiment(
         CLASSES, num_outputs=3, kind=lambda inputs, targets: TensorDataset(inputs.to(kind), targets)
     )
     ended, num_reports = train(tmp_path, asked)
     assert (ended.state, num_reports) == ("failed", 0)
     name = str(kind).removeprefix("torch.")
-    assert re.search(rf"takes float32.*gives {name} inputs of shape \('batch', 6\)", str(ended.message))
+    assert re.search(
+        rf"takes float32.*gives {name} inputs of shape \('batch', 6\)", str(ended.message)
+    )
     assert ".float()" in str(ended.message)
 
 
@@ -430,13 +465,17 @@ def test_a_single_number_of_two_classes_is_read_as_the_loss_of_torch_reads_it(
     )
     ended, _ = train(tmp_path, asked)
     assert ended.state == "complete", ended.message
-    assert ended.values["val_accuracy"] > 0.8, "of probabilities as logits it would be the share of one class"
+    assert ended.values["val_accuracy"] > 0.8, (
+        "of probabilities as logits it would be the share of one class"
+    )
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pd.Series])
 def test_a_table_is_not_a_data_set(kind: Any, tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0], "target": [0, 1]})
-    asked = experiment(CLASSES, num_outputs=3, kind=lambda *_: frame if kind is pd.DataFrame else frame["x"])
+    asked = experiment(
+        CLASSES, num_outputs=3, kind=lambda *_: frame if kind is pd.DataFrame else frame["x"]
+    )
     ended, _ = train(tmp_path, asked)
     assert "of pandas, and which of its columns is the target is unknown" in (ended.message or "")
 
@@ -445,7 +484,9 @@ def test_targets_of_a_part_of_a_data_set_are_numbered_as_it_numbers_them() -> No
     from workbench.data.known_targets import known_targets
     from workbench.data.splits import MapSplit
 
-    part, _ = random_split(TensorDataset(INPUTS, CLASSES), [40, 20], torch.Generator().manual_seed(1))
+    part, _ = random_split(
+        TensorDataset(INPUTS, CLASSES), [40, 20], torch.Generator().manual_seed(1)
+    )
     split: Any = MapSplit(part)
     found = known_targets(split)
     assert found is not None

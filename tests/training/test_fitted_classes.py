@@ -1,4 +1,6 @@
-"""Models that are fitted to all samples at once understand the same targets as those trained by steps."""
+"""Models that are fitted to all samples at once understand the same targets as those trained by
+steps.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_another_form_of_the_same_classes_is_fitted_the_same(model: Any, tmp_pat
     ("targets", "said"),
     [(CLASSES + 1, "Subtract 1"), (CLASSES[:, None].repeat(1, 2), r"one class of each sample")],
 )
-def test_labels_without_a_meaning_are_not_fitted(targets: Tensor, said: str, tmp_path: Path) -> None:
+def test_labels_without_a_meaning_are_not_fitted(
+    targets: Tensor, said: str, tmp_path: Path
+) -> None:
     ended, num_reports = train(tmp_path, experiment(targets, num_outputs=3, model=TREES))
     assert (ended.state, num_reports) == ("failed", 0)
     assert said in (ended.message or "")
@@ -75,7 +79,9 @@ def test_trees_answer_with_the_numbers_of_the_classes_that_training_has(
 
 
 def test_a_forest_predicts_several_numbers(tmp_path: Path) -> None:
-    asked = experiment(NUMBERS, num_outputs=4, task="regression", model={"name": "forest", "num_trees": 5})
+    asked = experiment(
+        NUMBERS, num_outputs=4, task="regression", model={"name": "forest", "num_trees": 5}
+    )
     ended, _ = train(tmp_path, asked)
     assert ended.state == "complete", ended.message
     rival = experiment(NUMBERS, num_outputs=4, task="regression", model={**TREES})

@@ -34,7 +34,13 @@ def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **cha
         events.append(event)
         return len([each for each in events if isinstance(each, TrialReported)]) == stop_after
 
-    fields: dict[str, Any] = {"run_id": "r", "trial": 0, "attempt": 0, "seed": 7, "folder": str(folder)}
+    fields: dict[str, Any] = {
+        "run_id": "r",
+        "trial": 0,
+        "attempt": 0,
+        "seed": 7,
+        "folder": str(folder),
+    }
     task = TrialTask(**fields | {"experiment_json": asked.model_dump_json()} | changes)
     return run_trial(task, hear), events
 
@@ -91,7 +97,10 @@ def test_the_same_sweep_trains_networks_by_steps(tmp_path):
     ("changes", "part"),
     [
         ({"plan": {"workers": 2}}, "has one worker"),
-        ({"objectives": [{"metric": "train_loss", "goal": "minimize"}]}, "'train_loss' is not measured of"),
+        (
+            {"objectives": [{"metric": "train_loss", "goal": "minimize"}]},
+            "'train_loss' is not measured of",
+        ),
         ({"data": {"name": "text", "max_characters": 5000}}, "numbers of any shape"),
     ],
 )

@@ -1,4 +1,7 @@
-"""A whole training on several workers: like one worker's, and as if nothing had happened after a break."""
+"""A whole training on several workers.
+
+Like one worker's, and as if nothing had happened after a break.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,13 @@ def experiment(**fields: Any) -> str:
 
 
 def train(
-    rank: int, num_workers: int, meeting: str | None, text: str, folder: str, stop_at: str | None, **task: Any
+    rank: int,
+    num_workers: int,
+    meeting: str | None,
+    text: str,
+    folder: str,
+    stop_at: str | None,
+    **task: Any,
 ) -> tuple[TrialEnded, list[Event]]:
     """Train, and stop at the first event that `stop_at` names as `type step`."""
     events: list[Event] = []
@@ -59,9 +68,13 @@ def train(
     return run_trial(order, report), events
 
 
-def train_whole_and_broken(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> Any:
+def train_whole_and_broken(
+    rank: int, num_workers: int, meeting: str, text: str, folder: str
+) -> Any:
     whole, _ = train(rank, num_workers, meeting + "-whole", text, f"{folder}/whole", None)
-    stopped, before = train(rank, num_workers, meeting + "-1", text, f"{folder}/broken", "checkpoint_saved 1")
+    stopped, before = train(
+        rank, num_workers, meeting + "-1", text, f"{folder}/broken", "checkpoint_saved 1"
+    )
     resumed, after = train(rank, num_workers, meeting + "-2", text, f"{folder}/broken", None)
     return whole, stopped, resumed, before, after
 
@@ -80,7 +93,11 @@ def test_two_workers_go_on_in_the_middle_of_an_epoch_as_if_nothing_had_happened(
     )
     answers = run_together(train_whole_and_broken, 2, text, str(tmp_path))
     whole, stopped, resumed, before, after = answers[0]
-    assert (whole.state, stopped.state, resumed.state) == ("complete", "stopped", "complete"), whole.traceback
+    assert (whole.state, stopped.state, resumed.state) == (
+        "complete",
+        "stopped",
+        "complete",
+    ), whole.traceback
     saved = [event for event in before if isinstance(event, CheckpointSaved)]
     assert [event.step for event in saved] == [1]
     reports = [event for event in after if isinstance(event, TrialReported)]
@@ -119,7 +136,13 @@ def test_the_worker_for_which_the_others_wait_is_reported(tmp_path: Path) -> Non
 
 def train_on(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> Any:
     return train(
-        rank, num_workers, meeting, text, folder, None, plan=PartialPlan.of(workers=2, micro_batch=16)
+        rank,
+        num_workers,
+        meeting,
+        text,
+        folder,
+        None,
+        plan=PartialPlan.of(workers=2, micro_batch=16),
     )
 
 
@@ -143,7 +166,11 @@ def sum_ranks(config: dict[str, Any], report: Any, worker: Any, seed: int) -> No
 
 
 def run_own_function(
-    rank: int, num_workers: int, meeting: str, function: str, stop_at: str | None = "trial_reported 4"
+    rank: int,
+    num_workers: int,
+    meeting: str,
+    function: str,
+    stop_at: str | None = "trial_reported 4",
 ) -> Any:
     text = Experiment(
         train=f"test_gang_training:{function}", objectives=[{"metric": "loss", "goal": "minimize"}]
@@ -187,8 +214,10 @@ def test_unequal_reports_are_accepted_and_named(rank: int, counts: tuple[int, in
     assert [ended.state for ended, _ in answers] == ["complete", "complete"], answers[0][0].message
     warning = answers[0][1][-1]
     assert isinstance(warning, Noted)
-    assert warning.message == (
-        f"rank 0 made {counts[0]} reports, rank 1 {counts[1]} reports: only those of rank 0 count"
+    assert (
+        warning.message
+        == f"rank 0 made {counts[0]} reports, rank 1 {counts[1]} reports: only those of rank 0"
+        " count"
     )
 
 
@@ -246,7 +275,8 @@ def test_a_rank_that_exchanges_more_often_is_named_instead_of_waiting() -> None:
     assert first.state == "complete"
     assert (second.state, second.reason) == ("failed", "error")
     assert (
-        "the function has returned on rank 0 after 2 reports while rank 1 still exchanges" in second.message
+        "the function has returned on rank 0 after 2 reports while rank 1 still exchanges"
+        in second.message
     )
 
 
@@ -300,7 +330,10 @@ def join_another_group(config: dict[str, Any], report: Any, worker: Any) -> None
 def test_another_group_is_refused_in_words() -> None:
     for ended, _ in run_together(run_own_function, 2, "join_another_group"):
         assert ended.state == "failed"
-        assert "world_size=5, but the workers of the trial have a group with world_size=2" in ended.message
+        assert (
+            "world_size=5, but the workers of the trial have a group with world_size=2"
+            in ended.message
+        )
 
 
 def train_with_accelerate(config: dict[str, Any], report: Any, worker: Any) -> None:
@@ -308,7 +341,10 @@ def train_with_accelerate(config: dict[str, Any], report: Any, worker: Any) -> N
     from accelerate.state import AcceleratorState, GradientState, PartialState
 
     accelerator = Accelerator(cpu=True)
-    assert (accelerator.process_index, accelerator.num_processes) == (worker.rank, worker.num_workers)
+    assert (accelerator.process_index, accelerator.num_processes) == (
+        worker.rank,
+        worker.num_workers,
+    )
     model = accelerator.prepare(torch.nn.Linear(1, 1))
     model(torch.ones(1, 1)).sum().backward()
     if accelerator.is_main_process:
@@ -335,7 +371,9 @@ def test_a_function_that_asks_for_its_worker_gets_one_also_where_it_is_alone() -
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "rmsprop"])
 def test_every_optimizer_trains_shards(optimizer: str, tmp_path: Path) -> None:
-    text = experiment(plan={"workers": 2, "strategy": "fsdp"}, training={**FEW_STEPS, "optimizer": optimizer})
+    text = experiment(
+        plan={"workers": 2, "strategy": "fsdp"}, training={**FEW_STEPS, "optimizer": optimizer}
+    )
     for ended, _ in run_together(train_whole, 2, text, str(tmp_path)):
         assert ended.state == "complete", ended.traceback
 

@@ -26,7 +26,9 @@ def sharing(gpus_per_worker: float | str) -> Experiment:
 def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Stand in for a GPU of 16 GiB whose peak of an earlier trial was 15 GiB."""
     peak = {"bytes": 15 * GIB}
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _device: peak.update(bytes=GIB))
+    monkeypatch.setattr(
+        torch.cuda, "reset_peak_memory_stats", lambda _device: peak.update(bytes=GIB)
+    )
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(total_memory=16 * GIB)
     )
@@ -42,7 +44,9 @@ def test_it_is_the_peak_of_this_attempt_as_a_part_of_the_whole(held: dict[str, i
 
 
 @pytest.mark.parametrize(("gpus", "share"), [(0.5, 1.0), (0.75, 8 / 11), (2, 0.5)])
-def test_of_a_shared_gpu_only_its_part_counts(held: dict[str, int], gpus: float, share: float) -> None:
+def test_of_a_shared_gpu_only_its_part_counts(
+    held: dict[str, int], gpus: float, share: float
+) -> None:
     memory = HeldMemory(torch.device("cuda", 0), sharing(gpus))
     held["bytes"] = 8 * GIB
     assert memory.share() == pytest.approx(share)

@@ -43,7 +43,13 @@ def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **cha
         events.append(event)
         return len([each for each in events if isinstance(each, TrialReported)]) == stop_after
 
-    fields: dict[str, Any] = {"run_id": "r", "trial": 0, "attempt": 0, "seed": 7, "folder": str(folder)}
+    fields: dict[str, Any] = {
+        "run_id": "r",
+        "trial": 0,
+        "attempt": 0,
+        "seed": 7,
+        "folder": str(folder),
+    }
     return run_trial(
         TrialTask(**fields | {"experiment_json": asked.model_dump_json()} | changes), hear
     ), events
@@ -75,7 +81,9 @@ LAST = {"metric": "val_accuracy", "goal": "maximize", "value": "last"}
         pytest.param({"model": "boosted_trees"}, id="trees"),
     ],
 )
-def test_what_is_tested_once_are_the_weights_that_are_kept(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_what_is_tested_once_are_the_weights_that_are_kept(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     asked = experiment(**changes)
 
     ended, events = run(asked, tmp_path)
@@ -84,7 +92,10 @@ def test_what_is_tested_once_are_the_weights_that_are_kept(tmp_path: Path, chang
     datasets = load("breast_cancer", OPTIONS)
     assert datasets.test is not None
     (planned,) = (event for event in events if isinstance(event, TrialPlanned))
-    assert (planned.num_validation, planned.num_test) == (len(datasets.validation), len(datasets.test))
+    assert (planned.num_validation, planned.num_test) == (
+        len(datasets.validation),
+        len(datasets.test),
+    )
     assert planned.rates == ["val_accuracy"]
     (tested,) = outcomes_of_test(events)
     kept = [event for event in events if isinstance(event, CheckpointSaved) and event.best][-1]

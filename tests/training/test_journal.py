@@ -49,7 +49,9 @@ class Died(BaseException):
 
 
 def run_until(step: int, folder: Path) -> None:
-    """Run an attempt whose reports up to a step are made, and which ends like a killed process then."""
+    """Run an attempt whose reports up to a step are made, and which ends like a killed process
+    then.
+    """
 
     def die(event: Any) -> bool:
         if event.step > step:
@@ -66,7 +68,9 @@ def resume(folder: Path) -> tuple[Any, list[tuple[int, bool]]]:
     return ended, [(event.step, event.told_again) for event in told]
 
 
-def test_the_next_attempt_tells_again_what_was_told_before_the_step_it_goes_on_from(tmp_path: Path) -> None:
+def test_the_next_attempt_tells_again_what_was_told_before_the_step_it_goes_on_from(
+    tmp_path: Path,
+) -> None:
     run_until(3, tmp_path)
     ended, told = resume(tmp_path)
     # The report of step 4 was made but its checkpoint was not: the step is done again.
@@ -74,7 +78,9 @@ def test_the_next_attempt_tells_again_what_was_told_before_the_step_it_goes_on_f
     assert (ended.state, ended.step) == ("complete", 6)
 
 
-def test_a_function_with_nothing_left_to_do_is_complete_with_what_it_told_before(tmp_path: Path) -> None:
+def test_a_function_with_nothing_left_to_do_is_complete_with_what_it_told_before(
+    tmp_path: Path,
+) -> None:
     assert run_trial(task(tmp_path), lambda event: False).state == "complete"
     ended, told = resume(tmp_path)
     assert (ended.state, ended.step) == ("complete", 6)
@@ -96,7 +102,9 @@ def test_a_trial_that_keeps_no_checkpoints_writes_nothing(tmp_path: Path) -> Non
     assert not (tmp_path / "trial").exists()
 
 
-def test_a_long_journal_keeps_its_newest_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_journal_keeps_its_newest_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(journal, "MAX_BYTES", 200)
     run_trial(task(tmp_path), lambda event: False)
     told = resume(tmp_path)[1]

@@ -65,7 +65,12 @@ def test_a_function_attaches_pictures_tables_and_texts(tmp_path: Path) -> None:
     ended = run_trial(order(tmp_path, train), take)
     assert (ended.state, ended.values) == ("complete", {"score": 0.7}), ended.traceback
     found = [(one.step, one.name, one.kind) for one in take.saved]
-    assert found == [(1, "image", "image"), (1, "table", "table"), (1, "sample", "text"), (1, "last", "text")]
+    assert found == [
+        (1, "image", "image"),
+        (1, "table", "table"),
+        (1, "sample", "text"),
+        (1, "last", "text"),
+    ]
     reports = [event for event in take.events if isinstance(event, TrialReported)]
     assert [report.values for report in reports] == [{"score": 0.5}, {"score": 0.7}]
     contents = {one.name: (tmp_path / one.file).read_bytes() for one in take.saved}
@@ -97,7 +102,9 @@ def test_what_cannot_be_shown_and_what_is_nothing_at_all_is_left_out_with_a_note
     image, other = take.notes
     assert "'image' is not kept" in image
     assert "absent.png cannot be read" in image
-    assert other == "'other' is not kept: object is neither a number nor a picture, a table or a text"
+    assert (
+        other == "'other' is not kept: object is neither a number nor a picture, a table or a text"
+    )
 
 
 @pytest.mark.slow

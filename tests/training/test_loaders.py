@@ -92,7 +92,9 @@ def experiment(*, epochs: int = 3, data: Any = None, **plan: Any) -> Experiment:
     )
 
 
-def train(folder: Path, made: Experiment, report: Callable[[Event], bool] = lambda _: False) -> TrialEnded:
+def train(
+    folder: Path, made: Experiment, report: Callable[[Event], bool] = lambda _: False
+) -> TrialEnded:
     task = TrialTask("r", 0, 0, made.model_dump_json(), seed=3, folder=str(folder), resume=True)
     return run_trial(task, report)
 
@@ -115,7 +117,9 @@ def epochs_of(split: Split, num_loaders: int, *, replicas: int = 1) -> list[list
         for epoch in range(2):
             for replica in range(replicas):
                 steps = (
-                    WorkerBatch(sources[0], indices, micro_batch=3, replica=replica, num_replicas=replicas)
+                    WorkerBatch(
+                        sources[0], indices, micro_batch=3, replica=replica, num_replicas=replicas
+                    )
                     for indices in sources[0].batches(global_batch=12, epoch=epoch, seed=5)
                 )
                 for number, step in enumerate(sources[0].ahead(steps)):
@@ -124,7 +128,9 @@ def epochs_of(split: Split, num_loaders: int, *, replicas: int = 1) -> list[list
                     read += [[]] * (place + 1 - len(read))
                     read[place] = read[place] + rows
             whole = WorkerBatch(sources[1], sources[1].all_indices, micro_batch=20)
-            assert sum(len(part[0]) for each in sources[1].ahead([whole]) for part in each) == len(split)
+            assert sum(len(part[0]) for each in sources[1].ahead([whole]) for part in each) == len(
+                split
+            )
     finally:
         if loaders is not None:
             loaders.close()
@@ -139,8 +145,12 @@ SPLITS: dict[str, Callable[[], Split]] = {
         part="train",
         name="d",
     )[0],
-    "stream": lambda: as_split(Stream(), {"samples_per_epoch": NUM_SAMPLES}, part="train", name="d")[0],
-    "arrays": lambda: ArraySplit(np.arange(NUM_SAMPLES * 2.0).reshape(-1, 2), np.arange(NUM_SAMPLES)),
+    "stream": lambda: as_split(
+        Stream(), {"samples_per_epoch": NUM_SAMPLES}, part="train", name="d"
+    )[0],
+    "arrays": lambda: ArraySplit(
+        np.arange(NUM_SAMPLES * 2.0).reshape(-1, 2), np.arange(NUM_SAMPLES)
+    ),
 }
 
 
@@ -155,10 +165,14 @@ def test_samples_and_what_is_drawn_for_them_do_not_depend_on_loaders_or_replicas
     assert not loader_processes()
 
 
-def test_a_training_with_loaders_is_bit_for_bit_the_one_without_also_after_a_resume(tmp_path: Path) -> None:
+def test_a_training_with_loaders_is_bit_for_bit_the_one_without_also_after_a_resume(
+    tmp_path: Path,
+) -> None:
     without = train(tmp_path / "without", experiment())
     assert without.state == "complete", without.traceback
-    stopped = train(tmp_path / "with", experiment(loaders=2), lambda event: event.type == "checkpoint_saved")
+    stopped = train(
+        tmp_path / "with", experiment(loaders=2), lambda event: event.type == "checkpoint_saved"
+    )
     assert stopped.state == "stopped"
     assert not loader_processes(), "a trial that was stopped leaves none behind"
     resumed = train(tmp_path / "with", experiment(loaders=3))
@@ -227,7 +241,9 @@ def test_loaders_end_when_their_worker_is_killed(tmp_path: Path) -> None:
 
 
 def test_pinning_a_batch_for_a_gpu_leaves_it_in_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda values: values + 1)  # the real one needs a GPU
+    monkeypatch.setattr(
+        torch.Tensor, "pin_memory", lambda values: values + 1
+    )  # the real one needs a GPU
     inputs = (torch.zeros(2), {"more": torch.zeros(2), "texts": ["a", "b"]})
     pinned = pin_memory(Loaded(inputs, torch.zeros(2)))
     one = pytest.approx([1, 1])

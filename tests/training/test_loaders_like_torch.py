@@ -1,4 +1,6 @@
-"""A training with a DataLoader of the user's ends with the parameters of a plain loop of torch over it."""
+"""A training with a DataLoader of the user's ends with the parameters of a plain loop of torch over
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    TensorDataset,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 
 from tests.services.process_group import run_together
 from workbench.cli.output import describe_first_steps
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
-from workbench.foundation.events import CheckpointSaved, Noted, TrialEnded, TrialPlanned, TrialReported
+from workbench.foundation.events import (
+    CheckpointSaved,
+    Noted,
+    TrialEnded,
+    TrialPlanned,
+    TrialReported,
+)
 from workbench.training import checkpoint
 from workbench.training.probes.first_step import try_first_steps
 from workbench.training.task import TrialTask
@@ -59,7 +73,9 @@ KINDS: dict[str, Callable[[], tuple[Any, Any]]] = {
         DataLoader(VALIDATION, batch_size=BATCH, sampler=[0, 3, 5]),
     ),
     "num_workers": lambda: (
-        DataLoader(TRAIN, batch_size=BATCH, num_workers=1, prefetch_factor=3, persistent_workers=True),
+        DataLoader(
+            TRAIN, batch_size=BATCH, num_workers=1, prefetch_factor=3, persistent_workers=True
+        ),
         DataLoader(VALIDATION, batch_size=BATCH),
     ),
 }
@@ -122,7 +138,9 @@ def of_torch(kind: str, loss: Any = functional.mse_loss) -> tuple[dict[str, Tens
     with torch.no_grad():
         outputs, targets = (
             torch.cat(each)
-            for each in zip(*((model(inputs), targets) for inputs, targets in validation), strict=True)
+            for each in zip(
+                *((model(inputs), targets) for inputs, targets in validation), strict=True
+            )
         )
     return model.state_dict(), loss(outputs, targets).item()
 
@@ -141,7 +159,9 @@ def test_parameters_and_validation_are_those_of_a_plain_loop(kind: str, tmp_path
     assert planned.plan.get("loaders", 0) == (1 if kind == "num_workers" else 0)
 
 
-def of_rank(rank: int, num_workers: int, meeting: str, kind: str, folder: str) -> tuple[str, str | None]:
+def of_rank(
+    rank: int, num_workers: int, meeting: str, kind: str, folder: str
+) -> tuple[str, str | None]:
     experiment = asked(kind, plan={"workers": num_workers})
     task = TrialTask(
         folder,
@@ -189,7 +209,9 @@ def first_epoch(rank: int, num_workers: int, meeting: str, folder: str) -> str:
     return run_trial(task, lambda event: isinstance(event, CheckpointSaved)).state
 
 
-def test_a_counted_loss_goes_on_in_the_order_of_the_loader_after_a_worker_was_lost(tmp_path: Path) -> None:
+def test_a_counted_loss_goes_on_in_the_order_of_the_loader_after_a_worker_was_lost(
+    tmp_path: Path,
+) -> None:
     assert run_together(first_epoch, 2, str(tmp_path)) == ["stopped", "stopped"]
     experiment = asked("generator", loss="tests.training.test_loaders_like_torch:by_size")
     left = PartialPlan.of(workers=1, micro_batch=1, accumulation=8)
@@ -244,7 +266,9 @@ def prepared(options: Any) -> Any:
     return tuple(DataLoader(Prepared(each), **settings) for each in (TRAIN, VALIDATION))
 
 
-@pytest.mark.parametrize(("plan", "num_loaders"), [({}, 1), ({"loaders": 2}, 2), ({"loaders": 0}, 0)])
+@pytest.mark.parametrize(
+    ("plan", "num_loaders"), [({}, 1), ({"loaders": 2}, 2), ({"loaders": 0}, 0)]
+)
 def test_processes_are_as_many_as_the_loader_states_and_prepared_by_its_function(
     plan: Any, num_loaders: int, tmp_path: Path
 ) -> None:
@@ -274,7 +298,9 @@ def waiting(options: Any) -> Any:
     return DataLoader(Waiting(), num_workers=1, timeout=0.5), DataLoader(VALIDATION)
 
 
-def test_a_batch_that_takes_longer_than_the_timeout_of_the_loader_ends_the_trial(tmp_path: Path) -> None:
+def test_a_batch_that_takes_longer_than_the_timeout_of_the_loader_ends_the_trial(
+    tmp_path: Path,
+) -> None:
     data = {"name": "tests.training.test_loaders_like_torch:waiting", "task": "regression"}
     ended, _ = run(asked("", data=data), tmp_path)
     assert ended.state == "failed"

@@ -1,4 +1,7 @@
-"""Losses that models compute themselves, as those of Hugging Face: equal trainings for every micro batch."""
+"""Losses that models compute themselves, as those of Hugging Face.
+
+Equal trainings for every micro batch.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,12 @@ from workbench.training.trial import run_trial
 HERE = "tests.training.test_losses_of_models"
 NUM_TOKENS, LENGTH, NUM_TRAIN, NUM_VALIDATION, BATCH, RATE = 7, 5, 40, 20, 16, 0.3
 TOKENS = torch.randint(0, NUM_TOKENS, (60, LENGTH), generator=torch.Generator().manual_seed(3))
-LABELS = TOKENS.masked_fill(torch.rand(60, LENGTH, generator=torch.Generator().manual_seed(4)) < 0.5, -100)
+LABELS = TOKENS.masked_fill(
+    torch.rand(60, LENGTH, generator=torch.Generator().manual_seed(4)) < 0.5, -100
+)
 LABELS[1] = -100  # a sample that counts nothing
-# In validation all samples leave out equally many, so that nothing tells samples from targets there.
+# In validation all samples leave out equally many, so that nothing tells samples from targets
+# there.
 LABELS[NUM_TRAIN:] = TOKENS[NUM_TRAIN:].index_fill(1, torch.tensor([0, 2]), -100)
 
 
@@ -64,7 +70,9 @@ class Model(nn.Module):
         return flat_loss(logits, labels)
 
     def penalised(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return flat_loss(logits, labels) + 0.01 * sum(each.square().sum() for each in self.parameters())
+        return flat_loss(logits, labels) + 0.01 * sum(
+            each.square().sum() for each in self.parameters()
+        )
 
     def by_sequence(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
@@ -97,7 +105,11 @@ def load(_options: Any) -> Any:
 
 
 def run(folder: Path, kind: str, accumulation: int, task: str) -> tuple[TrialEnded, list[Any]]:
-    of_task = {"num_outputs": NUM_TOKENS, "vocabulary_size": NUM_TOKENS} if task == "language_model" else {}
+    of_task = (
+        {"num_outputs": NUM_TOKENS, "vocabulary_size": NUM_TOKENS}
+        if task == "language_model"
+        else {}
+    )
     asked = Experiment(
         model={"name": f"{HERE}:Model", "kind": kind},  # type: ignore[arg-type]
         data={"name": f"{HERE}:load", "task": task, **of_task},  # type: ignore[arg-type]
@@ -151,7 +163,9 @@ def test_micro_batches_make_the_training_of_torch(kind: str, task: str, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["summed", "weighted", "contrastive"])
-def test_a_loss_of_a_model_that_differs_in_parts_refuses_accumulation(kind: str, tmp_path: Path) -> None:
+def test_a_loss_of_a_model_that_differs_in_parts_refuses_accumulation(
+    kind: str, tmp_path: Path
+) -> None:
     assert run(tmp_path / "whole", kind, 1, "language_model")[0].state == "complete"
     ended, _ = run(tmp_path / "parts", kind, 4, "language_model")
     assert ended.state == "failed"

@@ -1,4 +1,7 @@
-"""A worker is killed, whatever the way of making a step: training continues from its checkpoint, grown."""
+"""A worker is killed, whatever the way of making a step.
+
+Training continues from its checkpoint, grown.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ from workbench.training.strategies.capabilities import capabilities_of
 
 
 def plans() -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield every strategy, with shards where it takes them, and every exchange, each on so many workers."""
+    """Yield every strategy, with shards where it takes them, and every exchange, each on so many
+    workers.
+    """
     for name in OF_SEVERAL:
         able = capabilities_of(name)
         parts = {} if able.axis is None else {able.axis: 2}
@@ -45,7 +50,9 @@ def text_of(**plan: Any) -> str:
 
 
 def train_and_die(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> str:
-    """Train; the last worker is killed once there is a checkpoint, the others then, as coordinators do it."""
+    """Train; the last worker is killed once there is a checkpoint, the others then, as coordinators
+    do it.
+    """
 
     def die() -> None:
         while not Path(folder, "checkpoints", "last.pt").exists():

@@ -1,4 +1,6 @@
-"""Low-rank adapters: only they are trained, they are searched, stored and exported like other parameters."""
+"""Low-rank adapters: only they are trained, they are searched, stored and exported like other
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def experiment(**plan: Any) -> Experiment:
     )
 
 
-def train(folder: Path, adapter: Any, *, plan: dict[str, Any] | None = None, **task: Any) -> dict[str, Any]:
+def train(
+    folder: Path, adapter: Any, *, plan: dict[str, Any] | None = None, **task: Any
+) -> dict[str, Any]:
     ended = run_trial(
         TrialTask(
             "run",
@@ -93,7 +97,9 @@ class TestWithPeft:
             assert torch.equal(frozen, new["body.0.weight"])
             rank = adapter.get("rank", 8)
             assert trained["body.0.lora_A.default.weight"].shape == (rank, 30)
-            assert trained["body.0.lora_B.default.weight"].abs().sum() > 0, "it begins at 0 and is trained"
+            assert trained["body.0.lora_B.default.weight"].abs().sum() > 0, (
+                "it begins at 0 and is trained"
+            )
             assert torch.equal(trained["head.weight"], new["head.weight"]) is (number == 1)
             write_weights(folder / "checkpoints" / "best.pt", folder / "weights.safetensors")
             model, _ = read_model(written, {"adapter": adapter}, folder / "weights.safetensors")
@@ -103,7 +109,9 @@ class TestWithPeft:
         alone = train(tmp_path / "one", ADAPTER)
         run_together(train_on_two, 2, str(tmp_path))
         for strategy in OF_REPLICAS:
-            stored = checkpoint.read(tmp_path / strategy / "checkpoints" / "last.pt")["strategy"]["model"]
+            stored = checkpoint.read(tmp_path / strategy / "checkpoints" / "last.pt")["strategy"][
+                "model"
+            ]
             for name, value in alone.items():
                 torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-3)
 

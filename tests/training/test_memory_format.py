@@ -1,4 +1,7 @@
-"""Channels last as a way of making a step: the same training up to rounding, also from any checkpoint."""
+"""Channels last as a way of making a step.
+
+The same training up to rounding, also from any checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ def experiment(memory_format: str | None = "channels_last", **changes: Any) -> E
     return Experiment(**{**fields, **changes})
 
 
-def train(folder: Path, written: Experiment, num_checkpoints: int | None = None, **task: Any) -> TrialEnded:
+def train(
+    folder: Path, written: Experiment, num_checkpoints: int | None = None, **task: Any
+) -> TrialEnded:
     """Train to the end, or stop after a number of checkpoints."""
     saved: list[Event] = []
 
@@ -53,7 +58,9 @@ def train(folder: Path, written: Experiment, num_checkpoints: int | None = None,
         saved.extend([event] if isinstance(event, CheckpointSaved) else [])
         return len(saved) == num_checkpoints
 
-    order = TrialTask("run", 0, 0, written.model_dump_json(), seed=3, folder=str(folder), resume=True, **task)
+    order = TrialTask(
+        "run", 0, 0, written.model_dump_json(), seed=3, folder=str(folder), resume=True, **task
+    )
     return run_trial(order, report)
 
 
@@ -90,7 +97,10 @@ def test_weights_and_images_lie_with_their_channels_last(
     convolve = nn.Conv2d.forward
 
     def look(module: nn.Conv2d, images: torch.Tensor) -> torch.Tensor:
-        lie = [each.is_contiguous(memory_format=torch.channels_last) for each in (module.weight, images)]
+        lie = [
+            each.is_contiguous(memory_format=torch.channels_last)
+            for each in (module.weight, images)
+        ]
         seen.add((lie[0], lie[1]))
         return convolve(module, images)
 
@@ -106,7 +116,15 @@ def test_weights_and_images_lie_with_their_channels_last(
 
 def train_together(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> str:
     order = TrialTask(
-        "run", 0, 0, text, seed=3, folder=folder, rank=rank, num_workers=num_workers, meeting=meeting
+        "run",
+        0,
+        0,
+        text,
+        seed=3,
+        folder=folder,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
     )
     return str(run_trial(order, lambda _: False).message)
 
@@ -115,7 +133,10 @@ def test_two_workers_train_the_same_model(tmp_path: Path) -> None:
     for memory_format in FORMATS:
         plan = {"workers": 2, "strategy": "ddp", "memory_format": memory_format}
         text = experiment(plan=plan).model_dump_json()
-        assert run_together(train_together, 2, text, str(tmp_path / memory_format)) == ["None", "None"]
+        assert run_together(train_together, 2, text, str(tmp_path / memory_format)) == [
+            "None",
+            "None",
+        ]
     assert_close(weights(tmp_path / "channels_last"), weights(tmp_path / "contiguous"))
 
 
@@ -151,7 +172,9 @@ def test_its_weights_are_exported_as_any_others(tmp_path: Path) -> None:
 
 
 def test_a_probe_measures_both(tmp_path: Path) -> None:
-    plans = tuple(PartialPlan.of(micro_batch=50, accumulation=1, memory_format=value) for value in FORMATS)
+    plans = tuple(
+        PartialPlan.of(micro_batch=50, accumulation=1, memory_format=value) for value in FORMATS
+    )
     events: list[PlanMeasured] = []
     task = TrialTask(
         "r",
@@ -189,7 +212,10 @@ def test_plans_that_divide_a_model_are_refused(plan: dict[str, Any]) -> None:
         ({"model": {"name": "resnet", "depth": 8}}, True),
         ({"model": "mlp"}, False),
         ({"model": "tests.training.test_cuda_graphs:Both"}, False),
-        ({"model": "tests.training.test_cuda_graphs:Both", "plan": {"memory_format": "auto"}}, False),
+        (
+            {"model": "tests.training.test_cuda_graphs:Both", "plan": {"memory_format": "auto"}},
+            False,
+        ),
     ],
 )
 def test_the_advisor_tries_it_with_convolutions_of_the_workbench(
@@ -203,4 +229,6 @@ def test_the_advisor_tries_it_with_convolutions_of_the_workbench(
         if variant.get("memory_format") == "channels_last"
     ]
     assert bool(variants) == is_tried
-    assert {plan.workers for plan in enumerate_plans(found, variants)} == ({1, 2} if is_tried else set())
+    assert {plan.workers for plan in enumerate_plans(found, variants)} == (
+        {1, 2} if is_tried else set()
+    )

@@ -45,7 +45,9 @@ class Rounded:
 
 
 def loss_by_attribute(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(outputs if isinstance(outputs, torch.Tensor) else outputs.logits, targets)
+    return functional.cross_entropy(
+        outputs if isinstance(outputs, torch.Tensor) else outputs.logits, targets
+    )
 
 
 @pytest.mark.parametrize("form", [lambda found: found, lambda found: Answer(logits=found)])

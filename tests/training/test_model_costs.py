@@ -37,7 +37,9 @@ def experiment(**settings: Any) -> Experiment:
 
 
 def train(rank: int, num_workers: int, meeting: str | None, text: str, folder: str) -> TrialEnded:
-    task = TrialTask("run", 0, 0, text, folder=folder, rank=rank, num_workers=num_workers, meeting=meeting)
+    task = TrialTask(
+        "run", 0, 0, text, folder=folder, rank=rank, num_workers=num_workers, meeting=meeting
+    )
     return run_trial(task, lambda event: False)
 
 

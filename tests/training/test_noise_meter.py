@@ -1,4 +1,7 @@
-"""The gradient noise that a training measures of itself: true, harmless, and kept over interruptions."""
+"""The gradient noise that a training measures of itself.
+
+True, harmless, and kept over interruptions.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ def build_line(options: Mapping[str, Any]) -> nn.Module:
 
 
 def true_moments() -> tuple[float, float]:
-    """|G|^2 and tr(Sigma) at weights 0: the gradient of the squared error of a sample is -2 target input."""
+    """|G|^2 and tr(Sigma) at weights 0.
+
+    The gradient of the squared error of a sample is -2 target input.
+    """
     split = load_line({}).train
     inputs, targets = split.batch(np.arange(NUM_SAMPLES))
     gradients = -2.0 * targets.astype(np.float64) * inputs
@@ -85,7 +91,13 @@ def line(epochs: int, training: dict[str, Any] | None = None, **plan: Any) -> st
 
 
 def train(
-    rank: int, num_workers: int, meeting: str | None, text: str, folder: str, stop_at: str = "", **task: Any
+    rank: int,
+    num_workers: int,
+    meeting: str | None,
+    text: str,
+    folder: str,
+    stop_at: str = "",
+    **task: Any,
 ) -> tuple[TrialEnded, list[Event]]:
     """Train, and stop at the first event that `stop_at` names as `type step`."""
     events: list[Event] = []
@@ -121,7 +133,9 @@ def assert_true(event: TrialReported) -> None:
     assert event.gradient_signal_sqr is not None
     assert event.gradient_noise is not None
     assert event.gradient_noise == pytest.approx(noise, rel=0.1)
-    assert event.gradient_noise / event.gradient_signal_sqr == pytest.approx(noise / signal_sqr, rel=0.2)
+    assert event.gradient_noise / event.gradient_signal_sqr == pytest.approx(
+        noise / signal_sqr, rel=0.2
+    )
 
 
 @pytest.mark.slow
@@ -135,7 +149,9 @@ def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path
     reports = alone(line(76), tmp_path)
     assert_true(reports[-1])
     too_early = [event for event in reports if event.step < 100 * CUT_INTERVAL]
-    assert all(event.gradient_noise is None and event.gradient_signal_sqr is None for event in too_early)
+    assert all(
+        event.gradient_noise is None and event.gradient_signal_sqr is None for event in too_early
+    )
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
@@ -165,7 +181,9 @@ def content(folder: Path) -> dict[str, Any]:
 def test_a_training_that_accumulates_is_the_same_with_measuring_and_without(tmp_path: Path) -> None:
     plan = {"micro_batch": 16}
     for name, measures in (("with", True), ("without", False)):
-        text = digits(plan=plan, training={"measure_noise": measures, "clip_norm": 0.5}).model_dump_json()
+        text = digits(
+            plan=plan, training={"measure_noise": measures, "clip_norm": 0.5}
+        ).model_dump_json()
         alone(text, tmp_path / name)
     measured, plain = content(tmp_path / "with"), content(tmp_path / "without")
     assert measured["noise"]["smoother"]["num_steps"] > 5
@@ -194,7 +212,10 @@ def test_a_checkpoint_that_says_nothing_of_noise_is_gone_on_from(tmp_path: Path)
 
 
 def test_a_batch_that_is_normalised_as_a_whole_is_never_cut(tmp_path: Path) -> None:
-    alone(digits(model={"name": "convnet", "width": 4}, training={"epochs": 2}).model_dump_json(), tmp_path)
+    alone(
+        digits(model={"name": "convnet", "width": 4}, training={"epochs": 2}).model_dump_json(),
+        tmp_path,
+    )
     assert content(tmp_path)["noise"]["smoother"]["num_steps"] == 0
 
 
@@ -207,10 +228,16 @@ def test_micro_batches_that_are_normalised_apart_are_measured(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_adascale_trains_at_the_gain_of_the_noise_so_far_and_goes_on_exactly(tmp_path: Path) -> None:
-    text = line(27, {"reference_batch": 64, "lr_rule": "adascale", "checkpoint_every": 25}, micro_batch=128)
+def test_adascale_trains_at_the_gain_of_the_noise_so_far_and_goes_on_exactly(
+    tmp_path: Path,
+) -> None:
+    text = line(
+        27, {"reference_batch": 64, "lr_rule": "adascale", "checkpoint_every": 25}, micro_batch=128
+    )
     alone(text, tmp_path / "whole")
-    alone(text, tmp_path / "broken", f"checkpoint_saved {25 * math.ceil(NUM_SAMPLES / GLOBAL_BATCH)}")
+    alone(
+        text, tmp_path / "broken", f"checkpoint_saved {25 * math.ceil(NUM_SAMPLES / GLOBAL_BATCH)}"
+    )
     alone(text, tmp_path / "broken")
     whole, broken = content(tmp_path / "whole"), content(tmp_path / "broken")
     assert broken["noise"] == whole["noise"]
@@ -224,7 +251,8 @@ def test_adascale_trains_at_the_gain_of_the_noise_so_far_and_goes_on_exactly(tmp
 
 def test_adascale_is_refused_where_nothing_can_be_measured(tmp_path: Path) -> None:
     text = digits(
-        model={"name": "convnet", "width": 4}, training={"lr_rule": "adascale", "reference_batch": 16}
+        model={"name": "convnet", "width": 4},
+        training={"lr_rule": "adascale", "reference_batch": 16},
     ).model_dump_json()
     ended, _ = train(0, 1, None, text, str(tmp_path))
     assert ended.state == "failed"
@@ -258,7 +286,9 @@ def test_measured_steps_are_whole_ones_and_at_least_an_interval_apart(
         size = chosen.micro_batch(step, global_batch - is_last)
         if size is not None:
             assert not is_last
-            assert size == (micro_batch if accumulation * workers > 1 else math.ceil(global_batch / 2))
+            assert size == (
+                micro_batch if accumulation * workers > 1 else math.ceil(global_batch / 2)
+            )
             measured.append(step)
     assert len(measured) >= (500 // (interval + 1) if global_batch > 1 else 0)
     assert all(later - step >= interval for step, later in itertools.pairwise(measured))
@@ -277,7 +307,9 @@ def test_what_cannot_be_measured_or_should_not_is_never_chosen() -> None:
     assert any(meter(accumulated, mixes_samples=True).micro_batch(step, 32) for step in range(200))
 
 
-@given(global_batch=st.integers(2, 40), signal_sqr=st.floats(0.1, 10.0), noise=st.floats(0.1, 1000.0))
+@given(
+    global_batch=st.integers(2, 40), signal_sqr=st.floats(0.1, 10.0), noise=st.floats(0.1, 1000.0)
+)
 def test_parts_of_unequal_sizes_are_weighed_so_that_expected_norms_give_the_moments(
     global_batch: int, signal_sqr: float, noise: float
 ) -> None:

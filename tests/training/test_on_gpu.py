@@ -1,4 +1,7 @@
-"""What only a GPU can show: half precision with each strategy, its memory, and who else holds some of it."""
+"""What only a GPU can show.
+
+Half precision with each strategy, its memory, and who else holds some of it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ from workbench.training.strategies.group import Group
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
 
 HOLD = """
 import time, torch
@@ -88,7 +94,9 @@ class Bucket:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("strategy", ["single", *OF_SEVERAL])
-def test_every_strategy_trains_in_every_precision(strategy: str, precision: str, tmp_path: Path) -> None:
+def test_every_strategy_trains_in_every_precision(
+    strategy: str, precision: str, tmp_path: Path
+) -> None:
     if precision == "fp16" and capabilities_of(strategy).axis is not None:
         pytest.skip("it is refused")
     experiment = Experiment(
@@ -117,7 +125,9 @@ def test_batches_that_loaders_pin_and_copy_train_the_same_model(tmp_path: Path) 
             training={"epochs": 3, "global_batch": 8},
             plan={"loaders": loaders, "precision": "fp32"},
         )
-        task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path / str(loaders)))
+        task = TrialTask(
+            "r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path / str(loaders))
+        )
         found.append(run_trial(task, lambda event: False))
         assert found[-1].state == "complete", found[-1].traceback
     assert found[0].values == pytest.approx(found[1].values)
@@ -148,7 +158,9 @@ def test_a_probe_measures_time_and_memory_of_the_device(tmp_path: Path) -> None:
 def test_a_gpu_that_somebody_else_occupies_is_known_and_free_again_afterwards() -> None:
     torch.ones(1, device="cuda")
     assert foreign_bytes() == 0
-    child = subprocess.Popen([sys.executable, "-c", HOLD.format(part=0.1)], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD.format(part=0.1)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
@@ -198,14 +210,18 @@ def test_what_a_client_drops_out_follows_from_its_round_alone(tmp_path: Path) ->
     found = []
     for number in range(2):
         torch.rand(number + 1, device="cuda")  # what was drawn before does not matter
-        task = TrialTask("r", number, 0, experiment.model_dump_json(), folder=str(tmp_path / str(number)))
+        task = TrialTask(
+            "r", number, 0, experiment.model_dump_json(), folder=str(tmp_path / str(number))
+        )
         found.append(run_trial(task, lambda event: False))
         assert found[-1].state == "complete", found[-1].traceback
     assert found[0].values["val_loss"] == pytest.approx(found[1].values["val_loss"], rel=1e-5)
 
 
 def test_a_process_whose_kernel_failed_serves_no_other_trial() -> None:
-    done = subprocess.run([sys.executable, "-c", FAIL_A_KERNEL], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", FAIL_A_KERNEL], capture_output=True, text=True, check=False
+    )
     assert "can no longer use its GPU: CUDA error" in done.stdout, done.stderr
 
 
@@ -215,7 +231,9 @@ def test_batches_of_several_inputs_come_from_loaders_onto_the_device_as_they_are
     source = Source(as_split(Pairs(), {}, part="train", name="d")[0], device, loaders=loaders)
     try:
         batches = [WorkerBatch(source, np.arange(12), micro_batch=4)]
-        read = [(inputs, targets) for batch in source.ahead(batches) for inputs, targets, _ in batch]
+        read = [
+            (inputs, targets) for batch in source.ahead(batches) for inputs, targets, _ in batch
+        ]
     finally:
         loaders.close()
     for number, (inputs, targets) in enumerate(read):
@@ -224,7 +242,9 @@ def test_batches_of_several_inputs_come_from_loaders_onto_the_device_as_they_are
         assert inputs[0][:, 0].tolist() == list(range(4 * number, 4 * number + 4))
 
 
-def test_an_optimizer_that_a_person_makes_before_the_model_is_on_the_device_trains_it(tmp_path: Path) -> None:
+def test_an_optimizer_that_a_person_makes_before_the_model_is_on_the_device_trains_it(
+    tmp_path: Path,
+) -> None:
     experiment = Experiment(
         train=f"{__name__}:Summing",
         data={"name": "tests.builders.adversaries:load", "task": "other"},
@@ -239,7 +259,9 @@ def test_an_optimizer_that_a_person_makes_before_the_model_is_on_the_device_trai
 
 
 @pytest.mark.parametrize("exchange", ["onebit", "powersgd", "topk"])
-def test_what_an_exchange_reads_later_is_not_overwritten_by_the_backward_pass(exchange: str) -> None:
+def test_what_an_exchange_reads_later_is_not_overwritten_by_the_backward_pass(
+    exchange: str,
+) -> None:
     device, num_steps, shape = torch.device("cuda", 0), 20, (1024, 4096)
     plan = with_options(
         PartialPlan.of(workers=1, micro_batch=1, accumulation=1, exchange=exchange)
@@ -269,7 +291,10 @@ def test_what_an_exchange_reads_later_is_not_overwritten_by_the_backward_pass(ex
 
 def counted(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     weights = torch.arange(1, outputs.shape[1] + 1, device=outputs.device, dtype=torch.float32)
-    return functional.cross_entropy(outputs, targets, weight=weights, reduction="sum"), weights[targets].sum()
+    return (
+        functional.cross_entropy(outputs, targets, weight=weights, reduction="sum"),
+        weights[targets].sum(),
+    )
 
 
 def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -320,7 +345,10 @@ def test_every_micro_batch_makes_the_training_of_the_whole_batch(
         )
         folder = str(tmp_path / str(accumulation))
         found.append(
-            run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder), lambda event: False)
+            run_trial(
+                TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder),
+                lambda event: False,
+            )
         )
         assert found[-1].state == "complete", found[-1].traceback
     assert found[0].values == pytest.approx(found[1].values, rel=1e-4)
@@ -342,7 +370,9 @@ def test_a_loss_that_differs_in_parts_is_refused_on_the_device_too(tmp_path: Pat
     assert "total and its count" in str(ended.message)
 
 
-def test_steps_of_a_counted_loss_wait_for_the_device_only_where_they_are_read(tmp_path: Path) -> None:
+def test_steps_of_a_counted_loss_wait_for_the_device_only_where_they_are_read(
+    tmp_path: Path,
+) -> None:
     outputs = torch.randn(8, 10, device="cuda", requires_grad=True)
     targets = torch.full((8,), -100, device="cuda")
     loss = DividedLoss(functional.cross_entropy, "targets")

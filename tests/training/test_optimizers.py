@@ -25,17 +25,23 @@ def test_every_optimizer_of_torch_takes_a_step(name: str) -> None:
     optimizer.step()
     assert type(optimizer) is getattr(torch.optim, name)
     assert optimizer.param_groups[0]["lr"] == 0.01
-    assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    assert any(
+        not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)
+    )
 
 
 def test_options_reach_the_optimizer() -> None:
-    training = Training(optimizer="adamw", weight_decay=0.3, optimizer_options={"betas": [0.8, 0.9]})
+    training = Training(
+        optimizer="adamw", weight_decay=0.3, optimizer_options={"betas": [0.8, 0.9]}
+    )
     group = optimizer_factory(training, 0.1)(nn.Linear(1, 1).parameters()).param_groups[0]
     assert (group["betas"], group["weight_decay"]) == ((0.8, 0.9), 0.3)
 
 
 def test_momentum_is_that_of_sgd() -> None:
-    sgd = optimizer_factory(Training(optimizer="sgd", momentum=0.7), 0.1)(nn.Linear(1, 1).parameters())
+    sgd = optimizer_factory(Training(optimizer="sgd", momentum=0.7), 0.1)(
+        nn.Linear(1, 1).parameters()
+    )
     assert sgd.param_groups[0]["momentum"] == 0.7
 
 
@@ -48,7 +54,10 @@ def test_momentum_is_that_of_sgd() -> None:
         ({"optimizer_options": {"beta": 0.9}}, "training.optimizer_options.beta"),
         ({"optimizer_options": {"lr": 0.5}}, "training.optimizer_options.lr"),
         ({"optimizer_options": {"weight_decay": 0.5}}, "training.optimizer_options.weight_decay"),
-        ({"optimizer": "sgd", "optimizer_options": {"momentum": 0.5}}, "training.optimizer_options.momentum"),
+        (
+            {"optimizer": "sgd", "optimizer_options": {"momentum": 0.5}},
+            "training.optimizer_options.momentum",
+        ),
         ({"optimizer_options": {"betas": [2.0, 0.9]}}, "training.optimizer_options"),
         ({"optimizer": "rprop", "weight_decay": 0.1}, "training.weight_decay"),
     ],

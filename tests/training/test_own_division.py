@@ -1,4 +1,7 @@
-"""Classes with steps of their own: a loss that differs in parts is refused, and a counted one is exact."""
+"""Classes with steps of their own.
+
+A loss that differs in parts is refused, and a counted one is exact.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,9 @@ class Normalised(Weighted):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+        self.net = nn.Sequential(
+            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3)
+        )
 
     def step(self, batch: Any) -> Any:
         return functional.cross_entropy(self.net(batch[0]), batch[1])
@@ -128,7 +133,9 @@ class Penalised(Weighted):
         outputs = self.net(inputs)
         [gradients] = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
         penalty = 0.01 * sum(each.square().sum() for each in self.net.parameters())
-        return functional.cross_entropy(outputs, batch[1]) + gradients.square().sum(1).mean() + penalty
+        return (
+            functional.cross_entropy(outputs, batch[1]) + gradients.square().sum(1).mean() + penalty
+        )
 
     def evaluate(self, batch: Any) -> Any:
         return {"loss": functional.cross_entropy(self.net(batch[0]), batch[1])}
@@ -138,8 +145,14 @@ DIFFERS = [Weighted, Summed, Contrastive, Zero, RandomSum]
 ADDS_UP = [Mean, Counted, RandomMean, Normalised, Penalised]
 
 
-def experiment(kind: type, accumulation: int = 1, workers: int = 1, metric: str = "val_loss") -> Experiment:
-    plan = {"accumulation": accumulation, "micro_batch": 16 // accumulation // workers, "workers": workers}
+def experiment(
+    kind: type, accumulation: int = 1, workers: int = 1, metric: str = "val_loss"
+) -> Experiment:
+    plan = {
+        "accumulation": accumulation,
+        "micro_batch": 16 // accumulation // workers,
+        "workers": workers,
+    }
     return Experiment(
         train=f"{HERE}:{kind.__name__}",
         data={"name": f"{HERE}:load", "task": "other"},  # type: ignore[arg-type]
@@ -151,7 +164,9 @@ def experiment(kind: type, accumulation: int = 1, workers: int = 1, metric: str 
 
 def run(asked: Experiment, folder: Path, **task: Any) -> tuple[TrialEnded, list[Any]]:
     events: list[Any] = []
-    order = TrialTask(str(folder), 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), **task)
+    order = TrialTask(
+        str(folder), 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), **task
+    )
     return run_trial(order, lambda event: bool(events.append(event))), events
 
 
@@ -195,7 +210,9 @@ def test_total_and_count_make_the_steps_of_torch_for_every_division(tmp_path: Pa
         for first in range(0, NUM_TRAIN, 16):
             indices = order[first : first + 16]
             optimizer.zero_grad()
-            functional.cross_entropy(net(INPUTS[indices]), CLASSES[indices], weight=WEIGHTS).backward()
+            functional.cross_entropy(
+                net(INPUTS[indices]), CLASSES[indices], weight=WEIGHTS
+            ).backward()
             optimizer.step()
     for accumulation in (1, 4):
         ended, _ = run(experiment(Counted, accumulation), tmp_path / str(accumulation))
@@ -212,7 +229,11 @@ def test_total_and_count_make_the_steps_of_torch_for_every_division(tmp_path: Pa
 def test_metrics_of_evaluate_are_those_of_all_samples(accumulation: int, tmp_path: Path) -> None:
     ended, events = run(experiment(Scored, accumulation, metric="val_auc"), tmp_path)
     assert ended.state == "complete", ended.message
-    values = [each.values for each in events if isinstance(each, TrialReported) and "val_auc" in each.values]
+    values = [
+        each.values
+        for each in events
+        if isinstance(each, TrialReported) and "val_auc" in each.values
+    ]
     scored = Scored({})
     scored.net.load_state_dict({name[4:]: item for name, item in weights_of(tmp_path).items()})
     with torch.no_grad():

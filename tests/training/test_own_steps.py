@@ -47,11 +47,15 @@ def train(
     events: list[TrialReported] = []
 
     def report(event: Event) -> bool:
-        if isinstance(event, TrialReported) and any(name.startswith("val_") for name in event.values):
+        if isinstance(event, TrialReported) and any(
+            name.startswith("val_") for name in event.values
+        ):
             events.append(event)
         return f"{event.type} {getattr(event, 'step', None)}" == stop_at
 
-    order = TrialTask("run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True, **task)
+    order = TrialTask(
+        "run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True, **task
+    )
     ended = run_trial(order, report)
     assert ended.state != "failed", ended.traceback
     return ended, events
@@ -81,7 +85,10 @@ def by_hand(num_steps: int) -> dict[str, torch.Tensor]:
             optimizer.zero_grad()
             pair.step((inputs[indices], targets[indices]), name).backward()
             optimizer.step()
-    return {**pair.critic.state_dict(prefix="critic."), **pair.generator.state_dict(prefix="generator.")}
+    return {
+        **pair.critic.state_dict(prefix="critic."),
+        **pair.generator.state_dict(prefix="generator."),
+    }
 
 
 def test_two_optimizers_take_turns_as_in_a_loop_written_by_hand(alone: tuple[Path, Any]) -> None:
@@ -104,7 +111,9 @@ def test_what_evaluate_returns_is_reported_and_the_noise_is_measured(
     assert smoother["noise"] > 0
 
 
-def test_a_stopped_training_goes_on_with_both_optimizers(alone: tuple[Path, Any], tmp_path: Path) -> None:
+def test_a_stopped_training_goes_on_with_both_optimizers(
+    alone: tuple[Path, Any], tmp_path: Path
+) -> None:
     asked = experiment(plan={"micro_batch": 6})
     assert train(tmp_path, asked, stop_at="checkpoint_saved 8")[0].state == "stopped"
     train(tmp_path, asked)
@@ -137,7 +146,9 @@ def test_weights_are_exported_under_the_names_of_the_attributes(
 ) -> None:
     write_weights(alone[0] / "checkpoints" / "last.pt", tmp_path / "weights")
     model, datasets = read_model(experiment(), {}, tmp_path / "weights")
-    assert torch.equal(model.state_dict()["generator.weight"], weights(alone[0])["generator.weight"])
+    assert torch.equal(
+        model.state_dict()["generator.weight"], weights(alone[0])["generator.weight"]
+    )
     (noise, _), _ = datasets.validation.batch(np.arange(2))
     owner: Any = model.owner
     assert owner.generator(noise).shape == (2, 2)
@@ -202,7 +213,9 @@ def test_what_cannot_make_steps_is_refused_by_name(
     name: str, fields: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     fields = {"objectives": [{"metric": "val_loss", "goal": "minimize"}], **fields}
-    order = TrialTask("run", 0, 0, experiment(name, **fields).model_dump_json(), folder=str(tmp_path))
+    order = TrialTask(
+        "run", 0, 0, experiment(name, **fields).model_dump_json(), folder=str(tmp_path)
+    )
     ended = run_trial(order, lambda event: False)
     assert ended.state == "failed"
     assert message in str(ended.message)

@@ -1,4 +1,6 @@
-"""Groups of parameters by the pattern of their names, frozen ones, and optimizers of other packages."""
+"""Groups of parameters by the pattern of their names, frozen ones, and optimizers of other
+packages.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,13 @@ OWN = f"{__name__}:SignDescent"
 
 
 def experiment(**training: Any) -> Experiment:
-    settings = {"epochs": 1, "global_batch": 64, "lr": 0.01, "lr_rule": "constant", "schedule": "constant"}
+    settings = {
+        "epochs": 1,
+        "global_batch": 64,
+        "lr": 0.01,
+        "lr_rule": "constant",
+        "schedule": "constant",
+    }
     return Experiment(
         model=f"{__name__}:Net",
         data="breast_cancer",
@@ -69,7 +77,12 @@ def experiment(**training: Any) -> Experiment:
 
 
 def train(
-    folder: str, asked: Experiment, *, rank: int = 0, num_workers: int = 1, meeting: str | None = None
+    folder: str,
+    asked: Experiment,
+    *,
+    rank: int = 0,
+    num_workers: int = 1,
+    meeting: str | None = None,
 ) -> list[dict[str, torch.Tensor]]:
     """Return the weights of each checkpoint."""
     saved: list[dict[str, torch.Tensor]] = []
@@ -105,7 +118,9 @@ def test_groups_have_rates_of_their_own_and_frozen_ones_stay(tmp_path: Path) -> 
     assert moved["head.weight"] == pytest.approx(0.005, rel=1e-4)
 
 
-def test_parameters_that_are_frozen_for_a_while_train_afterwards_also_after_a_resume(tmp_path: Path) -> None:
+def test_parameters_that_are_frozen_for_a_while_train_afterwards_also_after_a_resume(
+    tmp_path: Path,
+) -> None:
     groups = {"^body": {"frozen_epochs": 2}}
     asked = experiment(optimizer=OWN, parameter_groups=groups, global_batch=228, epochs=4)
     whole = train(str(tmp_path / "whole"), asked)  # an epoch is two steps
@@ -127,10 +142,16 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
         asked = experiment(optimizer="adamw", parameter_groups=THAWED, epochs=3)
         asked = asked.replace(plan={"workers": 2, "strategy": strategy})
         train(
-            f"{folder}/{strategy}", asked, rank=rank, num_workers=num_workers, meeting=f"{meeting}-{strategy}"
+            f"{folder}/{strategy}",
+            asked,
+            rank=rank,
+            num_workers=num_workers,
+            meeting=f"{meeting}-{strategy}",
         )
         if rank == 0:
-            results[strategy] = checkpoint.read(Path(folder, strategy, "checkpoints", "last.pt"))["strategy"]
+            results[strategy] = checkpoint.read(Path(folder, strategy, "checkpoints", "last.pt"))[
+                "strategy"
+            ]
         longer = asked.replace(training={"epochs": 4})
         train(
             f"{folder}/{strategy}",
@@ -140,9 +161,9 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
             meeting=f"{meeting}-{strategy}-on",
         )
         if rank == 0:
-            results[f"{strategy}-on"] = checkpoint.read(Path(folder, strategy, "checkpoints", "last.pt"))[
-                "strategy"
-            ]
+            results[f"{strategy}-on"] = checkpoint.read(
+                Path(folder, strategy, "checkpoints", "last.pt")
+            )["strategy"]
     return results
 
 
@@ -176,7 +197,9 @@ def test_an_optimizer_of_another_package_receives_its_options() -> None:
         ({"optimizer": OWN, "weight_decay": 0.1}, "training.weight_decay"),
     ],
 )
-def test_what_is_no_optimizer_or_not_its_option_is_refused(training: dict[str, Any], field: str) -> None:
+def test_what_is_no_optimizer_or_not_its_option_is_refused(
+    training: dict[str, Any], field: str
+) -> None:
     with pytest.raises(ExperimentError) as caught:
         optimizer_factory(Training(**training), 0.1)
     assert caught.value.field == field
@@ -198,7 +221,9 @@ def test_patterns_that_fit_nothing_or_freeze_everything_are_refused(
     groups: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     asked = experiment(parameter_groups=groups)
-    ended = run_trial(TrialTask("run", 0, 0, asked.model_dump_json(), folder=str(tmp_path)), lambda _: False)
+    ended = run_trial(
+        TrialTask("run", 0, 0, asked.model_dump_json(), folder=str(tmp_path)), lambda _: False
+    )
     assert message in str(ended.message)
 
 

@@ -24,7 +24,10 @@ POLE = {"environment": "workbench.data.pole:Pole"}
 
 
 class Corridor:
-    """Five places in a row; walking to the last one is worth 1, and an episode is cut off after 20 steps."""
+    """Five places in a row.
+
+    Walking to the last one is worth 1, and an episode is cut off after 20 steps.
+    """
 
     action_space = SimpleNamespace(n=2)
 
@@ -38,10 +41,18 @@ class Corridor:
         return np.eye(5)[self.place], float(is_there), is_there, self.steps == 20, {}
 
 
-CORRIDOR = {"environment": f"{__name__}:Corridor", "steps": 32, "copies": 4, "lr": 0.01, "rounds": 8}
+CORRIDOR = {
+    "environment": f"{__name__}:Corridor",
+    "steps": 32,
+    "copies": 4,
+    "lr": 0.01,
+    "rounds": 8,
+}
 
 
-def learn(config: dict[str, Any], folder: Path, *, stop_at: int | None = None) -> list[dict[str, float]]:
+def learn(
+    config: dict[str, Any], folder: Path, *, stop_at: int | None = None
+) -> list[dict[str, float]]:
     reports: list[dict[str, float]] = []
 
     def report(**values: float) -> bool:
@@ -76,7 +87,10 @@ def test_with_a_trace_of_one_an_advantage_is_the_discounted_return_less_what_was
     seed: int, discount: float, steps: int
 ) -> None:
     random = torch.Generator().manual_seed(seed)
-    rewards, values = torch.randn(steps, 2, generator=random), torch.randn(steps + 1, 2, generator=random)
+    rewards, values = (
+        torch.randn(steps, 2, generator=random),
+        torch.randn(steps + 1, 2, generator=random),
+    )
     goes_on = (torch.rand(steps, 2, generator=random) > 0.3).float()
     found = generalised_advantages(rewards, values, goes_on, discount=discount, trace=1.0)
     returns = values[-1].clone()

@@ -65,7 +65,9 @@ def test_weights_are_read_from_every_usual_kind_of_file(kind: str, tmp_path: Pat
         torch.save({"epoch": 3, "state_dict": weights, "optimizer": {"lr": 0.1}}, path)
     elif kind == "checkpoint":
         path = Path(
-            checkpoint.save(tmp_path, {"strategy": {"model": weights}, "step": 1}, last=True, best=False)
+            checkpoint.save(
+                tmp_path, {"strategy": {"model": weights}, "step": 1}, last=True, best=False
+            )
         )
     elif kind == "parts":
         save_file(dict(list(untied.items())[:3]), tmp_path / "a.safetensors")
@@ -112,9 +114,15 @@ def test_a_new_head_is_allowed_where_it_is_stated(tmp_path: Path) -> None:
 
 def test_prefixes_are_removed_added_and_recommended(tmp_path: Path) -> None:
     weights = other_weights()
-    torch.save({f"module.{name}": value for name, value in weights.items()}, tmp_path / "wrapped.pt")
     torch.save(
-        {name.removeprefix("body."): value for name, value in weights.items() if name.startswith("body.")},
+        {f"module.{name}": value for name, value in weights.items()}, tmp_path / "wrapped.pt"
+    )
+    torch.save(
+        {
+            name.removeprefix("body."): value
+            for name, value in weights.items()
+            if name.startswith("body.")
+        },
         tmp_path / "body.pt",
     )
     with pytest.raises(ExperimentError, match=r'Set strip: "module\."'):
@@ -156,7 +164,8 @@ def experiment(model: Any, **training: Any) -> Experiment:
 
 def train(folder: Path, written: Experiment, **task: Any) -> dict[str, Any]:
     ended = run_trial(
-        TrialTask("run", 0, 0, written.model_dump_json(), folder=str(folder), **task), lambda _: False
+        TrialTask("run", 0, 0, written.model_dump_json(), folder=str(folder), **task),
+        lambda _: False,
     )
     assert ended.state == "complete", ended.traceback
     return checkpoint.read(folder / "checkpoints" / "last.pt")["strategy"]["model"]
@@ -189,8 +198,12 @@ def test_models_of_both_kinds_begin_with_them_and_are_exported_without_the_file(
 def test_weights_are_searched_and_an_export_can_begin_another_training(tmp_path: Path) -> None:
     first = train(tmp_path / "first", experiment("mlp", lr=0.1))
     (tmp_path / "export").mkdir()
-    write_weights(tmp_path / "first" / "checkpoints" / "last.pt", tmp_path / "export" / "weights.safetensors")
-    written = experiment("mlp").replace(search={"weights": {"choices": [str(tmp_path / "export"), None]}})
+    write_weights(
+        tmp_path / "first" / "checkpoints" / "last.pt", tmp_path / "export" / "weights.safetensors"
+    )
+    written = experiment("mlp").replace(
+        search={"weights": {"choices": [str(tmp_path / "export"), None]}}
+    )
     check(written)
     began = train(tmp_path / "second", written, params={"weights": str(tmp_path / "export")})
     anew = train(tmp_path / "third", written, params={"weights": None})

@@ -32,7 +32,9 @@ def model_of(kind: str) -> nn.Module:
     torch.manual_seed(0)
     if kind == "mlp":
         return nn.Sequential(nn.Linear(30, 5), nn.Tanh(), nn.Linear(5, 2))
-    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)
+    )
 
 
 def steps_of(model: nn.Module, hiding: Hiding) -> PrivateSteps:
@@ -41,7 +43,9 @@ def steps_of(model: nn.Module, hiding: Hiding) -> PrivateSteps:
     return strategy
 
 
-def by_hand(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, max_norm: float) -> list[Any]:
+def by_hand(
+    model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, max_norm: float
+) -> list[Any]:
     """Clip the gradient of one sample after the other, and add them up."""
     sums = [torch.zeros_like(each) for each in model.parameters()]
     for one, target in zip(inputs, targets, strict=True):
@@ -96,7 +100,10 @@ def renyi_epsilon(sigma: float, rate: float, num_steps: int, delta: float) -> fl
     found = []
     for order in range(2, 64):
         moment = sum(
-            math.comb(order, k) * (1 - rate) ** (order - k) * rate**k * math.exp((k * k - k) / (2 * sigma**2))
+            math.comb(order, k)
+            * (1 - rate) ** (order - k)
+            * rate**k
+            * math.exp((k * k - k) / (2 * sigma**2))
             for k in range(order + 1)
         )
         spent = num_steps * math.log(moment) / (order - 1)
@@ -111,8 +118,12 @@ def test_the_accountant_agrees_with_published_values_and_with_its_own_inverse() 
     assert budget.spent_epsilon(100 * 100) == pytest.approx(2.0, abs=0.01)
     assert budget.spent_epsilon(100) < budget.spent_epsilon(5000) < 2.0
     known = type(budget)(Hiding(1.0, 4.0, 600), 0.01, 1e-5)
-    assert known.spent_epsilon(10_000) == pytest.approx(renyi_epsilon(4.0, 0.01, 10_000, 1e-5), rel=0.02)
-    assert known.spent_epsilon(10_000) < 1.26  # by the looser bound of Abadi et al. 2016, section 3.2
+    assert known.spent_epsilon(10_000) == pytest.approx(
+        renyi_epsilon(4.0, 0.01, 10_000, 1e-5), rel=0.02
+    )
+    assert (
+        known.spent_epsilon(10_000) < 1.26
+    )  # by the looser bound of Abadi et al. 2016, section 3.2
 
 
 def experiment(model: Any = "mlp", **fields: Any) -> Experiment:
@@ -125,7 +136,9 @@ def experiment(model: Any = "mlp", **fields: Any) -> Experiment:
     )
 
 
-def test_a_trial_spends_what_is_allowed_and_continues_to_count_after_an_interruption(tmp_path: Path) -> None:
+def test_a_trial_spends_what_is_allowed_and_continues_to_count_after_an_interruption(
+    tmp_path: Path,
+) -> None:
     def train(stops_at_epoch: float) -> tuple[str, dict[float, float]]:
         found: dict[float, float] = {}
 
@@ -147,14 +160,18 @@ def test_a_trial_spends_what_is_allowed_and_continues_to_count_after_an_interrup
 
 
 def test_a_convnet_with_group_normalisation_is_trained(tmp_path: Path) -> None:
-    asked = experiment({"name": "convnet", "width": 8, "normalisation": "group"}, training={"epochs": 1})
+    asked = experiment(
+        {"name": "convnet", "width": 8, "normalisation": "group"}, training={"epochs": 1}
+    )
     task = TrialTask("r", 0, 0, asked.model_dump_json(), seed=1, folder=str(tmp_path), resume=True)
     ended = run_trial(task, lambda event: False)
     assert ended.state == "complete", ended.traceback
 
 
 def test_batch_normalisation_is_refused() -> None:
-    with pytest.raises(ExperimentError, match="BatchNorm1d, by which samples of a batch reach each other"):
+    with pytest.raises(
+        ExperimentError, match="BatchNorm1d, by which samples of a batch reach each other"
+    ):
         steps_of(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), Hiding(1.0, 1.0, 8))
 
 
@@ -169,7 +186,10 @@ def test_batch_normalisation_is_refused() -> None:
         ({"search": {"workers": {"choices": [1, 2]}}}, "search.workers"),
         ({"federated": {"clients": 4}}, "training.private"),
         (
-            {"training": {"private": None}, "search": {"private.epsilon": {"low": 1.0, "high": 8.0}}},
+            {
+                "training": {"private": None},
+                "search": {"private.epsilon": {"low": 1.0, "high": 8.0}},
+            },
             "search.private.epsilon",
         ),
     ],
@@ -180,9 +200,14 @@ def test_what_would_break_the_promise_is_refused(fields: dict[str, Any], field: 
     assert refused.value.field == field
 
 
-def test_a_gpu_that_computes_in_half_precision_leaves_a_private_training_in_single_precision() -> None:
+def test_a_gpu_that_computes_in_half_precision_leaves_a_private_training_in_single_precision() -> (
+    None
+):
     hardware = Hardware(has_gpu=True, has_bf16=True)
-    assert resolve(experiment(training={"private": None}), {}, hardware=hardware).plan.precision == "bf16"
+    assert (
+        resolve(experiment(training={"private": None}), {}, hardware=hardware).plan.precision
+        == "bf16"
+    )
     assert resolve(experiment(), {}, hardware=hardware).plan.precision == "fp32"
 
 

@@ -1,4 +1,7 @@
-"""A trial that is any program: what it receives, what is read, how it ends, and what is left of it."""
+"""A trial that is any program.
+
+What it receives, what is read, how it ends, and what is left of it.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,9 @@ def test_a_silent_program_is_stopped(tmp_path: Path) -> None:
     assert trial.ended.state == "stopped"
 
 
-def test_a_program_that_ignores_the_request_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+def test_a_program_that_ignores_the_request_is_killed_after_the_grace_period(
+    tmp_path: Path,
+) -> None:
     before = psutil.Process().children(recursive=True)
     trial = Trial("stubborn", tmp_path, stop_at=1, resources={"stop_grace": 0.2})
     assert trial.ended.state == "stopped"
@@ -159,10 +164,22 @@ def test_how_programs_end(tmp_path: Path) -> None:
     ("lines", "outcome"),
     [
         (["loss=0.9", "loss=nan"], ("failed", "diverged", "loss is nan at step 2")),
-        (["loss=0.9", "loss: tensor(nan, device='cuda:0')"], ("failed", "diverged", "loss is nan at step 2")),
-        (["loss=0.9", "loss: NA"], ("failed", "error", "the last loss that the program wrote is NA")),
-        (["loss=0.9", "loss=tensor([0.1, 0.2])"], ("failed", "error", "an array or another object")),
-        (["loss=0.9", '{"loss": true}'], ("failed", "error", "the program wrote is True, which is not")),
+        (
+            ["loss=0.9", "loss: tensor(nan, device='cuda:0')"],
+            ("failed", "diverged", "loss is nan at step 2"),
+        ),
+        (
+            ["loss=0.9", "loss: NA"],
+            ("failed", "error", "the last loss that the program wrote is NA"),
+        ),
+        (
+            ["loss=0.9", "loss=tensor([0.1, 0.2])"],
+            ("failed", "error", "an array or another object"),
+        ),
+        (
+            ["loss=0.9", '{"loss": true}'],
+            ("failed", "error", "the program wrote is True, which is not"),
+        ),
         (["loss=None"], ("failed", "error", "it wrote None in its place, which is not a number")),
         (["loss=None", "loss=0.5", "loss=None"], ("complete", None, "")),
         (["loss=0.5 val_loss=nan train_loss=inf acc=None"], ("complete", None, "")),
@@ -192,19 +209,25 @@ def test_a_program_reports_anything_and_only_the_objective_fails_it(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(PROGRAM.parents[2]))
     code = (
-        "import workbench as wb\n"
-        "wb.report(loss=0.5, acc=None, model=object(), ok=True, nan=float('nan'), val=dict(f1=1, z=1j))\n"
-        "wb.report(loss='0.25', model=object())\n"
+        "import workbench as wb\nwb.report(loss=0.5, acc=None, model=object(), ok=True,"
+        " nan=float('nan'), val=dict(f1=1, z=1j))\nwb.report(loss='0.25', model=object())\n"
     )
     trial = Trial("", tmp_path / "fine", command=["python", "-c", code])
     assert trial.ended.state == "complete", trial.ended.message
     values = dict(trial.ended.values)
     assert math.isnan(values.pop("nan"))
     assert values == {"loss": 0.25, "ok": 1.0, "val.f1": 1.0}
-    assert [note.partition(" is not kept")[0] for note in trial.notes] == ["'acc'", "'model'", "'val.z'"]
+    assert [note.partition(" is not kept")[0] for note in trial.notes] == [
+        "'acc'",
+        "'model'",
+        "'val.z'",
+    ]
     wrong = "import workbench as wb\nwb.report(loss=0.5)\nwb.report(loss=1j)\n"
     ended = Trial("", tmp_path / "wrong", command=["python", "-c", wrong]).ended
-    assert (ended.state, ended.message) == ("failed", "report.loss: a complex value is not a number")
+    assert (ended.state, ended.message) == (
+        "failed",
+        "report.loss: a complex value is not a number",
+    )
 
 
 def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path: Path) -> None:
@@ -225,7 +248,9 @@ def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path
     assert [one.values["loss"] for one in read.reports] == [1.4]
 
 
-def test_output_is_kept_up_to_a_size(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_output_is_kept_up_to_a_size(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     trial = Trial("long", tmp_path, resources={"max_log_size": "1kB"})
     assert trial.ended.values == {"loss": 0.5}
     kept = capfdbinary.readouterr().out
@@ -238,7 +263,9 @@ def test_no_value_of_an_objective_is_lost_however_fast_it_is_written(tmp_path: P
     trial = Trial("many", tmp_path)
     assert (trial.ended.state, trial.ended.step) == ("complete", 3000)
     assert math.isclose(trial.ended.values["loss"], 1 / 3000)
-    assert [report.values["loss"] for report in trial.reports] == [1 / step for step in range(1, 3001)]
+    assert [report.values["loss"] for report in trial.reports] == [
+        1 / step for step in range(1, 3001)
+    ]
 
 
 def test_a_program_may_report_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""Samples that are on the device come in the order in which they were wanted, whatever the sizes."""
+"""Samples that are on the device come in the order in which they were wanted, whatever the
+sizes.
+"""
 
 from __future__ import annotations
 

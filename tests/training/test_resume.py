@@ -28,7 +28,13 @@ EXPERIMENT = Experiment(
     model={"name": "convnet", "width": 8, "dropout": 0.4},
     data="digits",
     objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
-    training={"epochs": 6, "optimizer": "sgd", "lr": 0.05, "schedule": "one_cycle", "clip_norm": 1.0},
+    training={
+        "epochs": 6,
+        "optimizer": "sgd",
+        "lr": 0.05,
+        "schedule": "one_cycle",
+        "clip_norm": 1.0,
+    },
 )
 
 
@@ -104,7 +110,9 @@ def test_a_killed_training_ends_exactly_like_one_that_was_not(
 
 
 @pytest.mark.parametrize("has_value", [True, False])
-def test_a_checkpoint_of_an_earlier_version_continues_with_its_best(tmp_path: Path, has_value: bool) -> None:
+def test_a_checkpoint_of_an_earlier_version_continues_with_its_best(
+    tmp_path: Path, has_value: bool
+) -> None:
     stopped = run_trial(order(tmp_path), lambda event: getattr(event, "step", 0) >= 36)
     assert stopped.state == "stopped"
     for name in ("last.pt", "best.pt"):
@@ -126,7 +134,9 @@ def test_without_resume_an_attempt_begins_anew(tmp_path: Path) -> None:
     assert again.values == first.values
 
 
-def test_a_finished_training_that_is_resumed_says_its_result_again(whole: tuple[TrialEnded, Path]) -> None:
+def test_a_finished_training_that_is_resumed_says_its_result_again(
+    whole: tuple[TrialEnded, Path],
+) -> None:
     first, folder = whole
     events: list[Event] = []
     again = run_trial(order(folder, resume=True), lambda event: bool(events.append(event)))
@@ -138,13 +148,22 @@ def test_a_finished_training_that_is_resumed_says_its_result_again(whole: tuple[
 
 
 def test_a_torn_checkpoint_is_never_loaded(tmp_path: Path) -> None:
-    path = Path(checkpoint.save(tmp_path, {"step": 1, "weights": torch.randn(1000)}, last=True, best=False))
+    path = Path(
+        checkpoint.save(tmp_path, {"step": 1, "weights": torch.randn(1000)}, last=True, best=False)
+    )
     whole = path.read_bytes()
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 0xFF
     name = whole.rindex(b"/data.pkl")
     unnamed = whole[:name] + b"\xef\xff" + whole[name + 2 :]
-    for content in (b"", whole[: len(whole) // 2], whole[:-1], bytes(damaged), unnamed, b"no checkpoint"):
+    for content in (
+        b"",
+        whole[: len(whole) // 2],
+        whole[:-1],
+        bytes(damaged),
+        unnamed,
+        b"no checkpoint",
+    ):
         path.write_bytes(content)
         with pytest.raises(RunError):
             checkpoint.read(path)
@@ -165,7 +184,9 @@ def test_a_training_goes_on_from_the_other_checkpoint_where_one_is_torn(tmp_path
     assert found["step"] == 1
 
 
-def test_a_trial_that_begins_anew_because_its_checkpoint_is_damaged_notes_that(tmp_path: Path) -> None:
+def test_a_trial_that_begins_anew_because_its_checkpoint_is_damaged_notes_that(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / "last.pt").write_bytes(b"torn")
@@ -212,7 +233,9 @@ def test_a_process_that_is_killed_while_it_saves_leaves_whole_checkpoints(tmp_pa
 
 
 def test_random_states_are_put_back(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, {"step": 0, "random": checkpoint.random_states()}, last=True, best=False)
+    path = checkpoint.save(
+        tmp_path, {"step": 0, "random": checkpoint.random_states()}, last=True, best=False
+    )
 
     def draw() -> tuple[float, float, float]:
         return random.random(), float(np.random.rand()), float(torch.rand(()))
@@ -229,12 +252,17 @@ def test_weights_are_exported_for_other_programs(tmp_path: Path) -> None:
     write_weights(tmp_path / "checkpoints" / "best.pt", weights)
     expected = checkpoint.read(tmp_path / "checkpoints" / "best.pt")["strategy"]["model"]
     assert_same(load_file(weights), dict(expected))
-    model = build_model("convnet", {"width": 8, "dropout": 0.4}, input_shape=(1, 8, 8), num_outputs=10)
+    model = build_model(
+        "convnet", {"width": 8, "dropout": 0.4}, input_shape=(1, 8, 8), num_outputs=10
+    )
     model.load_state_dict(load_file(weights))
 
 
 def build_compiled(config: Any) -> torch.nn.Module:
-    """Compile a whole model and, within it, a layer: `torch.compile` then nests the names of its tensors."""
+    """Compile a whole model and, within it, a layer.
+
+    `torch.compile` then nests the names of its tensors.
+    """
     layer: Any = torch.compile(torch.nn.Linear(64, 10))
     return torch.compile(torch.nn.Sequential(torch.nn.Flatten(), layer))  # type: ignore[return-value]
 

@@ -1,4 +1,7 @@
-"""Schedules that react, and those of other packages: the rates of a plain torch loop, resumed exactly."""
+"""Schedules that react, and those of other packages.
+
+The rates of a plain torch loop, resumed exactly.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ def rising(optimizer: torch.optim.Optimizer, num_training_steps: int) -> lr_sche
     return lr_scheduler.LambdaLR(optimizer, lambda step: step / num_training_steps)
 
 
-def make(schedule: str, options: dict[str, Any], *, warmup: int = 0, metric: str = "val_loss") -> Schedule:
+def make(
+    schedule: str, options: dict[str, Any], *, warmup: int = 0, metric: str = "val_loss"
+) -> Schedule:
     training = Training(epochs=EPOCHS, schedule=schedule, schedule_options=options)
     goal = Objective(metric=metric, goal="maximize" if metric == "val_accuracy" else "minimize")
     return schedule_of(
@@ -62,7 +67,12 @@ def make(schedule: str, options: dict[str, Any], *, warmup: int = 0, metric: str
         LR,
         Length(EPOCHS * STEPS, warmup, EPOCHS, EPOCHS),
         (goal,),
-        {"train_loss": "minimize", "val_loss": "minimize", "val_accuracy": "maximize", "val_own": None},
+        {
+            "train_loss": "minimize",
+            "val_loss": "minimize",
+            "val_accuracy": "maximize",
+            "val_own": None,
+        },
         Group(),
     )
 
@@ -75,7 +85,9 @@ def rates(schedule: Schedule, *, start: int = 0, stop: int = EPOCHS) -> list[flo
             found.append(LR * schedule.factor(epoch * STEPS + step))
             schedule.after_step()
         schedule.after_epoch()
-        schedule.after_evaluation({"val_loss": LOSSES[epoch], "train_loss": 0.0, "val_accuracy": 0.0})
+        schedule.after_evaluation(
+            {"val_loss": LOSSES[epoch], "train_loss": 0.0, "val_accuracy": 0.0}
+        )
     return found
 
 
@@ -98,7 +110,12 @@ def plain(build: Callable[[Any], Any], advance: str) -> list[float]:
 
 TORCH = "torch.optim.lr_scheduler"
 CASES: dict[str, tuple[str, dict[str, Any], Callable[[Any], Any], str]] = {
-    "plateau": ("plateau", PLATEAU, lambda at: lr_scheduler.ReduceLROnPlateau(at, **PLATEAU), "evaluation"),
+    "plateau": (
+        "plateau",
+        PLATEAU,
+        lambda at: lr_scheduler.ReduceLROnPlateau(at, **PLATEAU),
+        "evaluation",
+    ),
     "own plateau": (
         f"{TORCH}:ReduceLROnPlateau",
         {**PLATEAU, "metric": "val_loss"},
@@ -123,8 +140,18 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[Any], Any], str]] = {
         lambda at: lr_scheduler.CosineAnnealingLR(at, EPOCHS, 0.01),
         "epoch",
     ),
-    "a class": (f"{__name__}:Halving", {"after": 5, "interval": "step"}, lambda at: Halving(at, 5), "step"),
-    "a function": (f"{__name__}:rising", {"interval": "step"}, lambda at: rising(at, EPOCHS * STEPS), "step"),
+    "a class": (
+        f"{__name__}:Halving",
+        {"after": 5, "interval": "step"},
+        lambda at: Halving(at, 5),
+        "step",
+    ),
+    "a function": (
+        f"{__name__}:rising",
+        {"interval": "step"},
+        lambda at: rising(at, EPOCHS * STEPS),
+        "step",
+    ),
 }
 
 
@@ -177,14 +204,19 @@ def experiment(**training: Any) -> Experiment:
     )
 
 
-ON_PLATEAU = {"schedule": "plateau", "schedule_options": {"patience": 0, "factor": 0.5, "threshold": 0.05}}
+ON_PLATEAU = {
+    "schedule": "plateau",
+    "schedule_options": {"patience": 0, "factor": 0.5, "threshold": 0.05},
+}
 
 
 @pytest.fixture(scope="module")
 def losses_of_plain_loop() -> list[float]:
     """Train on all samples at once with torch alone."""
     data = load_trial_data("plain", experiment())
-    train_set, validation = (Source(split, torch.device("cpu")) for split in (data.train, data.validation))
+    train_set, validation = (
+        Source(split, torch.device("cpu")) for split in (data.train, data.validation)
+    )
     torch.manual_seed(3)
     model = build_model("mlp", {}, input_shape=data.input_shape, num_outputs=data.num_outputs)
     optimizer = SGD(model.parameters(), lr=1.0)
@@ -212,7 +244,9 @@ def test_a_training_on_plateau_is_that_of_a_plain_loop(
     whole = losses_by_step(tmp_path / "whole", written)
     assert [*whole.values()] == pytest.approx(losses_of_plain_loop, rel=1e-3)
     parts = [losses_by_step(tmp_path / "cut", written, stop_at=stop_at) for stop_at in (6, None)]
-    assert [loss for part in parts for loss in part.values()] == pytest.approx(losses_of_plain_loop, rel=1e-3)
+    assert [loss for part in parts for loss in part.values()] == pytest.approx(
+        losses_of_plain_loop, rel=1e-3
+    )
 
 
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
@@ -251,7 +285,9 @@ def test_two_workers_reduce_the_rate_at_the_same_step(
         ({"schedule": f"{TORCH}:StepLR", "schedule_options": {"interval": "batch"}}, "interval"),
     ],
 )
-def test_wrong_schedules_are_refused_before_anything_starts(training: dict[str, Any], words: str) -> None:
+def test_wrong_schedules_are_refused_before_anything_starts(
+    training: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ExperimentError, match=words.replace("(", r"\(")):
         check(experiment(**training))
 
@@ -267,7 +303,9 @@ def test_wrong_schedules_are_refused_before_anything_starts(training: dict[str, 
         ("plateau", {"metric": "val_own"}, "fall or to rise"),
     ],
 )
-def test_a_scheduler_that_does_not_fit_is_refused(schedule: str, options: dict[str, Any], words: str) -> None:
+def test_a_scheduler_that_does_not_fit_is_refused(
+    schedule: str, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ExperimentError, match=words):
         make(schedule, options)
 
@@ -284,4 +322,8 @@ def test_schedules_and_their_options_are_searched() -> None:
     )
     check(written)
     with pytest.raises(ExperimentError, match="when"):
-        check(written.replace(search={"schedule_options": {"choices": [{"patience": 1}, {"patience": 3}]}}))
+        check(
+            written.replace(
+                search={"schedule_options": {"choices": [{"patience": 1}, {"patience": 3}]}}
+            )
+        )

@@ -117,7 +117,9 @@ def test_what_a_function_returns_is_its_last_report(returned: Any, tmp_path: Pat
 
 
 def test_a_function_that_asks_for_a_folder_finds_it_again(tmp_path: Path) -> None:
-    def train(config: dict[str, Any], report: Callable[..., bool], folder: Path, *, seed: int) -> float:
+    def train(
+        config: dict[str, Any], report: Callable[..., bool], folder: Path, *, seed: int
+    ) -> float:
         counter = folder / "count.json"
         count = json.loads(counter.read_text()) + 1 if counter.exists() else seed
         counter.write_text(json.dumps(count))
@@ -149,7 +151,9 @@ def test_a_function_that_may_continue_without_its_step_is_told_that_reports_are_
         for name, payload in experiment.payloads().items():
             (tmp_path / name).write_bytes(payload)
         written, folder = experiment.model_dump_json(), str(tmp_path / "trial")
-        order = TrialTask("r", 0, number, written, objects=str(tmp_path), folder=folder, resume=number > 0)
+        order = TrialTask(
+            "r", 0, number, written, objects=str(tmp_path), folder=folder, resume=number > 0
+        )
         events.clear()
 
         def take(event: Event) -> bool:
@@ -220,7 +224,9 @@ A_NUMBER = 3
         ("A_NUMBER", "a value of type int"),
     ],
 )
-def test_what_is_no_plain_function_is_refused_in_words(name: str, what: str, tmp_path: Path) -> None:
+def test_what_is_no_plain_function_is_refused_in_words(
+    name: str, what: str, tmp_path: Path
+) -> None:
     ended, _ = run(f"{__name__}:{name}", tmp_path)
     assert ended.reason == "error"
     assert re.search(rf"^train: {__name__}:{name} is {what}.*plain function", ended.message or "")
@@ -246,7 +252,9 @@ def test_a_function_with_one_parameter_receives_the_configuration_and_its_result
 def test_a_function_that_gives_no_objective_is_described_by_what_it_gives(tmp_path: Path) -> None:
     ended, _ = run(lambda config, report: {"loss": 1.0, "steps": 3}, tmp_path)
     assert "without reporting or returning 'score'; it gave loss, steps" in (ended.message or "")
-    assert (ended.message or "").endswith("to improve one of these instead: --set objectives.0.metric=NAME")
+    assert (ended.message or "").endswith(
+        "to improve one of these instead: --set objectives.0.metric=NAME"
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -294,12 +302,22 @@ def test_a_function_of_another_form_is_refused(tmp_path: Path) -> None:
         (KeyboardInterrupt(), "error"),
         (MemoryError(), "oom"),
         (torch.OutOfMemoryError("CUDA out of memory"), "oom"),
-        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), "oom"),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "oom"),
+        (
+            RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+            "oom",
+        ),
+        (
+            RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            ),
+            "oom",
+        ),
         (RuntimeError("CUDA error: device-side assert triggered"), "error"),
     ],
 )
-def test_what_a_function_raises_ends_the_trial(error: BaseException, reason: str, tmp_path: Path) -> None:
+def test_what_a_function_raises_ends_the_trial(
+    error: BaseException, reason: str, tmp_path: Path
+) -> None:
     def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
         report(step=9, score=0.0)
         raise error
@@ -321,12 +339,14 @@ def test_a_traceback_begins_with_the_code_of_the_user(tmp_path: Path) -> None:
 
 def test_a_full_gpu_is_described_without_the_details_of_its_allocator(tmp_path: Path) -> None:
     message = (
-        "CUDA out of memory. Tried to allocate 626.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which "
-        "1.91 GiB is free."
+        "CUDA out of memory. Tried to allocate 626.00 MiB. GPU 0 has a total capacity of 79.18 GiB"
+        " of which 1.91 GiB is free."
     )
 
     def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
-        raise torch.OutOfMemoryError(f"{message} Including non-PyTorch memory, this process has 77.20 GiB")
+        raise torch.OutOfMemoryError(
+            f"{message} Including non-PyTorch memory, this process has 77.20 GiB"
+        )
 
     ended, _ = run(train, tmp_path)
     assert ended.message == f"OutOfMemoryError: {message}"
@@ -362,18 +382,25 @@ assert not heavy, heavy
 """
     search_path = f"{Path(__file__).parents[2]}:{tmp_path}"
     # Its journal goes to the working directory.
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={"PYTHONPATH": search_path})
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, cwd=tmp_path, env={"PYTHONPATH": search_path}
+    )
 
 
 def test_the_progress_that_trials_are_compared_by_is_reported_and_grows(tmp_path: Path) -> None:
     def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
         for step, samples in enumerate(config["samples"]):
-            report(step=step, **({"score": 1.0} if samples is None else {"score": 1.0, "samples": samples}))
+            report(
+                step=step,
+                **({"score": 1.0} if samples is None else {"score": 1.0, "samples": samples}),
+            )
             report(step=step, speed=2.0)
 
     def ending(*samples: int | None) -> TrialEnded:
         params = {"samples": list(samples)}
-        return run(train, tmp_path, early_stop={"pruner": "asha", "unit": "samples"}, params=params)[0]
+        return run(
+            train, tmp_path, early_stop={"pruner": "asha", "unit": "samples"}, params=params
+        )[0]
 
     assert ending(32, 32, 64).state == "complete"
     assert "report.samples: missing, but early_stop.unit" in str(ending(32, None).message)
@@ -401,7 +428,12 @@ class Notes:
         for name, payload in experiment.payloads().items():
             (folder / name).write_bytes(payload)
         order = TrialTask(
-            "r", 0, 0, experiment.model_dump_json(), objects=str(folder), folder=str(folder / "trial")
+            "r",
+            0,
+            0,
+            experiment.model_dump_json(),
+            objects=str(folder),
+            folder=str(folder / "trial"),
         )
         self.events: list[Event] = []
         self.ended = run_trial(order, lambda event: bool(self.events.append(event)))
@@ -428,7 +460,9 @@ def test_what_is_returned_beside_a_reported_objective_costs_no_training(
 @pytest.mark.parametrize(
     ("returned", "score"), [(0, 0.3), (0.0, 0.0), (np.int64(0), 0.0), (1, 1.0), ({"score": 0}, 0.0)]
 )
-def test_a_whole_zero_after_reports_is_an_exit_status(returned: Any, score: float, tmp_path: Path) -> None:
+def test_a_whole_zero_after_reports_is_an_exit_status(
+    returned: Any, score: float, tmp_path: Path
+) -> None:
     def train(config: dict[str, Any], report: Callable[..., bool]) -> Any:
         report(score=0.3)
         return returned
@@ -496,7 +530,9 @@ def test_values_beside_the_objective_are_kept_where_they_are_numbers_and_noted_o
 
 
 def test_notes_on_values_of_very_many_names_end(tmp_path: Path) -> None:
-    found = Notes(lambda config, report: {"score": 1.0, **dict.fromkeys(map(str, range(100)))}, tmp_path)
+    found = Notes(
+        lambda config, report: {"score": 1.0, **dict.fromkeys(map(str, range(100)))}, tmp_path
+    )
     assert found.ended.state == "complete"
     assert len(found.notes) == 21
     assert "and others" in found.notes[-1]
@@ -511,10 +547,16 @@ def test_only_what_the_experiment_names_can_end_a_trial(tmp_path: Path) -> None:
     (tmp_path / "free").mkdir()
     assert Notes(train, tmp_path / "free").ended.state == "complete"
     ended = Notes(train, tmp_path, **limit).ended
-    assert (ended.state, ended.reason, ended.message) == ("failed", "diverged", "latency is nan at step 1")
+    assert (ended.state, ended.reason, ended.message) == (
+        "failed",
+        "diverged",
+        "latency is nan at step 1",
+    )
     missing = Notes(lambda config, report: report(score=1.0, latency=None), tmp_path, **limit).ended
     assert "report.latency: None is not a number" in (missing.message or "")
-    late = Notes(lambda config, report: {"score": 1.0, "latency": float("inf")}, tmp_path, **limit).ended
+    late = Notes(
+        lambda config, report: {"score": 1.0, "latency": float("inf")}, tmp_path, **limit
+    ).ended
     assert late.state == "complete", "infinity can be compared with a limit"
 
 
@@ -525,5 +567,9 @@ def test_a_returned_step_that_is_not_valid_costs_no_training(step: Any, tmp_path
         return {"score": 0.75, "step": step}
 
     found = Notes(train, tmp_path)
-    assert (found.ended.state, found.ended.values, found.ended.step) == ("complete", {"score": 0.75}, 10)
+    assert (found.ended.state, found.ended.values, found.ended.step) == (
+        "complete",
+        {"score": 0.75},
+        10,
+    )
     assert f"returned the step {step!r}" in found.notes[0]

@@ -37,12 +37,16 @@ def order(experiment: Experiment, folder: Path, **changes: Any) -> TrialTask:
 
 def run(experiment: Experiment, folder: Path, **changes: Any) -> tuple[TrialEnded, list[Event]]:
     events: list[Event] = []
-    ended = run_trial(order(experiment, folder, **changes), lambda event: events.append(event) is not None)
+    ended = run_trial(
+        order(experiment, folder, **changes), lambda event: events.append(event) is not None
+    )
     return ended, events
 
 
 def evaluations(events: list[Event]) -> list[TrialReported]:
-    return [item for item in events if isinstance(item, TrialReported) and "val_loss" in item.values]
+    return [
+        item for item in events if isinstance(item, TrialReported) and "val_loss" in item.values
+    ]
 
 
 def digits(**training: Any) -> Experiment:
@@ -55,7 +59,9 @@ def final_weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_convnet_learns_the_digits(tmp_path: Path) -> None:
-    ended, events = run(digits(epochs=8, optimizer="sgd"), tmp_path, params={"lr": 0.2, "width": 16})
+    ended, events = run(
+        digits(epochs=8, optimizer="sgd"), tmp_path, params={"lr": 0.2, "width": 16}
+    )
     assert ended.state == "complete", ended.traceback
     assert ended.values["val_accuracy"] >= 0.97
     reports = evaluations(events)
@@ -88,7 +94,9 @@ def build_timed(config: dict[str, Any]) -> nn.Module:
     return Timed()
 
 
-def test_the_parts_of_a_step_add_up_to_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_of_a_step_add_up_to_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in ("training.window", "hardware.performance.profiler"):
         monkeypatch.setattr(f"workbench.{module}.perf_counter", CLOCK)
     _, events = run(digits(epochs=2).replace(model="test_trial:build_timed"), tmp_path)
@@ -97,7 +105,9 @@ def test_the_parts_of_a_step_add_up_to_its_time(tmp_path: Path, monkeypatch: pyt
     assert len(reports) >= 2
     before = 0
     for report in reports:
-        num_samples = sum(30 if step % 12 == 0 else 128 for step in range(before + 1, report.step + 1))
+        num_samples = sum(
+            30 if step % 12 == 0 else 128 for step in range(before + 1, report.step + 1)
+        )
         assert report.parts_s == pytest.approx(parts_s)
         assert report.samples_per_s is not None
         window_s = num_samples / report.samples_per_s
@@ -143,7 +153,10 @@ def test_the_best_checkpoint_is_that_of_the_best_report(tmp_path: Path) -> None:
     assert saved[-1].step == best.step
     content = torch.load(saved[-1].path, weights_only=True)
     assert content["values"] == best.values
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["best.pt", "last.pt"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "best.pt",
+        "last.pt",
+    ]
 
 
 @pytest.mark.parametrize("mode", [None, "best", "last", {"mean_last": 2}])
@@ -153,14 +166,18 @@ def test_the_value_is_that_of_the_checkpoint_that_is_exported(mode: Any, tmp_pat
         {"metric": "val_accuracy", "goal": "maximize", **how},
         {"metric": "train_loss", "goal": "minimize", **how},
     ]
-    experiment = digits(epochs=4, optimizer="sgd", schedule="constant").replace(objectives=objectives)
+    experiment = digits(epochs=4, optimizer="sgd", schedule="constant").replace(
+        objectives=objectives
+    )
     ended, events = run(experiment, tmp_path, params={"lr": 0.9})
     assert ended.state == "complete", ended.message
     reports = evaluations(events)
     saved = [item for item in events if isinstance(item, CheckpointSaved) and item.best]
     content = torch.load(saved[-1].path, weights_only=True)
     follows_best = mode in (None, "best")
-    kept = max(reports, key=lambda item: item.values["val_accuracy"]) if follows_best else reports[-1]
+    kept = (
+        max(reports, key=lambda item: item.values["val_accuracy"]) if follows_best else reports[-1]
+    )
     assert (saved[-1].step, content["values"]) == (kept.step, kept.values)
     if isinstance(mode, dict):
         for metric in ("val_accuracy", "train_loss"):
@@ -204,5 +221,8 @@ def test_language_models_learn(model: str, tmp_path: Path) -> None:
 
 
 def test_torch_is_not_loaded_by_importing_the_room() -> None:
-    code = "import sys, workbench.training, workbench.hardware.resources; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, workbench.training, workbench.hardware.resources; sys.exit('torch' in"
+        " sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

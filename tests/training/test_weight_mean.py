@@ -1,4 +1,7 @@
-"""A moving mean of the weights is evaluated, stored and continued; the training itself stays what it is."""
+"""A moving mean of the weights is evaluated, stored and continued.
+
+The training itself stays what it is.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from workbench.training.trial import run_trial
 DECAY = 0.9
 
 
-def experiment(*, average_decay: float | None, strategy: str = "auto", workers: int = 1) -> Experiment:
+def experiment(
+    *, average_decay: float | None, strategy: str = "auto", workers: int = 1
+) -> Experiment:
     return Experiment(
         model="mlp",
         data="breast_cancer",
@@ -35,7 +40,9 @@ def experiment(*, average_decay: float | None, strategy: str = "auto", workers: 
     )
 
 
-def train(folder: Path, asked: Experiment, *, stop_at: int | None = None, **task: Any) -> tuple[Any, Any]:
+def train(
+    folder: Path, asked: Experiment, *, stop_at: int | None = None, **task: Any
+) -> tuple[Any, Any]:
     """Return the weights of each checkpoint, an epoch of one step each, and the reports."""
     saved: list[dict[str, Any]] = []
     reports: list[TrialReported] = []
@@ -47,7 +54,9 @@ def train(folder: Path, asked: Experiment, *, stop_at: int | None = None, **task
             saved.append(checkpoint.read(folder / "checkpoints" / "last.pt")["strategy"])
         return event.type == "checkpoint_saved" and event.step == stop_at
 
-    order = TrialTask("run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True, **task)
+    order = TrialTask(
+        "run", 0, 0, asked.model_dump_json(), seed=3, folder=str(folder), resume=True, **task
+    )
     ended = run_trial(order, report)
     assert ended.state != "failed", ended.traceback
     return saved, reports
@@ -70,11 +79,15 @@ def test_the_mean_is_stored_beside_the_weights_of_the_same_training(
         decay = min(DECAY, (1 + step) / (10 + step))
         weights = without["model"]
         if mean is not None:
-            mean = {name: decay * mean[name] + (1 - decay) * values for name, values in weights.items()}
+            mean = {
+                name: decay * mean[name] + (1 - decay) * values for name, values in weights.items()
+            }
             for name, values in mean.items():
                 torch.testing.assert_close(with_mean["model"][name], values, rtol=1e-4, atol=1e-6)
         mean = with_mean["model"]
-    assert averaged[1][-1].values["val_loss"] != reports[-1].values["val_loss"], "the mean is evaluated"
+    assert averaged[1][-1].values["val_loss"] != reports[-1].values["val_loss"], (
+        "the mean is evaluated"
+    )
 
 
 def test_a_stopped_training_continues_its_mean(averaged: tuple[Any, Any], tmp_path: Path) -> None:
@@ -102,7 +115,9 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     return results
 
 
-def test_every_strategy_has_the_mean_of_one_worker(averaged: tuple[Any, Any], tmp_path: Path) -> None:
+def test_every_strategy_has_the_mean_of_one_worker(
+    averaged: tuple[Any, Any], tmp_path: Path
+) -> None:
     results = run_together(train_on_two, 2, str(tmp_path))[0]
     for saved, reports in results.values():
         for name, values in averaged[0][-1]["model"].items():

@@ -70,9 +70,12 @@ def measure(rank: int, num_workers: int, meeting: str | None) -> dict[str, float
     group = Group(rank, num_workers, None, meeting)
     source = Source(ArraySplit(ERRORS[:, None], ERRORS), torch.device("cpu"))
     metrics = load_metrics(
-        {"mean_absolute_error": "mean_absolute_error", "median": Median, "in_order": InOrder}, "regression"
+        {"mean_absolute_error": "mean_absolute_error", "median": Median, "in_order": InOrder},
+        "regression",
     )
-    found = evaluate(Identity(), source, metrics, batch=5, worker=Worker(rank, num_workers, group=group))
+    found = evaluate(
+        Identity(), source, metrics, batch=5, worker=Worker(rank, num_workers, group=group)
+    )
     group.close()
     return found
 

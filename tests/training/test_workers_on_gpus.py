@@ -1,4 +1,7 @@
-"""Several workers that compute on GPUs: each on one of its own, or all on the same one where there is one."""
+"""Several workers that compute on GPUs.
+
+Each on one of its own, or all on the same one where there is one.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from workbench.training.strategies.capabilities import capabilities_of
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
 
 PRODUCTS: tuple[dict[str, Any], ...] = (
     {"strategy": "pipeline", "stages": 2, "shard": 2},
@@ -34,15 +40,24 @@ OTHER_EXCHANGES = tuple(name for name in EXCHANGES.names() if name != "allreduce
 
 def of_two(strategy: str) -> Any:
     """Return a case, skipped where NCCL, which its strategy needs, has too few GPUs."""
-    needs_nccl = capabilities_of(strategy).takes_shard and capabilities_of(strategy).axis != "stages"
-    too_few = pytest.mark.skipif(needs_nccl and NUM_GPUS < 2, reason="needs a GPU for each of 2 workers")
+    needs_nccl = (
+        capabilities_of(strategy).takes_shard and capabilities_of(strategy).axis != "stages"
+    )
+    too_few = pytest.mark.skipif(
+        needs_nccl and NUM_GPUS < 2, reason="needs a GPU for each of 2 workers"
+    )
     return pytest.param(strategy, marks=too_few)
 
 
 def divided(strategy: str, num_workers: int = 2) -> dict[str, Any]:
-    """Return a plan of a strategy; where it divides the model, all workers hold one copy together."""
+    """Return a plan of a strategy.
+
+    Where it divides the model, all workers hold one copy together.
+    """
     axis = capabilities_of(strategy).axis
-    return {"strategy": strategy, "workers": num_workers} | ({} if axis is None else {axis: num_workers})
+    return {"strategy": strategy, "workers": num_workers} | (
+        {} if axis is None else {axis: num_workers}
+    )
 
 
 def described(plan: dict[str, Any], epochs: int = 4) -> str:
@@ -51,19 +66,36 @@ def described(plan: dict[str, Any], epochs: int = 4) -> str:
         data="digits",
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         metrics=["accuracy"],
-        training={"epochs": epochs, "global_batch": 64, "lr": 0.003, "optimizer": "adamw", "clip_norm": 1.0},
+        training={
+            "epochs": epochs,
+            "global_batch": 64,
+            "lr": 0.003,
+            "optimizer": "adamw",
+            "clip_norm": 1.0,
+        },
         plan={"precision": "fp32", "micro_batch": 8, **plan},
     ).model_dump_json()
 
 
 def train(
-    rank: int, num_workers: int, meeting: str | None, text: str, folder: str, stops_after: int | None = None
+    rank: int,
+    num_workers: int,
+    meeting: str | None,
+    text: str,
+    folder: str,
+    stops_after: int | None = None,
 ) -> TrialEnded:
-    """Train as one of the workers, to the end or until the checkpoint after so many steps is saved."""
+    """Train as one of the workers, to the end or until the checkpoint after so many steps is
+    saved.
+    """
     torch.cuda.set_device(rank % NUM_GPUS)
 
     def is_last(event: Event) -> bool:
-        return stops_after is not None and isinstance(event, CheckpointSaved) and event.step >= stops_after
+        return (
+            stops_after is not None
+            and isinstance(event, CheckpointSaved)
+            and event.step >= stops_after
+        )
 
     task = TrialTask(
         "run",
@@ -100,7 +132,9 @@ def values_together(
 def test_two_workers_train_what_one_trains(strategy: str, precision: str, tmp_path: Path) -> None:
     together = values_together(tmp_path, divided(strategy) | {"precision": precision}, 2)
     alone = values_alone(tmp_path, {"precision": precision})
-    assert together["val_loss"] == pytest.approx(alone["val_loss"], rel=1e-3 if precision == "fp32" else 5e-2)
+    assert together["val_loss"] == pytest.approx(
+        alone["val_loss"], rel=1e-3 if precision == "fp32" else 5e-2
+    )
 
 
 @pytest.mark.skipif(NUM_GPUS < 4, reason="NCCL needs a GPU for each of 4 workers")
@@ -129,7 +163,9 @@ def test_stages_train_the_same_in_any_order(schedule: str, precision: str, tmp_p
     plan = divided("pipeline") | {"pipeline_schedule": schedule, "precision": precision}
     together = values_together(tmp_path, plan, 2)
     alone = values_alone(tmp_path, {"precision": precision})
-    assert together["val_loss"] == pytest.approx(alone["val_loss"], rel=1e-3 if precision == "fp32" else 5e-2)
+    assert together["val_loss"] == pytest.approx(
+        alone["val_loss"], rel=1e-3 if precision == "fp32" else 5e-2
+    )
 
 
 @pytest.mark.skipif(NUM_GPUS > 1, reason="no two workers share a GPU")

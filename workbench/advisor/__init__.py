@@ -1,1 +1,4 @@
-"""The advisor: what to use, from what was measured. Fitting and predicting are left to `performance`."""
+"""The advisor: what to use, from what was measured.
+
+Fitting and predicting are left to `performance`.
+"""

@@ -26,7 +26,9 @@ NoiseStatus = Literal["measured", "not estimable yet", "not measured"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, where nine of ten truths should lie, and whether that is beyond what was measured."""
+    """A number, where nine of ten truths should lie, and whether that is beyond what was
+    measured.
+    """
 
     value: float
     low: float
@@ -35,7 +37,9 @@ class Estimate:
 
     def times(self, factor: float) -> Estimate:
         """Return the estimate of a multiple, `factor` > 0."""
-        return Estimate(self.value * factor, self.low * factor, self.high * factor, self.extrapolated)
+        return Estimate(
+            self.value * factor, self.low * factor, self.high * factor, self.extrapolated
+        )
 
     def at_least(self, least: float) -> Estimate:
         """Return the estimate of a number that is known to be `least` or more."""
@@ -48,9 +52,11 @@ class Estimate:
         return Estimate(value, low, high, self.extrapolated)
 
     def widened(self, spread: float) -> Estimate:
-        """Return an estimate whose high end is higher by `spread`, >= 0, and whose low end is further off.
+        """Return an estimate whose high end is higher by `spread`, >= 0, and whose low end is
+        further off.
 
-        The low end is divided by the factor by which `spread` would lengthen it, so that it stays above 0.
+        The low end is divided by the factor by which `spread` would lengthen it, so that it stays
+        above 0.
         """
         low = self.low**2 / (self.low + spread) if spread else self.low
         return Estimate(self.value, low, self.high + spread, self.extrapolated)
@@ -62,7 +68,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What one worker will hold, what it may hold where that is known, and whether that was measured."""
+    """What one worker will hold, what it may hold where that is known, and whether that was
+    measured.
+    """
 
     value: float
     limit: float | None
@@ -74,17 +82,19 @@ class Candidate:
     """A plan with a learning rate, and what it should bring.
 
     Attributes:
-        plan: The plan in full; of a function or program, which compute as they do, only the sizes count.
+        plan: The plan in full; of a function or program, which compute as they do, only the sizes
+            count.
         lr: The peak rate at the global batch of the plan; None where there is none to choose.
-        lr_rule: The rule that leads to it from the rate at the reference batch; None where it stays.
+        lr_rule: The rule that leads to it from the rate at the reference batch; None where it
+            stays.
         warmup_epochs: Epochs of warm-up.
         samples_per_s: Over all workers.
         step_time_s: Seconds per optimizer step.
         epoch_time_s: Seconds of the steps of one pass over the training data; None if unknown.
         memory_bytes: What a worker holds; None where it could not be known.
         power_w: What all its devices use; None where nothing metered it.
-        time_to_target_s: Seconds of training to the target, or, without one, to the end; None where nothing
-            is known about it.
+        time_to_target_s: Seconds of training to the target, or, without one, to the end; None where
+            nothing is known about it.
         reasons: Why, in sentences.
     """
 
@@ -118,7 +128,8 @@ class StepCost:
     """What an approximate exchange costs.
 
     Attributes:
-        factor: How many times the steps of an exact one it needs to the same value of the objective.
+        factor: How many times the steps of an exact one it needs to the same value of the
+            objective.
         num_pairs: Trainings with either that show it: alike in everything else, the seed included.
     """
 
@@ -161,7 +172,8 @@ class Advice:
 
     Attributes:
         objective: What it is best for.
-        has_target: Whether the experiment has a target, to which time, money and energy are then meant.
+        has_target: Whether the experiment has a target, to which time, money and energy are then
+            meant.
         choice: What to use.
         runner_up: The next best.
         others: Further candidates, the best first.
@@ -174,9 +186,10 @@ class Advice:
         overrun: By how much that was longer than allowed, and why; None where it was not.
         settings: What to set in the experiment, by dotted path.
         curves: Step time, memory and time to target over the plans, for figures.
-        exchanges: What other exchanges would bring, the fastest step first; empty where no links were
-            measured.
-        is_shown: Returns whether the cell of a notebook that is being executed shows the card already.
+        exchanges: What other exchanges would bring, the fastest step first; empty where no links
+            were measured.
+        is_shown: Returns whether the cell of a notebook that is being executed shows the card
+            already.
     """
 
     objective: Goal
@@ -220,7 +233,10 @@ class Advice:
         return {"text/plain": str(self), "text/html": html_of(self.to_json())}
 
     def apply(self, experiment: Experiment) -> Experiment:
-        """Return an experiment with the settings of this advice in place; what it decides is not searched."""
+        """Return an experiment with the settings of this advice in place.
+
+        What it decides is not searched.
+        """
         return apply_settings(experiment, self.settings)
 
 
@@ -229,8 +245,8 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
 
     Args:
         experiment: The experiment.
-        settings: Values by dotted path, such as `plan.workers`; a parameter of the same name is no longer
-            searched, and one below `search` keeps one value.
+        settings: Values by dotted path, such as `plan.workers`; a parameter of the same name is no
+            longer searched, and one below `search` keeps one value.
 
     Raises:
         ExperimentError: If the result is not a valid experiment.

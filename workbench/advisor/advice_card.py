@@ -1,4 +1,6 @@
-"""The card in parts, for pages: what to use, what it gains, why, and the next best; and the card as HTML.
+"""The card in parts, for pages: what to use, what it gains, why, and the next best.
+
+And the card as HTML.
 
 The words are those of `advice_lines`, which writes the same for a terminal.
 """
@@ -65,8 +67,12 @@ class AdviceCard(_Part):
     gain: CardGain | None
     predicted: tuple[CardFact, ...]
     why: tuple[str, ...]
-    others: tuple[CardOther, ...] = Field(description="The runner-up, and the experiment without advice.")
-    exchanges: tuple[str, ...] = Field(description="How else workers could agree, and what that would bring.")
+    others: tuple[CardOther, ...] = Field(
+        description="The runner-up, and the experiment without advice."
+    )
+    exchanges: tuple[str, ...] = Field(
+        description="How else workers could agree, and what that would bring."
+    )
     measured: tuple[str, ...]
     would_change: tuple[str, ...]
     settings: tuple[str, ...] = Field(description="What to write into the experiment, as YAML.")
@@ -109,15 +115,21 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
     )
 
 
-def _gain(choice: Mapping[str, Any], reference: Mapping[str, Any], objective: str) -> CardGain | None:
+def _gain(
+    choice: Mapping[str, Any], reference: Mapping[str, Any], objective: str
+) -> CardGain | None:
     """Compare times to the target where both are known and count, else samples per second.
 
-    Of the same plan at the same rate there is nothing to gain, nor at another rate in samples per second.
+    Of the same plan at the same rate there is nothing to gain, nor at another rate in samples per
+    second.
     """
     is_same = has_same_plan(choice, reference)
     is_trained_alike = is_same and finite(choice.get("lr")) == finite(reference.get("lr"))
     has_times = objective != "throughput" and not is_trained_alike
-    times = Interval.of(reference.get("time_to_target_s")), Interval.of(choice.get("time_to_target_s"))
+    times = (
+        Interval.of(reference.get("time_to_target_s")),
+        Interval.of(choice.get("time_to_target_s")),
+    )
     speeds = Interval.of(choice.get("samples_per_s")), Interval.of(reference.get("samples_per_s"))
     for (better, worse), words, counts in (
         (times, "as fast to the target as without advice", has_times),
@@ -142,34 +154,44 @@ def html_of(advice: Mapping[str, Any]) -> str:
         f"<b style='font-size:1.25em'>{html.escape(fact.text)}</b></div>"
         for fact in card.headline
     )
-    parts.append(f"<div style='display:flex;flex-wrap:wrap;gap:4px 28px;margin:4px 0 8px'>{facts}</div>")
+    parts.append(
+        f"<div style='display:flex;flex-wrap:wrap;gap:4px 28px;margin:4px 0 8px'>{facts}</div>"
+    )
     parts += [] if card.gain is None else [_bar(card.gain)]
     parts.append(_table([(fact.name, fact.text) for fact in card.predicted]))
     parts += _list("Why", card.why)
-    parts += _list("Alternatives", [f"{one.name}: {one.plan}. {one.compared}" for one in card.others])
+    parts += _list(
+        "Alternatives", [f"{one.name}: {one.plan}. {one.compared}" for one in card.others]
+    )
     parts += _list("Exchanges between workers", card.exchanges)
     parts += _list("What would change it", card.would_change)
     if card.settings:
         parts.append(
-            "<details style='margin:6px 0 0'><summary>The settings as YAML</summary>"
-            f"<pre style='margin:6px 0 0'>{html.escape(chr(10).join(card.settings))}</pre></details>"
+            "<details style='margin:6px 0 0'><summary>The settings as YAML</summary><pre"
+            f" style='margin:6px 0 0'>{html.escape(chr(10).join(card.settings))}</pre></details>"
         )
     return f"<div style='border-left:4px solid #0072b2;padding:6px 14px'>{''.join(parts)}</div>"
 
 
 def _bar(gain: CardGain) -> str:
-    """Draw the factor as a bar with its interval; a line stands at the experiment without advice."""
+    """Draw the factor as a bar with its interval.
+
+    A line stands at the experiment without advice.
+    """
     most = 1.1 * max(gain.high, gain.factor, 1.0)
-    width, low, high, one = (100 * value / most for value in (gain.factor, gain.low, gain.high, 1.0))
+    width, low, high, one = (
+        100 * value / most for value in (gain.factor, gain.low, gain.high, 1.0)
+    )
     span = f"left:{low:.1f}%;width:{high - low:.1f}%"
     return (
-        f"<p style='margin:0'><b>{gain.factor:.2f} times</b> ({gain.low:.2f} to {gain.high:.2f}) "
-        f"{html.escape(gain.words)}</p>"
-        "<div style='position:relative;height:14px;max-width:420px;background:rgba(127,127,127,.2)'>"
-        f"<div style='position:absolute;inset:0 auto 0 0;width:{width:.1f}%;background:#0072b2'></div>"
-        f"<div style='position:absolute;top:6px;height:2px;{span};background:#e69f00'></div>"
-        f"<div style='position:absolute;top:-2px;bottom:-2px;left:{one:.1f}%;border-left:2px dashed'></div>"
-        "</div>"
+        f"<p style='margin:0'><b>{gain.factor:.2f} times</b> ({gain.low:.2f} to {gain.high:.2f})"
+        f" {html.escape(gain.words)}</p><div"
+        " style='position:relative;height:14px;max-width:420px;background:rgba(127,127,127,.2)'><div"
+        " style='position:absolute;inset:0 auto 0"
+        f" 0;width:{width:.1f}%;background:#0072b2'></div><div"
+        f" style='position:absolute;top:6px;height:2px;{span};background:#e69f00'></div><div"
+        f" style='position:absolute;top:-2px;bottom:-2px;left:{one:.1f}%;border-left:2px"
+        " dashed'></div></div>"
     )
 
 
@@ -184,4 +206,8 @@ def _table(rows: list[tuple[str, str]]) -> str:
 
 def _list(title: str, found: tuple[str, ...] | list[str]) -> list[str]:
     items = "".join(f"<li>{html.escape(text)}</li>" for text in found)
-    return [f"<p style='margin:6px 0 0'><b>{title}</b></p><ul style='margin:0'>{items}</ul>"] if found else []
+    return (
+        [f"<p style='margin:6px 0 0'><b>{title}</b></p><ul style='margin:0'>{items}</ul>"]
+        if found
+        else []
+    )

@@ -1,7 +1,8 @@
 """A stored advice as lines for a terminal, about thirty of at most a hundred columns.
 
-The answer first, then why, what else there would be and what it would cost, what all of this rests on, and
-what to write into the experiment. Deciding is left to the advisor; colours and pages to those who show it.
+The answer first, then why, what else there would be and what it would cost, what all of this rests
+on, and what to write into the experiment. Deciding is left to the advisor; colours and pages to
+those who show it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _UNPREDICTED = {
     "money": "cheap training",
     "energy": "training with little energy",
 }
-_BY_SPEED = "chosen by the speed of its steps alone: a smaller batch may reach the target in fewer epochs"
+_BY_SPEED = (
+    "chosen by the speed of its steps alone: a smaller batch may reach the target in fewer epochs"
+)
 NOT_SHOWN = "no training showed that it converges"
 """Why a batch of faster steps is not recommended."""
 COMPARED = "in the time that every candidate had"
@@ -64,7 +67,10 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     if choice.get("lr_rule") or mapping(advice.get("noise")).get("scale_samples"):
         lines += _labelled("noise scale", describe_noise(advice))
     lines += _listed("why", reasons_of(advice))
-    for name, other in (("runner-up", runner_up), ("without advice", mapping(advice.get("reference")))):
+    for name, other in (
+        ("runner-up", runner_up),
+        ("without advice", mapping(advice.get("reference"))),
+    ):
         if other:
             lines += _labelled(name, describe_other(other))
             lines += _labelled("", compare(other, choice, str(advice.get("objective"))))
@@ -107,12 +113,17 @@ def has_same_plan(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def reasons_of(advice: Mapping[str, Any]) -> list[str]:
-    """Return why the choice is recommended; first, where that is so, that its plan needed no advice."""
+    """Return why the choice is recommended.
+
+    First, where that is so, that its plan needed no advice.
+    """
     choice = mapping(advice.get("choice"))
     is_kept = has_same_plan(mapping(advice.get("reference")), choice)
     kept = ["no plan is better than that of the experiment without advice"] if is_kept else []
     reasons = texts(choice.get("reasons"))
-    is_unpredicted = str(advice.get("objective")) in _UNPREDICTED and not choice.get("time_to_target_s")
+    is_unpredicted = str(advice.get("objective")) in _UNPREDICTED and not choice.get(
+        "time_to_target_s"
+    )
     is_by_speed = is_unpredicted and not any(
         text in reason for reason in reasons for text in (NOT_SHOWN, COMPARED)
     )
@@ -120,7 +131,10 @@ def reasons_of(advice: Mapping[str, Any]) -> list[str]:
 
 
 def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is recommended and predicted of a candidate, as pairs of name and text; the batch first."""
+    """Return what is recommended and predicted of a candidate, as pairs of name and text.
+
+    The batch first.
+    """
     plan = stored_plan(candidate)
     found = [("global batch", plan.batch_text), ("computing", plan.work_text or _AS_WRITTEN)]
     if candidate.get("lr") is not None or candidate.get("lr_rule"):
@@ -136,12 +150,18 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
     memory = describe_memory(candidate)
     if memory:
         found.append(("memory", memory))
-    target, power_w = Interval.of(candidate.get("time_to_target_s")), finite(candidate.get("power_w"))
+    target, power_w = (
+        Interval.of(candidate.get("time_to_target_s")),
+        finite(candidate.get("power_w")),
+    )
     if power_w is not None:
         whole = f", {format_number(power_w * target.value)} J to the target" if target else ""
         found.append(("power", f"{format_number(power_w)} W{whole}"))
     found.append(
-        ("time to target", _describe_interval(target, format_duration) if target else "not predicted")
+        (
+            "time to target",
+            _describe_interval(target, format_duration) if target else "not predicted",
+        )
     )
     return found
 
@@ -153,7 +173,10 @@ def describe_memory(candidate: Mapping[str, Any]) -> str:
     if value is None:
         return ""
     share = f" of {format_bytes(limit)} ({format_percent(value / limit)})" if limit else ""
-    return f"{format_bytes(value)}{share} a worker, {'measured' if memory.get('measured') else 'estimated'}"
+    return (
+        f"{format_bytes(value)}{share} a worker,"
+        f" {'measured' if memory.get('measured') else 'estimated'}"
+    )
 
 
 def describe_noise(advice: Mapping[str, Any]) -> str:
@@ -167,7 +190,10 @@ def describe_noise(advice: Mapping[str, Any]) -> str:
 def describe_cost(advice: Mapping[str, Any]) -> str:
     """Describe how long measuring took, and by how much and why that was longer than allowed."""
     cost_s, overrun = finite(advice.get("cost_s")), advice.get("overrun")
-    parts = ["" if cost_s is None else format_duration(cost_s), *([str(overrun)] if overrun else [])]
+    parts = [
+        "" if cost_s is None else format_duration(cost_s),
+        *([str(overrun)] if overrun else []),
+    ]
     return ", ".join(part for part in parts if part)
 
 
@@ -194,7 +220,9 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
             words.append(f"{ratio:.2f} times the workers x time")
         powers_w = [finite(each.get("power_w")) for each in (other, choice)]
         if objective == "energy" and powers_w[0] and powers_w[1]:
-            words.append(f"{times[0] / times[1] * (powers_w[0] / powers_w[1]):.2f} times the energy")
+            words.append(
+                f"{times[0] / times[1] * (powers_w[0] / powers_w[1]):.2f} times the energy"
+            )
     if speeds:
         words.append(f"{speeds[0] / speeds[1]:.2f} times the samples/s")
     return ", ".join(words)
@@ -220,7 +248,8 @@ def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]
         part[name] = value
     lines: list[str] = []
     for name, value in document.items():
-        # A mapping of nothing but plain values comes in braces, which is not a line of a larger document.
+        # A mapping of nothing but plain values comes in braces, which is not a line of a larger
+        # document.
         whole = write_yaml({name: value}).strip()
         written = (whole[1:-1] if whole.startswith("{") else whole).splitlines()
         if isinstance(value, dict) and (len(written) > 1 or len(written[0]) > width):
@@ -243,7 +272,9 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
     if rule:
         words.append("the same at larger batches" if rule == "constant" else f"rule {rule}")
     if warmup_epochs:
-        words.append(f"warm-up over {format_number(warmup_epochs)} {counted_noun(warmup_epochs, 'epoch')}")
+        words.append(
+            f"warm-up over {format_number(warmup_epochs)} {counted_noun(warmup_epochs, 'epoch')}"
+        )
     return ", ".join(words)
 
 
@@ -269,10 +300,16 @@ def _listed(name: str, found: Sequence[str]) -> list[str]:
     lines: list[str] = []
     for index, text in enumerate(found[:_MAX_TEXTS]):
         lines += _labelled(name if index == 0 else "", f"- {text}")
-    return lines + _labelled("", f"and {len(found) - _MAX_TEXTS} more" if len(found) > _MAX_TEXTS else "")
+    return lines + _labelled(
+        "", f"and {len(found) - _MAX_TEXTS} more" if len(found) > _MAX_TEXTS else ""
+    )
 
 
 def _labelled(name: str, text: str) -> list[str]:
     """Write one line, or a few, with what they are about in front of the first."""
-    wrapped = textwrap.wrap(text, WIDTH - _LABEL_WIDTH, max_lines=_MAX_LINES_A_TEXT, placeholder=" ...")
-    return [f"{name if index == 0 else '':<{_LABEL_WIDTH}}{line}" for index, line in enumerate(wrapped)]
+    wrapped = textwrap.wrap(
+        text, WIDTH - _LABEL_WIDTH, max_lines=_MAX_LINES_A_TEXT, placeholder=" ..."
+    )
+    return [
+        f"{name if index == 0 else '':<{_LABEL_WIDTH}}{line}" for index, line in enumerate(wrapped)
+    ]

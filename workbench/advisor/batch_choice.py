@@ -1,4 +1,6 @@
-"""Which global batch reaches a given accuracy first: seconds a step, times steps that gradient noise leaves.
+"""Which global batch reaches a given accuracy first.
+
+Seconds a step, times steps that gradient noise leaves.
 
 The caller provides a model of step times. Noise is read from a training in progress and
 extrapolated over the whole of it (`performance.noise_course`).
@@ -12,7 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.advisor.tables import Column, finite_number, positive_number, positive_whole_number, read_table
+from workbench.advisor.tables import (
+    Column,
+    finite_number,
+    positive_number,
+    positive_whole_number,
+    read_table,
+)
 from workbench.foundation.errors import DataError, ResourcesError
 from workbench.foundation.formatting import format_count
 from workbench.hardware.performance.noise_trajectory import NoiseCourse
@@ -71,7 +79,8 @@ class SeenNoise:
 
     Attributes:
         reference_batch: The batch that progress and gradients are referred to.
-        scales: Progress in steps of the reference batch, and noise scales in samples, by global batch.
+        scales: Progress in steps of the reference batch, and noise scales in samples, by global
+            batch.
     """
 
     reference_batch: int
@@ -88,13 +97,17 @@ class SeenNoise:
 
 
 def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None = None) -> SeenNoise:
-    """Read the noise of a training in progress; a row with no signal or no noise is left out and noted.
+    """Read the noise of a training in progress.
+
+    A row with no signal or no noise is left out and noted.
 
     Args:
-        path: A table of `global_batch`, `progress` in steps of the reference batch, `grad_sqr`, the squared
-            norm of the true gradient, and `grad_var`, the variance of the gradient of one reference batch.
+        path: A table of `global_batch`, `progress` in steps of the reference batch, `grad_sqr`, the
+            squared norm of the true gradient, and `grad_var`, the variance of the gradient of one
+            reference batch.
         batches: The batches to compare.
-        reference_batch: The batch that progress and gradients are referred to; None for the smallest of all.
+        reference_batch: The batch that progress and gradients are referred to; None for the
+            smallest of all.
 
     Raises:
         DataError: If the table is malformed, or nothing in it is estimable.
@@ -123,7 +136,9 @@ def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None =
     num_left_out = len(rows) - sum(len(seen) for _, seen in scales.values())
     if num_left_out:
         left_out = format_count(num_left_out, "row is", "rows are")
-        warnings.warn(f"{path}: {left_out} left out, with a grad_sqr or grad_var of 0 or less", stacklevel=2)
+        warnings.warn(
+            f"{path}: {left_out} left out, with a grad_sqr or grad_var of 0 or less", stacklevel=2
+        )
     return SeenNoise(reference, scales)
 
 
@@ -166,7 +181,12 @@ def rank_batches(
     def weigh(plan: BatchPlan) -> tuple[float, BatchPlan, float, float]:
         course = courses[min(courses, key=lambda seen: abs(math.log(seen / plan.global_batch)))]
         steps = course.steps(plan.global_batch, reference_batch=noise.reference_batch)
-        return steps * times_s[plan], plan, steps / course.end, plan.global_batch / course.at(course.end)
+        return (
+            steps * times_s[plan],
+            plan,
+            steps / course.end,
+            plan.global_batch / course.at(course.end),
+        )
 
     fastest = {
         batch: min(map(weigh, several), key=lambda weighed: weighed[0])
@@ -176,7 +196,9 @@ def rank_batches(
     best = min(time for time, *_ in fastest.values())
     return [
         RankedBatch(batch, time / best, plan, times_s[plan], steps, noise_scales)
-        for batch, (time, plan, steps, noise_scales) in sorted(fastest.items(), key=lambda item: item[1][0])
+        for batch, (time, plan, steps, noise_scales) in sorted(
+            fastest.items(), key=lambda item: item[1][0]
+        )
     ]
 
 
@@ -189,4 +211,6 @@ def _plans(batch: int, num_workers: int, max_micro_batch: int) -> list[BatchPlan
         accumulation: math.ceil(batch / (num_workers * accumulation))
         for accumulation in range(fewest, fewest + _ACCUMULATIONS)
     }
-    return [BatchPlan(num_workers, micro, accumulation) for accumulation, micro in micro_batches.items()]
+    return [
+        BatchPlan(num_workers, micro, accumulation) for accumulation, micro in micro_batches.items()
+    ]

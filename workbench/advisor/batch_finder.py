@@ -1,8 +1,8 @@
 """The fastest micro batch that fits: which sizes to measure, and when to stop.
 
-Pure but for the measuring, which is handed in. Nothing larger is tried after a size that did not fit, and
-nothing that cannot pay by what was measured: a step of b samples takes about a + c b seconds, so that
-throughput levels off at 1/c long before memory ends.
+Pure but for the measuring, which is handed in. Nothing larger is tried after a size that did not
+fit, and nothing that cannot pay by what was measured: a step of b samples takes about a + c b
+seconds, so that throughput levels off at 1/c long before memory ends.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def find_fastest(
     """Find the fastest micro batch that fits, which need not be the largest.
 
     Sizes double until one does not fit, is slower, or the law predicts too little gain
-    from a further doubling; then sizes between the fastest and the next one above are halved for as long as
-    that promises enough.
+    from a further doubling; then sizes between the fastest and the next one above are halved for as
+    long as that promises enough.
 
-    Source: t(b) = a + c b, so that a doubling from b gains a / (a + 2 c b); where that is below g, all that
-    larger sizes could ever gain is below 2 g / (1 - g).
+    Source: t(b) = a + c b, so that a doubling from b gains a / (a + 2 c b); where that is below g,
+    all that larger sizes could ever gain is below 2 g / (1 - g).
 
     Args:
-        measure: Measures micro batches, all else being equal, with optimizer state and an evaluation; returns
-            one measurement for each.
+        measure: Measures micro batches, all else being equal, with optimizer state and an
+            evaluation; returns one measurement for each.
         smallest: The first size, at least 1.
-        largest: The last that makes sense, at least `smallest`, such as the samples there are; None for
-            no bound but memory.
+        largest: The last that makes sense, at least `smallest`, such as the samples there are; None
+            for no bound but memory.
         least_gain: Samples per second that another size must promise, as a part, > 0.
 
     Returns:
@@ -130,7 +130,9 @@ class _Search:
         return found
 
     def _gain(self, size: int) -> float:
-        """Return what a larger size promises beyond the fastest one, by the law of those up to that."""
+        """Return what a larger size promises beyond the fastest one, by the law of those up to
+        that.
+        """
         assert self.low is not None
         own = _size(self.low)
         rows = sorted(
@@ -159,7 +161,10 @@ def _fit(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, float]:
 
 
 def _between(low: int, high: int) -> int | None:
-    """Return a size near the middle of two others, a round one if there is one; None if none is left."""
+    """Return a size near the middle of two others, a round one if there is one.
+
+    None if none is left.
+    """
     middle = (low + high) // 2
     rounded = round(middle / _ROUND_SIZE) * _ROUND_SIZE
     if low < rounded < high:

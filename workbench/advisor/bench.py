@@ -1,7 +1,7 @@
 """Measures on warm workers: plans, learning rates, and candidates that train for a while.
 
-Each measurement leases its workers, stores what it found as events, and gives the workers back. What to
-measure, and what follows from it, is left to `recommend`.
+Each measurement leases its workers, stores what it found as events, and gives the workers back.
+What to measure, and what follows from it, is left to `recommend`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Report:
     """A report of a training in progress.
 
     Attributes:
-        elapsed_s: Seconds since its data and model were there; of a function or program, since it started.
+        elapsed_s: Seconds since its data and model were there; of a function or program, since it
+            started.
         event: The report.
         plan: Its plan in full.
     """
@@ -119,7 +120,10 @@ class Bench:
         self._request = dataclasses.replace(self._request, placement=placement)
 
     def start_workers(self, num_workers: int) -> None:
-        """Let so many workers be ready, all started at once; they stay warm for what is measured next."""
+        """Let so many workers be ready, all started at once.
+
+        They stay warm for what is measured next.
+        """
         self._lease(dataclasses.replace(self._request, num_workers=num_workers)).release()
 
     def probe(
@@ -166,8 +170,10 @@ class Bench:
                     raise ExperimentError(
                         str(ended.message),
                         field="advise.speed",
-                        next_step="Print it or call wb.report(samples_per_s=...); or name the metric in "
-                        "advise.speed, with its unit in advise.unit.",
+                        next_step=(
+                            "Print it or call wb.report(samples_per_s=...); or name the metric in "
+                            "advise.speed, with its unit in advise.unit."
+                        ),
                     )
                 if ended.reason != "oom" or len(measured) >= len(now):
                     raise RunError(
@@ -193,14 +199,19 @@ class Bench:
             left = left[len(measured) :]
         return found
 
-    def _in_full(self, decided: PartialPlan, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    def _in_full(
+        self, decided: PartialPlan, params: Mapping[str, JsonValue]
+    ) -> dict[str, JsonValue]:
         """Return the plan that a worker was to measure; what only the data decides is left out."""
         on_gpu = self._request.shape.gpus > 0
         hardware = Hardware(on_gpu, has_bf16=on_gpu)
         return resolve(self._experiment, params, hardware=hardware, decided=decided).plan.to_json()
 
     def _is_news(self, event: PlanMeasured) -> bool:
-        """Return whether to store a measurement; what is impossible at every size is stored once."""
+        """Return whether to store a measurement.
+
+        What is impossible at every size is stored once.
+        """
         if event.is_possible:
             return True
         way = PartialPlan.from_json(event.plan).without(*SIZES)
@@ -236,7 +247,12 @@ class Bench:
         return found
 
     def test_rates(
-        self, plan: Plan, params: Mapping[str, JsonValue], order: RateTest, *, until_s: float = math.inf
+        self,
+        plan: Plan,
+        params: Mapping[str, JsonValue],
+        order: RateTest,
+        *,
+        until_s: float = math.inf,
     ) -> RatesTested | None:
         """Test a range of learning rates with one plan.
 
@@ -285,7 +301,9 @@ class Bench:
         folder = self._artifacts.below(f"candidates/{number:04d}")
         decided = PartialPlan.of_plan(plan)
         if self._experiment.advise is not None:
-            params = own_values(self._experiment, params, plan.micro_batch, cast(float, params["lr"]))
+            params = own_values(
+                self._experiment, params, plan.micro_batch, cast(float, params["lr"])
+            )
             decided = decided.only(["workers"])
         task = dataclasses.replace(
             self._task,
@@ -320,7 +338,9 @@ class Bench:
         *,
         until_s: float = math.inf,
     ) -> Iterator[tuple[Event, tuple[int, ...]]]:
-        """Carry a task out; yield each event with the workers on each node, the end last if it is in time."""
+        """Carry a task out; yield each event with the workers on each node, the end last if it is
+        in time.
+        """
         request = dataclasses.replace(self._request, num_workers=num_workers)
         gang = self._lease(request)
         try:
@@ -352,12 +372,17 @@ class Bench:
             gang.release()
 
     def clock_s(self) -> float:
-        """Return the time in seconds by a clock that stands still while a measurement waits for workers."""
+        """Return the time in seconds by a clock that stands still while a measurement waits for
+        workers.
+        """
         now_s = time.monotonic() if self._waits_since_s is None else self._waits_since_s
         return now_s - self._waited_s
 
     def _lease(self, request: Request) -> Gang:
-        """Wait for workers, however long that takes; report what the wait is for where it takes long."""
+        """Wait for workers, however long that takes.
+
+        Report what the wait is for where it takes long.
+        """
         gang = Gang(request)
         try:
             with self._clock_stopped():

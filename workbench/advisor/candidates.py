@@ -1,4 +1,7 @@
-"""What a plan with a learning rate should bring, from what was measured: one candidate of advice."""
+"""What a plan with a learning rate should bring, from what was measured.
+
+One candidate of advice.
+"""
 
 from __future__ import annotations
 
@@ -76,10 +79,13 @@ def candidate_of(
 
 
 def describe_contradiction(step: Estimate, whose: str = "") -> str | None:
-    """Describe by how much a measured step contradicts the model of the other plans; None unless by a lot.
+    """Describe by how much a measured step contradicts the model of the other plans.
+
+    None unless by a lot.
 
     Args:
-        step: As `Knowledge.step_times` returns it: a measured one beyond the model is an end of its interval.
+        step: As `Knowledge.step_times` returns it: a measured one beyond the model is an end of its
+            interval.
         whose: Of which plan, such as " of the runner-up".
     """
     if step.value == step.low:
@@ -91,11 +97,15 @@ def describe_contradiction(step: Estimate, whose: str = "") -> str | None:
     if longer_s < _CONTRADICTS * shorter_s or shorter_s <= 0.0:
         return None
     times = f"{longer_s / shorter_s:.1f} times"
-    return f"the measured step{whose} is up to {times} {how} than other plans let expect: measure it again"
+    return (
+        f"the measured step{whose} is up to {times} {how} than other plans let expect: measure it"
+        " again"
+    )
 
 
 def doubt_of_runner_up(runner_up: Candidate, choice: Candidate) -> str | None:
-    """Describe how the measured step of a runner-up contradicts the model, where it would be chosen by that.
+    """Describe how the measured step of a runner-up contradicts the model, where it would be chosen
+    by that.
 
     Args:
         runner_up: What is next best.

@@ -31,7 +31,8 @@ def capacity_of(
     Args:
         experiment: The experiment; of its search space the first configuration that its seed draws.
         memories_bytes: Memories of devices, each > 0; none for that of this machine.
-        depth: Name of the model's parameter that counts its layers; None for what it is usually called.
+        depth: Name of the model's parameter that counts its layers; None for what it is usually
+            called.
 
     Returns:
         By the memory of a device, what fits with the usual margin.
@@ -49,7 +50,11 @@ def capacity_of(
             allowed=sorted(known) or "models that have one",
         )
     name = depth or next((name for name in _DEPTHS if name in known), None)
-    counted = None if name is None else Depth(name, known[name], _values_of(experiment, name, known[name]))
+    counted = (
+        None
+        if name is None
+        else Depth(name, known[name], _values_of(experiment, name, known[name]))
+    )
     plan = PartialPlan.of_plan(usual.plan) | PartialPlan.of(
         workers=1, stages=1, tensor=1, accumulation=1, strategy="single", exchange="allreduce"
     )

@@ -1,7 +1,8 @@
 """What an experiment leaves to the advisor, and what it fixes; nothing is measured here.
 
-A setting that is `auto` is open, a searched one is open among its values, and a written one stays. Parameters
-that the advisor does not decide have the values of one configuration, which the experiment's seed draws.
+A setting that is `auto` is open, a searched one is open among its values, and a written one stays.
+Parameters that the advisor does not decide have the values of one configuration, which the
+experiment's seed draws.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ DECIDED = (*PLAN_DIMENSIONS, "global_batch", "lr")
 # How far from the reference batch, in doublings, an open global batch is searched.
 _DOUBLINGS_DOWN, _DOUBLINGS_UP = 3, 5
 MIN_STEPS_PER_EPOCH = 4
-"""A step takes at most one in this many samples of the training data, else an epoch has too few steps."""
+"""A step takes at most one in this many samples of the training data, else an epoch has too few
+steps.
+"""
 _MANY_SAMPLES = 2**62
 _VARIANT = {dimension.name for dimension in VARIANT}
 _ANY_RATE = 1e-3
@@ -52,13 +55,14 @@ class Choices:
         global_batches: Global batches, rising.
         micro_batches: The micro batches that are allowed; None where any is.
         accumulations: The same of accumulation.
-        options: The allowed values of every other dimension of a plan, the usual one first. Strategies are
-            those for several workers.
-        rates: The lowest and the highest rate at the reference batch; the same twice where it is fixed.
+        options: The allowed values of every other dimension of a plan, the usual one first.
+            Strategies are those for several workers.
+        rates: The lowest and the highest rate at the reference batch; the same twice where it is
+            fixed.
         listed_rates: The rates that are allowed, where they are listed.
         open_fields: Dotted paths of what the advisor decides.
-        why_rate_stays: Why the rate is not decided although it is searched; None where it is not searched, or
-            decided.
+        why_rate_stays: Why the rate is not decided although it is searched; None where it is not
+            searched, or decided.
     """
 
     params: dict[str, JsonValue]
@@ -114,10 +118,15 @@ def choices_of(
     most = num_train_samples or _MANY_SAMPLES
     workers = read.numbers("plan", "workers")
     if workers is None:
-        workers = tuple(sorted({2**power for power in range(max_workers.bit_length())} | {max_workers}))
+        workers = tuple(
+            sorted({2**power for power in range(max_workers.bit_length())} | {max_workers})
+        )
     workers = tuple(number for number in workers if number <= max_workers)
     batches = read.numbers("training", "global_batch")
-    micro_batches, accumulations = read.numbers("plan", "micro_batch"), read.numbers("plan", "accumulation")
+    micro_batches, accumulations = (
+        read.numbers("plan", "micro_batch"),
+        read.numbers("plan", "accumulation"),
+    )
     if batches is None:
         batches = tuple(_batches_around(experiment.training.reference_batch, most))
         if micro_batches is not None and accumulations is not None:
@@ -161,7 +170,9 @@ def choices_of(
 def with_divided_models(choices: Choices, experiment: Experiment) -> Choices:
     """Return the choices with the strategies that divide a model, in as many parts as are open."""
     options = {**choices.options, "strategy": (*choices.options["strategy"], *BY_AXIS.values())}
-    return dataclasses.replace(choices, options=_with_axes(options, experiment, max(choices.workers)))
+    return dataclasses.replace(
+        choices, options=_with_axes(options, experiment, max(choices.workers))
+    )
 
 
 def _with_axes(
@@ -170,7 +181,11 @@ def _with_axes(
     """Return the options with strategies and how they divide a model following from each other."""
     for axis, usual in BY_AXIS.items():
         sizes, strategies = options[axis], options["strategy"]
-        able = [name for name in strategies if name in STRATEGIES and capabilities_of(str(name)).axis == axis]
+        able = [
+            name
+            for name in strategies
+            if name in STRATEGIES and capabilities_of(str(name)).axis == axis
+        ]
         if sizes == (1,) and able and is_open(experiment, axis):
             sizes = tuple(2**power for power in range(1 - (len(able) < len(strategies)), 8))
             sizes = tuple(size for size in sizes if size <= max_workers) or (1,)
@@ -180,8 +195,13 @@ def _with_axes(
     return options
 
 
-def _shards_of_parts(options: Mapping[str, tuple[PlanValue, ...]], max_workers: int) -> tuple[int, ...]:
-    """Return among how many replicas of stages or parts their parameters may be divided; 0 for none."""
+def _shards_of_parts(
+    options: Mapping[str, tuple[PlanValue, ...]], max_workers: int
+) -> tuple[int, ...]:
+    """Return among how many replicas of stages or parts their parameters may be divided.
+
+    0 for none.
+    """
     able = [capabilities_of(str(name)) for name in options["strategy"] if name in STRATEGIES]
     axes = [each.axis for each in able if each.takes_shard and each.axis is not None]
     sizes = [size for axis in axes for size in options[axis] if isinstance(size, int) and size > 1]
@@ -193,33 +213,41 @@ def check_advisable(experiment: Experiment) -> None:
     """Raise unless plans of an experiment can be measured.
 
     Raises:
-        ExperimentError: If the batch of a function or program is not known, or the models make no optimizer
-            steps.
+        ExperimentError: If the batch of a function or program is not known, or the models make no
+            optimizer steps.
     """
     if not experiment.trains_model and experiment.advise is None:
         is_function = experiment.command is None
         raise ExperimentError(
-            f"the advisor does not know what the batch of a {'train function' if is_function else 'command'} "
-            "is",
+            "the advisor does not know what the batch of a"
+            f" {'train function' if is_function else 'command'} is",
             field="train" if is_function else "command",
-            next_step="Write advise: {batch: NAME} with the parameter that is its batch, and have it report "
-            "samples_per_s or steps_per_s.",
+            next_step=(
+                "Write advise: {batch: NAME} with the parameter that is its batch, and have it"
+                " report samples_per_s or steps_per_s."
+            ),
         )
     if experiment.federated is not None:
         raise ExperimentError(
             "the steps of clients are not measured, so no plan can be advised",
             field="federated",
-            next_step="Choose plan.workers by hand: clients of a round are divided among the workers.",
+            next_step=(
+                "Choose plan.workers by hand: clients of a round are divided among the workers."
+            ),
         )
     if is_private(experiment):
         raise ExperimentError(
             "the steps of a private training are not measured, so no plan can be advised",
             field="training.private",
-            next_step="Choose training.global_batch by hand: larger batches need less noise in each sample.",
+            next_step=(
+                "Choose training.global_batch by hand: larger batches need less noise in each"
+                " sample."
+            ),
         )
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         raise ExperimentError(
-            "the advisor cannot measure a model that is fitted to all samples at once: it makes no steps",
+            "the advisor cannot measure a model that is fitted to all samples at once: it makes no"
+            " steps",
             field="model",
             next_step="Run a sweep: there is no plan to choose.",
         )
@@ -238,8 +266,8 @@ def base_params(experiment: Experiment) -> dict[str, JsonValue]:
 def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
     """Return the one configuration that stands for all.
 
-    It is the first that the experiment's seed draws, of those whose model is trained by steps, with what is
-    searched of the plan as listed first, as far as drawn.
+    It is the first that the experiment's seed draws, of those whose model is trained by steps, with
+    what is searched of the plan as listed first, as far as drawn.
     """
     rng = random.Random(experiment.seed)
     drawn = (experiment.search.sample(rng) for _ in range(_MAX_DRAWN))
@@ -251,24 +279,32 @@ def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
 
 
 def _num_unusual(experiment: Experiment, params: Mapping[str, JsonValue]) -> int:
-    """Return how many dimensions of the plan do not have the first value of those that are searched."""
+    """Return how many dimensions of the plan do not have the first value of those that are
+    searched.
+    """
     listed = {name: experiment.search.root[name].values() for name in _VARIANT & params.keys()}
     return sum(bool(values) and params[name] != values[0] for name, values in listed.items())
 
 
-def rate_factor(experiment: Experiment, params: Mapping[str, JsonValue], global_batch: int) -> float:
+def rate_factor(
+    experiment: Experiment, params: Mapping[str, JsonValue], global_batch: int
+) -> float:
     """Return the learning rate at a global batch over that at the reference batch."""
     rated = {**params, "lr": _ANY_RATE, "global_batch": global_batch}
     return resolve(experiment.model_copy(update={"plan": _ONE_WORKER}), rated).lr / _ANY_RATE
 
 
-def believed_rate(experiment: Experiment, choices: Choices, rates: RatesTested | None = None) -> float:
-    """Return the rate at the reference batch that is believed in before any training, as far as allowed.
+def believed_rate(
+    experiment: Experiment, choices: Choices, rates: RatesTested | None = None
+) -> float:
+    """Return the rate at the reference batch that is believed in before any training, as far as
+    allowed.
 
     Args:
         experiment: What is to be trained.
         choices: What may be chosen.
-        rates: A range test; where it suggests nothing, the rate is that of the experiment as it stands.
+        rates: A range test; where it suggests nothing, the rate is that of the experiment as it
+            stands.
     """
     if rates is not None and rates.suggested is not None:
         factor = rate_factor(experiment, choices.params, rates.global_batch)

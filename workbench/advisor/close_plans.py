@@ -1,8 +1,10 @@
-"""Which of several plans makes the fastest step, where they are close: these are timed again, in turns.
+"""Which of several plans makes the fastest step, where they are close.
 
-Two timings of one plan differ, by what else the machine does and by where its processes lie, and often by
-more than two plans do. So plans are distinguished only by timings that differ more than those of each plan
-among themselves. Measuring is left to the measurer.
+These are timed again, in turns.
+
+Two timings of one plan differ, by what else the machine does and by where its processes lie, and
+often by more than two plans do. So plans are distinguished only by timings that differ more than
+those of each plan among themselves. Measuring is left to the measurer.
 """
 
 from __future__ import annotations
@@ -26,11 +28,16 @@ _PART = 0.1
 _MAX_CLOSE = 3
 _MAX_TURNS = 6
 _USUAL_DEVIATION = 0.15
-"""The standard deviation of the logarithm of a timing, as it counts until plans were timed again."""
+"""The standard deviation of the logarithm of a timing, as it counts until plans were timed
+again.
+"""
 _USUAL_COUNTS = 2.0
 """As many degrees of freedom that belief is worth."""
 _SURE = 1.645
-"""Standard errors by which a plan must be slower to be left out: one of twenty is left out wrongly."""
+"""Standard errors by which a plan must be slower to be left out.
+
+One of twenty is left out wrongly.
+"""
 
 
 def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:
@@ -48,7 +55,9 @@ def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:
     middles = {way: statistics.median(found) for way, found in logs.items()}
     off = [each - statistics.fmean(found) for found in logs.values() for each in found]
     counts = _USUAL_COUNTS + len(off) - len(logs)
-    deviation = math.sqrt((_USUAL_COUNTS * _USUAL_DEVIATION**2 + math.fsum(each**2 for each in off)) / counts)
+    deviation = math.sqrt(
+        (_USUAL_COUNTS * _USUAL_DEVIATION**2 + math.fsum(each**2 for each in off)) / counts
+    )
     ordered = sorted(logs, key=middles.__getitem__)
 
     def is_close(way: _Way) -> bool:
@@ -63,7 +72,8 @@ def time_in_turns(
     time_again: Callable[[list[_Way]], None],
     has_time: Callable[[], bool],
 ) -> None:
-    """Time the ways that may be the fastest again, one after the other, until one of them clearly is.
+    """Time the ways that may be the fastest again, one after the other, until one of them clearly
+    is.
 
     Args:
         timings_s: Returns what is known of each way, as in `may_be_fastest`.
@@ -78,7 +88,8 @@ def time_in_turns(
 
 
 def time_closest_again(measurer: PlanMeasurer, goal: Goal, noise_scale: float | None) -> None:
-    """Time the plans that may be the best for the batch that should be the best, until one clearly is.
+    """Time the plans that may be the best for the batch that should be the best, until one clearly
+    is.
 
     Args:
         measurer: Has measured what may be faster; a tenth of its time may be used.
@@ -105,7 +116,9 @@ def time_closest_again(measurer: PlanMeasurer, goal: Goal, noise_scale: float | 
 
 
 def _contenders(plans: Sequence[Plan], knowledge: Knowledge, goal: Goal) -> dict[Plan, float]:
-    """Return the best plan of each variant and number of workers, with its cost by what is known of it."""
+    """Return the best plan of each variant and number of workers, with its cost by what is known of
+    it.
+    """
     best: dict[tuple[Variant, int], tuple[Plan, float]] = {}
     for plan, step in zip(plans, knowledge.step_times(plans), strict=True):
         kind, cost = (variant_of(plan), plan.workers), step.value * knowledge.price(plan, goal)
@@ -114,10 +127,14 @@ def _contenders(plans: Sequence[Plan], knowledge: Knowledge, goal: Goal) -> dict
     return dict(best.values())
 
 
-def _costs(predicted: Mapping[Plan, float], measurer: PlanMeasurer, goal: Goal) -> dict[Plan, list[float]]:
+def _costs(
+    predicted: Mapping[Plan, float], measurer: PlanMeasurer, goal: Goal
+) -> dict[Plan, list[float]]:
     """Return what each timing of plans would cost; of one that was not timed what is predicted."""
     knowledge = measurer.knowledge
     return {
-        plan: [each_s * knowledge.price(plan, goal) for each_s in knowledge.timings_s(plan)] or [cost]
+        plan: (
+            [each_s * knowledge.price(plan, goal) for each_s in knowledge.timings_s(plan)] or [cost]
+        )
         for plan, cost in predicted.items()
     }

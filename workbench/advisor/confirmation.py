@@ -1,8 +1,8 @@
 """Trainings for what no model predicts: a range test of rates, then candidates side by side.
 
-The range test shows from which rate on the loss falls; the race, in which the plans that the models favour
-start first, shows which plan and rate reach the target first. Training is left to `bench`, ending candidates
-early to `race`.
+The range test shows from which rate on the loss falls; the race, in which the plans that the models
+favour start first, shows which plan and rate reach the target first. Training is left to `bench`,
+ending candidates early to `race`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class Confirmation:
         step_s = reference.step_time_s
         if not choices.is_rate_open or step_s is None or not self._experiment.trains_model:
             return None
-        affordable = [each for each in _RATE_TESTS if math.prod(each) * step_s <= _RATE_PART * budget_s]
+        affordable = [
+            each for each in _RATE_TESTS if math.prod(each) * step_s <= _RATE_PART * budget_s
+        ]
         if not affordable:
             return None
         num_steps, num_seeds = affordable[0]
@@ -129,7 +131,8 @@ class Confirmation:
         """Train candidates beside each other.
 
         Args:
-            plans: The best plans of each global batch, the one that the models expect to be best first.
+            plans: The best plans of each global batch, the one that the models expect to be best
+                first.
             rates: The range test, where there was one.
             budget_s: Seconds that it may take.
 
@@ -155,7 +158,11 @@ class Confirmation:
         )
         named = {str(index): plan for index, plan in enumerate(raced)}
         proposer = Proposer(
-            self._experiment, choices, named, bounds, self._favourites(race, raced, believed, bounds)
+            self._experiment,
+            choices,
+            named,
+            bounds,
+            self._favourites(race, raced, believed, bounds),
         )
         while self._explore(race, proposer):
             race.confirm()
@@ -163,7 +170,10 @@ class Confirmation:
         return race
 
     def _explore(self, race: Race[RatedPlan], proposer: Proposer) -> bool:
-        """Try candidates while there is time; return whether confirming them may leave time for more."""
+        """Try candidates while there is time.
+
+        Return whether confirming them may leave time for more.
+        """
         has_more, has_run = True, False
         while race.may_explore:
             rated, number = race.again(has_more=has_more), None
@@ -183,9 +193,15 @@ class Confirmation:
         return has_run
 
     def _favourites(
-        self, race: Race[RatedPlan], plans: Sequence[Plan], believed: float, bounds: tuple[float, float]
+        self,
+        race: Race[RatedPlan],
+        plans: Sequence[Plan],
+        believed: float,
+        bounds: tuple[float, float],
     ) -> Iterator[RatedPlan]:
-        """Yield what to try before searching without prior knowledge: rates, then neighbours of the best.
+        """Yield what to try before searching without prior knowledge.
+
+        Rates, then neighbours of the best.
 
         Args:
             race: Its courses hold what was tried, with the results.
@@ -217,7 +233,9 @@ class Confirmation:
                 yield rated(plan, best.lr)
 
         others = [rated(plan, believed) for plan in plans]
-        first = [rated(plans[index], believed * factor) for index, factor in _FIRST if index < len(plans)]
+        first = [
+            rated(plans[index], believed * factor) for index, factor in _FIRST if index < len(plans)
+        ]
         for each in [*first, as_it_stands] if self._choices.is_rate_open else others:
             if is_new(each):
                 yield each
@@ -226,13 +244,18 @@ class Confirmation:
         yield from (each for each in others if is_new(each))
 
     def _raced_plans(self, plans: Sequence[Plan]) -> list[Plan]:
-        """Return the plans to train: the best by the models of a few batches, the reference's last."""
+        """Return the plans to train.
+
+        The best by the models of a few batches, the reference's last.
+        """
         batches = list(dict.fromkeys(plan.global_batch for plan in plans))[:_NUM_RACED_BATCHES]
         raced = [plan for plan in plans if plan.global_batch in batches]
         usual = plan_of(self._reference.plan)
         return raced if usual in raced else [*raced, usual]
 
-    def _train(self, rated: RatedPlan, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+    def _train(
+        self, rated: RatedPlan, repeat: int, goes_on: Callable[[float, float | None], bool]
+    ) -> bool:
         """Train one rated, as a trial of a sweep would be, and keep its last report."""
         metric, sign, target = self._objective.metric, self._sign, self._objective.target
         weight = self._knowledge.price_over(rated.plan, plan_of(self._reference.plan), self._goal)
@@ -262,12 +285,15 @@ class Confirmation:
             self._sink(
                 CandidateTried(
                     plan=plan.to_json(),
-                    lr=rated.lr * rate_factor(self._experiment, self._choices.params, plan.global_batch),
+                    lr=rated.lr
+                    * rate_factor(self._experiment, self._choices.params, plan.global_batch),
                     elapsed_s=last.elapsed_s,
                     step=last.event.step,
                     epoch=last.event.epoch or 0.0,
                     values=last.event.values,
-                    reached_target=target is not None and value is not None and sign * value >= sign * target,
+                    reached_target=target is not None
+                    and value is not None
+                    and sign * value >= sign * target,
                 )
             )
         return is_whole

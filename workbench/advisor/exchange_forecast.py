@@ -1,8 +1,10 @@
-"""Seconds per step of every exchange, from the probe of a model and one sweep of the links; nothing is run.
+"""Seconds per step of every exchange, from the probe of a model and one sweep of the links.
 
-What a step computes is the time of `ddp` without the exchange, but with waiting for slower workers. How much
-of an exchange hides behind the backward pass is read off the measured steps of `ddp`, which the law must
-repeat. Steps that were measured with an exchange replace its prediction.
+Nothing is run.
+
+What a step computes is the time of `ddp` without the exchange, but with waiting for slower workers.
+How much of an exchange hides behind the backward pass is read off the measured steps of `ddp`,
+which the law must repeat. Steps that were measured with an exchange replace its prediction.
 """
 
 from __future__ import annotations
@@ -24,10 +26,15 @@ _SAME_LINK_S = 3600.0
 """Sweeps that lie further apart may have seen another network."""
 _MAX_TIMED = 3
 _CLEARLY_SLOWER = 1.5
-"""How many approximate exchanges are timed, and how much slower than the fastest these may be predicted."""
+"""How many approximate exchanges are timed, and how much slower than the fastest these may be
+predicted.
+"""
 _WAITS_FOR_LINKS = 0.25
-"""The part of a step that is exchange from which on models that are divided are timed, too. On a link without
-a limit, where all-reduce takes four tenths of a step, one in tensor parts needs two thirds of the time."""
+"""The part of a step that is exchange from which on models that are divided are timed, too.
+
+On a link without a limit, where all-reduce takes four tenths of a step, one in tensor parts needs
+two thirds of the time.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,11 +61,13 @@ class ExchangeForecast:
 def forecast_exchanges(
     measured: Sequence[PlanMeasured], *, micro_batch: int | None = None
 ) -> list[ExchangeForecast]:
-    """Predict the seconds per step of every exchange, on the links and in the plan that were swept last.
+    """Predict the seconds per step of every exchange, on the links and in the plan that were swept
+    last.
 
     Args:
         measured: Of one setting.
-        micro_batch: Of which steps to predict; the largest where `ddp` was not timed with it, or if None.
+        micro_batch: Of which steps to predict; the largest where `ddp` was not timed with it, or if
+            None.
 
     Returns:
         The fastest first; without `hierarchical` where no node of several has several workers.
@@ -90,14 +99,18 @@ def forecast_exchanges(
         and (plan := read_plan(each.plan)) is not None
         and plan.strategy == "ddp"
     ]
-    usual = [(plan, each) for plan, each in alike if plan.exchange == USUAL and plan.accumulation == 1]
+    usual = [
+        (plan, each) for plan, each in alike if plan.exchange == USUAL and plan.accumulation == 1
+    ]
     if not usual:
         raise RunError(
             f"no step of ddp was timed on {_workers(latest)} workers",
             field="plan.exchange",
             next_step="Run `workbench advise FILE` with plan.strategy and plan.exchange: auto.",
         )
-    plan, reference = max(usual, key=lambda item: (item[0].micro_batch == micro_batch, item[0].micro_batch))
+    plan, reference = max(
+        usual, key=lambda item: (item[0].micro_batch == micro_batch, item[0].micro_batch)
+    )
     return _forecast(links, plan, reference, latest.exchanges, dict(alike))
 
 
@@ -111,7 +124,9 @@ def _swept(measured: Sequence[PlanMeasured]) -> list[PlanMeasured]:
 
 
 def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[str]:
-    """Return which exchanges to time: exact ones, unknown ones, and those that may well be the fastest.
+    """Return which exchanges to time.
+
+    Exact ones, unknown ones, and those that may well be the fastest.
 
     Args:
         measured: Of one setting; where it allows no prediction, all are worth it.
@@ -122,7 +137,9 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
         forecasts = [each for each in forecast_exchanges(measured) if each.exchange in wanted]
     except RunError:
         return wanted
-    exact, others = ([each for each in forecasts if each.is_exact is kind] for kind in (True, False))
+    exact, others = (
+        [each for each in forecasts if each.is_exact is kind] for kind in (True, False)
+    )
     longest_s = min(
         _CLEARLY_SLOWER * forecasts[0].step_time_s.value if forecasts else 0.0,
         # What needs more steps must at least make faster ones.
@@ -133,7 +150,8 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
 
 
 def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
-    """Return whether replicas wait long for each other, so that it may be faster to divide the model.
+    """Return whether replicas wait long for each other, so that it may be faster to divide the
+    model.
 
     Args:
         measured: Of one setting.
@@ -175,8 +193,13 @@ class _Links:
             workers_per_node,
         )
 
-    def agreement_s(self, traffic: Mapping[str, Any], num_replicas: int) -> tuple[float, float] | None:
-        """Return seconds and by what factor they may be off; None where such links were not swept."""
+    def agreement_s(
+        self, traffic: Mapping[str, Any], num_replicas: int
+    ) -> tuple[float, float] | None:
+        """Return seconds and by what factor they may be off.
+
+        None where such links were not swept.
+        """
         num_bytes = float(traffic["num_bytes"])
         if traffic["way"] == "nodes":
             if self.inside is None or self.between is None:
@@ -227,7 +250,8 @@ def _forecast(
     # A prediction is no more certain than the measured step that it rests on.
     reference_spread_s = reference.step_time_spread_s or 0.0
     usual = links.agreement_s(exchanges[USUAL], plan.replicas) if USUAL in exchanges else None
-    # Part of what is sent during the backward pass hides behind it; a shared link may also be slower.
+    # Part of what is sent during the backward pass hides behind it; a shared link may also be
+    # slower.
     seen = (waited_s - straggling_s) / usual[0] if usual is not None and usual[0] > 0.0 else 1.0
     found: list[ExchangeForecast] = []
     for name, traffic in exchanges.items():
@@ -241,7 +265,11 @@ def _forecast(
         # Runs of before have no such key: then everything was sent before the next step.
         is_beside = traffic.get("is_beside_next_step", False)
         value, low, high = (
-            (max(computes_s, sends_s * factor) if is_beside else computes_s + sends_s * factor / steps)
+            (
+                max(computes_s, sends_s * factor)
+                if is_beside
+                else computes_s + sends_s * factor / steps
+            )
             + float(traffic["compute_s"]) / steps
             for factor in (1.0, 1.0 / width, width)
         )
@@ -263,7 +291,9 @@ def _forecast(
 
 
 def _with_exchange(plan: Plan, name: str) -> Plan:
-    partial = PartialPlan.of_plan(plan).without("exchange", *EXCHANGE_OPTIONS) | PartialPlan.of(exchange=name)
+    partial = PartialPlan.of_plan(plan).without("exchange", *EXCHANGE_OPTIONS) | PartialPlan.of(
+        exchange=name
+    )
     found = with_options(partial).complete()
     assert found is not None
     return found

@@ -1,4 +1,7 @@
-"""The exchanges of a stored advice in words: seconds per step, and what an approximate one costs."""
+"""The exchanges of a stored advice in words.
+
+Seconds per step, and what an approximate one costs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from workbench.advisor.stored_advice import Interval, finite, mapping, rows
 from workbench.foundation.formatting import format_count, format_duration
 
 CLEARLY_FASTER = 0.9
-"""Of the step of the exact exchange: one that takes longer than that is not worth an approximation."""
+"""Of the step of the exact exchange.
+
+One that takes longer than that is not worth an approximation.
+"""
 
 
 def describe_exchanges(advice: Mapping[str, Any]) -> list[str]:
@@ -19,15 +25,25 @@ def describe_exchanges(advice: Mapping[str, Any]) -> list[str]:
         advice: As `AdviceGiven` stores it.
 
     Returns:
-        The exact exchange, then those approximate ones whose step would clearly be faster, the fastest first.
+        The exact exchange, then those approximate ones whose step would clearly be faster, the
+        fastest first.
     """
-    found = [(each, step) for each in rows(advice.get("exchanges")) if (step := _step(each)) is not None]
+    found = [
+        (each, step) for each in rows(advice.get("exchanges")) if (step := _step(each)) is not None
+    ]
     exact = [item for item in found if item[0].get("is_exact") is True]
     if not exact:
         return []
     usual, usual_s = min(exact, key=lambda item: item[1].value)
-    texts = [f"{usual.get('exchange')}, exact: {_describe_step(usual, usual_s)} of {usual.get('batch_text')}"]
-    faster = [item for item in found if item not in exact and item[1].value < CLEARLY_FASTER * usual_s.value]
+    texts = [
+        f"{usual.get('exchange')}, exact: {_describe_step(usual, usual_s)} of"
+        f" {usual.get('batch_text')}"
+    ]
+    faster = [
+        item
+        for item in found
+        if item not in exact and item[1].value < CLEARLY_FASTER * usual_s.value
+    ]
     for each, step in sorted(faster, key=lambda item: item[1].value):
         gain = usual_s.value / step.value
         texts.append(
@@ -58,7 +74,9 @@ def describe_cost(offer: Mapping[str, Any], gain: float) -> str:
         if factor.low > gain
         else "which may be chance"
     )
-    return f"{factor.value:.2f} of them ({factor.low:.2f} to {factor.high:.2f} in {pairs}), {verdict}"
+    return (
+        f"{factor.value:.2f} of them ({factor.low:.2f} to {factor.high:.2f} in {pairs}), {verdict}"
+    )
 
 
 def _step(offer: Mapping[str, Any]) -> Interval | None:

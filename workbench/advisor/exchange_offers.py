@@ -1,8 +1,10 @@
-"""What other exchanges would bring to a recommended plan, and what they cost: more steps to the same result.
+"""What other exchanges would bring to a recommended plan, and what they cost.
 
-The steps that an approximate exchange needs more are counted where it was raced beside an exact one: with
-the same plan otherwise, the same rate and the same seed. Seconds per step are left to `exchange_forecast`,
-wording to `exchange_lines`.
+More steps to the same result.
+
+The steps that an approximate exchange needs more are counted where it was raced beside an exact
+one: with the same plan otherwise, the same rate and the same seed. Seconds per step are left to
+`exchange_forecast`, wording to `exchange_lines`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _ONE_PAIR, _SEVERAL_PAIRS = 1.35, 1.1
 """Beyond the range of the pairs, where nine of ten others should lie."""
 
 Progress = Mapping[tuple[RatedPlan, int], Sequence[tuple[float, int]]]
-"""When a training had made how many steps, by its plan and rate and by which of its trainings it is."""
+"""When a training had made how many steps, by its plan and rate and by which of its trainings it
+is.
+"""
 
 
 def exchange_offers(
@@ -34,7 +38,9 @@ def exchange_offers(
     race: Race[RatedPlan] | None = None,
     progress: Progress | None = None,
 ) -> tuple[ExchangeOffer, ...]:
-    """Return what each exchange would bring, the fastest step first; nothing where no links were measured.
+    """Return what each exchange would bring, the fastest step first.
+
+    Nothing where no links were measured.
 
     Args:
         measured: The measurements of the setting.
@@ -100,19 +106,28 @@ def _is_pair(course: Course[RatedPlan], other: Course[RatedPlan]) -> bool:
     )
 
 
-def _factor(course: Course[RatedPlan], exact: Course[RatedPlan], progress: Progress) -> float | None:
-    """Return how many times the steps of the exact one it took to the best value that both reached."""
+def _factor(
+    course: Course[RatedPlan], exact: Course[RatedPlan], progress: Progress
+) -> float | None:
+    """Return how many times the steps of the exact one it took to the best value that both
+    reached.
+    """
     if not course.best_values or not exact.best_values:
         return None
     value = min(course.best_values[-1], exact.best_values[-1])
     steps = [
-        _steps_to(value, each, progress.get((each.entrant, each.repeat), ())) for each in (course, exact)
+        _steps_to(value, each, progress.get((each.entrant, each.repeat), ()))
+        for each in (course, exact)
     ]
     return None if steps[0] is None or steps[1] is None else steps[0] / steps[1]
 
 
-def _steps_to(value: float, course: Course[RatedPlan], steps: Sequence[tuple[float, int]]) -> float | None:
-    """Return after how many steps a training had reached a value, between its evaluations by a line."""
+def _steps_to(
+    value: float, course: Course[RatedPlan], steps: Sequence[tuple[float, int]]
+) -> float | None:
+    """Return after how many steps a training had reached a value, between its evaluations by a
+    line.
+    """
     index = bisect.bisect_left(course.best_values, value)
     at = _steps_at(course.elapsed_s[index], steps)
     before = 0.0 if index == 0 else _steps_at(course.elapsed_s[index - 1], steps)

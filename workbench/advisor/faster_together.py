@@ -1,4 +1,7 @@
-"""Changes to a plan that made steps faster one by one, put together: what remains is to measure that."""
+"""Changes to a plan that made steps faster one by one, put together.
+
+What remains is to measure that.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,20 @@ from workbench.training.exchanges.capabilities import capabilities_of as exchang
 from workbench.training.strategies.combinations import conflict_in
 
 
-def together(measured: Sequence[PlanMeasured], base: Variant, changed: Sequence[Variant]) -> Variant | None:
-    """Return the base with all changes that made its steps clearly faster and do not exclude each other.
+def together(
+    measured: Sequence[PlanMeasured], base: Variant, changed: Sequence[Variant]
+) -> Variant | None:
+    """Return the base with all changes that made its steps clearly faster and do not exclude each
+    other.
 
-    Changes that exclude each other are taken from the one that brings most. Approximate exchanges are left
-    out, as steps are not all that they cost.
+    Changes that exclude each other are taken from the one that brings most. Approximate exchanges
+    are left out, as steps are not all that they cost.
 
     Args:
         measured: Of one setting.
         base: The variant from which the others differ.
-        changed: Variants that each differ from it in one dimension and the options that belong to it.
+        changed: Variants that each differ from it in one dimension and the options that belong to
+            it.
 
     Returns:
         None where fewer than two changes go together.
@@ -30,8 +37,15 @@ def together(measured: Sequence[PlanMeasured], base: Variant, changed: Sequence[
     times_s: dict[Variant, dict[tuple[int, int], float]] = {}
     for each in measured:
         plan = read_plan(each.plan)
-        if plan is not None and each.step_time_s is not None and plan.accumulation == 1 and not each.by_trial:
-            times_s.setdefault(variant_of(plan), {})[plan.workers, plan.micro_batch] = each.step_time_s
+        if (
+            plan is not None
+            and each.step_time_s is not None
+            and plan.accumulation == 1
+            and not each.by_trial
+        ):
+            times_s.setdefault(variant_of(plan), {})[plan.workers, plan.micro_batch] = (
+                each.step_time_s
+            )
     gains: list[tuple[float, PartialPlan]] = []
     before_s = times_s.get(base, {})
     for variant in changed:

@@ -1,8 +1,8 @@
 """How many trials should share a GPU: copies of one training are measured beside each other.
 
-More copies are tried as long as all together make more samples per second and the largest training of the
-search fits so many times into the memory. Where copies run, and that trials do so from then on, is left to
-the caller.
+More copies are tried as long as all together make more samples per second and the largest training
+of the search fits so many times into the memory. Where copies run, and that trials do so from then
+on, is left to the caller.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ from workbench.foundation.formatting import format_bytes, format_count, format_r
 
 MAX_PER_GPU = 8
 WORTHWHILE = 1.05
-"""One more trial must bring so many times the samples per second: each also takes cores and a process."""
+"""One more trial must bring so many times the samples per second.
+
+Each also takes cores and a process.
+"""
 _PART_USED = 0.9
-"""Of the memory that a trial may hold, as much can be used by what was measured: an allocator leaves gaps."""
+"""Of the memory that a trial may hold, as much can be used by what was measured.
+
+An allocator leaves gaps.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,8 @@ class Sharing:
             else (f"{self.per_gpu} trials share each GPU")
         )
         measured = ", ".join(
-            f"{format_rate(rate)} samples/s with {number}" for number, rate in self.samples_per_s.items()
+            f"{format_rate(rate)} samples/s with {number}"
+            for number, rate in self.samples_per_s.items()
         )
         return f"{subject}: {self.reason}" + (f" (measured: {measured})" if measured else "")
 
@@ -75,7 +82,8 @@ def find_sharing(
         most: How many there may be, at least 1.
         why_most: Why there may be no more, as the end of a sentence.
         peak_bytes: What the largest training of the search holds; None where that is not known.
-        allowed_bytes: Takes a number of copies; returns what each may hold. None where nothing limits them.
+        allowed_bytes: Takes a number of copies; returns what each may hold. None where nothing
+            limits them.
         has_time: Returns whether there is time for another measurement.
     """
     alone = measure(1)
@@ -106,7 +114,10 @@ def find_sharing(
 def _highest(
     most: int, why_most: str, peak_bytes: int | None, allowed_bytes: Callable[[int], float] | None
 ) -> tuple[int, str]:
-    """Return how many copies may be measured, and why no more: those of the largest training must fit."""
+    """Return how many copies may be measured, and why no more.
+
+    Those of the largest training must fit.
+    """
     highest = min(most, MAX_PER_GPU)
     if most > MAX_PER_GPU:
         why_most = f"more than {format_count(MAX_PER_GPU, 'trial')} are never tried"

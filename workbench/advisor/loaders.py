@@ -1,4 +1,6 @@
-"""How many loader processes may pay, from how long a measured step waits for data, and what they brought."""
+"""How many loader processes may pay, from how long a measured step waits for data, and what they
+brought.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ def loader_numbers(reference: PlanMeasured, free_cores: int) -> tuple[int, ...]:
 
 
 def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
-    """Write what waiting for data takes, and what loaders brought where they were measured beside none."""
-    by_plan = {plan: each for each in measured if each.step_time_s and (plan := read_plan(each.plan))}
+    """Write what waiting for data takes, and what loaders brought where they were measured beside
+    none.
+    """
+    by_plan = {
+        plan: each for each in measured if each.step_time_s and (plan := read_plan(each.plan))
+    }
     gains: dict[int, tuple[float, Plan]] = {}
     for plan, each in by_plan.items():
         without = by_plan.get(replace(plan, loaders=0))
@@ -33,22 +39,26 @@ def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
             assert without.step_time_s is not None
             assert each.step_time_s is not None
             found = (without.step_time_s / each.step_time_s, plan)
-            gains[plan.loaders] = max(gains.get(plan.loaders, found), found, key=lambda gain: gain[0])
+            gains[plan.loaders] = max(
+                gains.get(plan.loaders, found), found, key=lambda gain: gain[0]
+            )
     for loaders, (gain, plan) in sorted(gains.items()):
         part = input_stall(by_plan[replace(plan, loaders=0)].parts_s)
         yield (
-            f"{format_percent(part)} of a step waits for data; {format_count(loaders, 'loader')}: {gain:.1f} "
-            f"times as fast at a micro batch of {plan.micro_batch}"
+            f"{format_percent(part)} of a step waits for data; {format_count(loaders, 'loader')}:"
+            f" {gain:.1f} times as fast at a micro batch of {plan.micro_batch}"
         )
 
 
-def describe_missing_cores(measured: Sequence[PlanMeasured], reference: PlanMeasured) -> Iterator[str]:
+def describe_missing_cores(
+    measured: Sequence[PlanMeasured], reference: PlanMeasured
+) -> Iterator[str]:
     """Write that loaders would help, where fewer were measured than would hide the loading."""
     tried = max((plan.loaders for each in measured if (plan := read_plan(each.plan))), default=0)
     wanted = loaders_to_hide(reference.parts_s)
     if wanted > tried:
         yield (
-            f"free CPU cores: {format_percent(input_stall(reference.parts_s))} of a step waits for data, and "
-            f"{format_count(wanted, 'loader')} a worker would hide that; lower resources.concurrency, or set "
-            "plan.loaders"
+            f"free CPU cores: {format_percent(input_stall(reference.parts_s))} of a step waits for"
+            f" data, and {format_count(wanted, 'loader')} a worker would hide that; lower"
+            " resources.concurrency, or set plan.loaders"
         )

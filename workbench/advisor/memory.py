@@ -25,16 +25,21 @@ from workbench.training.planning.settings import resolve
 from workbench.training.probes.memory_estimate import MemoryEstimate, estimate_memory
 
 
-def memory_limit_bytes(experiment: Experiment, capacity: Capacity, cluster: ClusterInventory) -> float | None:
+def memory_limit_bytes(
+    experiment: Experiment, capacity: Capacity, cluster: ClusterInventory
+) -> float | None:
     """Return the memory that one worker has where it has least of it; None if that is not known.
 
     Args:
-        experiment: How many workers train at once, where that is decided, are all that share a node.
+        experiment: How many workers train at once, where that is decided, are all that share a
+            node.
         capacity: What a worker uses, and how many each node holds.
         cluster: The nodes.
     """
     if capacity.shape.gpus > 0:
-        limits_bytes = [allowed_bytes(gpu.memory_bytes, capacity.shape.gpus) for gpu in inventory().gpus]
+        limits_bytes = [
+            allowed_bytes(gpu.memory_bytes, capacity.shape.gpus) for gpu in inventory().gpus
+        ]
     else:
         workers, at_once = experiment.plan.decided.workers, capacity.num_workers
         if workers is not None and not experiment.resources.elastic:
@@ -81,7 +86,10 @@ class MemoryForecast:
 
     @property
     def largest_micro_batch(self) -> int:
-        """The largest micro batch of the training data that fits, with the usual margin; 0 if none does."""
+        """The largest micro batch of the training data that fits, with the usual margin.
+
+        0 if none does.
+        """
         return min(self.law.largest_micro_batch(self.limit_bytes), self.num_train_samples)
 
     def to_json(self) -> dict[str, Any]:
@@ -128,7 +136,8 @@ class Usual:
             )
         if is_private(experiment):
             raise ExperimentError(
-                "the memory of gradients of single samples is not estimated", field="training.private"
+                "the memory of gradients of single samples is not estimated",
+                field="training.private",
             )
         chosen = drawn_params(experiment) if params is None else dict(params)
         here = inventory()
@@ -137,7 +146,9 @@ class Usual:
         plan = resolve(experiment, chosen, hardware=Hardware(on_gpu, has_bf16=on_gpu)).plan
         cluster = likely_cluster()
         limit_bytes = memory_limit_bytes(experiment, capacity_of(experiment, cluster), cluster)
-        return cls(chosen, plan, here.memory_bytes if limit_bytes is None else int(limit_bytes), device)
+        return cls(
+            chosen, plan, here.memory_bytes if limit_bytes is None else int(limit_bytes), device
+        )
 
     @property
     def micro_batches(self) -> tuple[int, int]:
@@ -174,4 +185,6 @@ def forecast_memory(experiment: Experiment) -> MemoryForecast:
         WorkbenchError: If data or model cannot be made.
     """
     usual = Usual.of(experiment)
-    return usual.forecast(estimate_memory(experiment, usual.params, usual.micro_batches, plan=usual.decided))
+    return usual.forecast(
+        estimate_memory(experiment, usual.params, usual.micro_batches, plan=usual.decided)
+    )

@@ -1,7 +1,7 @@
 """The model of an experiment before anything runs: layers, sizes, memory, operations.
 
-The summary is made by `probes.model_summary`; here it is compared with this machine and returned as plain
-values.
+The summary is made by `probes.model_summary`; here it is compared with this machine and returned as
+plain values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from workbench.foundation.formatting import format_bytes
 from workbench.training.probes.model_summary import summarise_model
 
 
-def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None = None) -> dict[str, Any]:
+def preview_model(
+    experiment: Experiment, params: Mapping[str, JsonValue] | None = None
+) -> dict[str, Any]:
     """Summarise the model of one configuration of an experiment; takes some seconds.
 
     Args:
@@ -25,13 +27,14 @@ def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None
         params: The configuration; None for the first that the seed of the experiment draws.
 
     Returns:
-        Plain values: params and plan (of the model shown), layers, num_parameters, num_trained_parameters,
-        flops_per_sample (forward and backward), memory (None where it cannot be estimated), problems,
-        words (a description, or why the memory is unknown; None where the layers show it).
+        Plain values: params and plan (of the model shown), layers, num_parameters,
+        num_trained_parameters, flops_per_sample (forward and backward), memory (None where it
+        cannot be estimated), problems, words (a description, or why the memory is unknown; None
+        where the layers show it).
 
     Raises:
-        ExperimentError: If it trains no model, or the model cannot be made or cannot take the data; it names
-            the field.
+        ExperimentError: If it trains no model, or the model cannot be made or cannot take the data;
+            it names the field.
         DataError: If the data cannot be read.
         RunError: If the child process ends without an answer.
     """
@@ -58,7 +61,8 @@ def _memory(forecast: MemoryForecast) -> dict[str, Any]:
         "gradients": step.gradients_bytes,
         "optimizer": step.optimizer_bytes,
     }
-    # What lives only during a step; of a large model at a tiny batch not all gradients are there at the peak.
+    # What lives only during a step; of a large model at a tiny batch not all gradients are there at
+    # the peak.
     parts["activations"] = max(0, forecast.peak_bytes - sum(parts.values()))
     return {
         "micro_batch": step.micro_batch,
@@ -76,6 +80,6 @@ def _words(forecast: MemoryForecast) -> str:
     """Describe whether it fits, and how sure that is."""
     fit = "fits into" if forecast.fits else "does not fit into"
     return (
-        f"{fit} the {format_bytes(forecast.limit_bytes)} that a worker has here; estimated from shapes "
-        "alone, without what libraries take"
+        f"{fit} the {format_bytes(forecast.limit_bytes)} that a worker has here; estimated from"
+        " shapes alone, without what libraries take"
     )

@@ -1,8 +1,9 @@
-"""Which batch reaches a target first, from cheap profiles of an epoch and as few full runs as can be.
+"""Which batch reaches a target first, from cheap profiles of an epoch and as few full runs as can
+be.
 
 A full run shows how many epochs one batch needs; what follows for others is left to `performance`.
-The next run is the one after which the best choice is expected to be fastest, its own price counted a little.
-A batch is chosen only where a run at it, or runs on both sides of it, reached the target.
+The next run is the one after which the best choice is expected to be fastest, its own price counted
+a little. A batch is chosen only where a run at it, or runs on both sides of it, reached the target.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Array = NDArray[np.float64]
 NORMAL_90 = 1.6449
 # Ten, thirty, ... ninety per cent of a normal distribution: what a run could bring.
 _OUTCOMES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)
-# The time of a run that is only made to learn, against the time of the trainings that it is made for.
+# The time of a run that is only made to learn, against the time of the trainings that it is made
+# for.
 _PRICE = 0.02
 
 
@@ -34,7 +36,8 @@ class Ranked:
 
     Attributes:
         global_batch: Samples per step.
-        time_to_target_s: The time that a run is expected to take; None before any has reached the target.
+        time_to_target_s: The time that a run is expected to take; None before any has reached the
+            target.
         low_s: What nine of ten runs would take at least, and
         high_s: at most.
     """
@@ -64,14 +67,18 @@ def read_epoch_times(path: Path, batches: Sequence[int]) -> dict[int, float]:
     """Read the seconds of an epoch; between two profiled batches they are interpolated.
 
     Args:
-        path: A table of `global_batch` and `epoch_time_s`; several profiles of a batch count by their median.
+        path: A table of `global_batch` and `epoch_time_s`; several profiles of a batch count by
+            their median.
         batches: The batches to compare.
 
     Raises:
         DataError: If the table is malformed, or a batch is outside what was profiled.
     """
     profiles: dict[int, list[float]] = {}
-    columns = (Column("global_batch", positive_whole_number), Column("epoch_time_s", positive_number))
+    columns = (
+        Column("global_batch", positive_whole_number),
+        Column("epoch_time_s", positive_number),
+    )
     for row in read_table(path, *columns):
         profiles.setdefault(row["global_batch"], []).append(row["epoch_time_s"])
     times_s = {batch: median(profiles[batch]) for batch in sorted(profiles)}
@@ -98,7 +105,8 @@ def read_runs(path: Path, batches: Sequence[int]) -> list[FullRun]:
     """Read the full runs so far.
 
     Args:
-        path: A table of `global_batch` and `epochs_to_target`; an empty cell is a run that never got there.
+        path: A table of `global_batch` and `epochs_to_target`; an empty cell is a run that never
+            got there.
         batches: The batches to compare; runs at others are refused.
 
     Raises:
@@ -121,7 +129,9 @@ def read_runs(path: Path, batches: Sequence[int]) -> list[FullRun]:
     return [FullRun(row["global_batch"], row["epochs_to_target"]) for row in rows]
 
 
-def advise_next_run(epoch_times_s: Mapping[int, float], runs: Sequence[FullRun], *, max_runs: int) -> NextRun:
+def advise_next_run(
+    epoch_times_s: Mapping[int, float], runs: Sequence[FullRun], *, max_runs: int
+) -> NextRun:
     """Say what to run next, and what to choose with what is known.
 
     Args:
@@ -156,11 +166,14 @@ class _Search:
         self._open = [at for at in self._untried if not self._is_ruled_out(at)]
 
     def _is_ruled_out(self, at: int) -> bool:
-        """Tell whether it lies beyond a failure, seen from what reached the target, or else from below."""
+        """Tell whether it lies beyond a failure, seen from what reached the target, or else from
+        below.
+        """
         if not self._reached:
             return any(at > failed for failed in self._failed)
         return any(
-            at > failed > max(self._reached) or at < failed < min(self._reached) for failed in self._failed
+            at > failed > max(self._reached) or at < failed < min(self._reached)
+            for failed in self._failed
         )
 
     def _choosable(self, reached: set[int]) -> list[int]:
@@ -175,7 +188,9 @@ class _Search:
         return min(self._open, key=self._promise, default=None)
 
     def _promise(self, at: int) -> float:
-        """Return the logarithm of the time until one of several runs at it would reach the target."""
+        """Return the logarithm of the time until one of several runs at it would reach the
+        target.
+        """
         return float(self._log_times[at] - np.log(self._belief.chance[at]))
 
     def next_run(self) -> int | None:
@@ -185,7 +200,9 @@ class _Search:
         return min(self._open, key=self._expected_after, default=None)
 
     def _expected_after(self, at: int) -> float:
-        """Return how much the logarithm of the chosen time is expected to change by a run, with its price."""
+        """Return how much the logarithm of the chosen time is expected to change by a run, with its
+        price.
+        """
         chosen = self._choosable(self._reached)
         gains: list[float] = []
         spread = float(np.hypot(self._belief.deviation[at], SEED_DEVIATION))
@@ -201,7 +218,8 @@ class _Search:
     def ranking(self) -> tuple[Ranked, ...]:
         if not self._reached:
             return tuple(
-                Ranked(self.batches[at], None, None, None) for at in sorted(self._open, key=self._promise)
+                Ranked(self.batches[at], None, None, None)
+                for at in sorted(self._open, key=self._promise)
             )
         choosable = sorted(self._choosable(self._reached), key=lambda at: self._log_times[at])
         return tuple(self._ranked(at) for at in choosable)

@@ -1,4 +1,6 @@
-"""Values of a plan's dimensions that were allowed and could not be measured in the time that there was."""
+"""Values of a plan's dimensions that were allowed and could not be measured in the time that there
+was.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def not_compared(choices: Choices, measured: Sequence[PlanMeasured]) -> dict[str
         choices: What may be chosen.
         measured: All measurements, also those of plans that turned out to be impossible.
     """
-    plans = [PartialPlan.of_plan(plan) for each in measured if (plan := read_plan(each.plan)) is not None]
+    plans = [
+        PartialPlan.of_plan(plan) for each in measured if (plan := read_plan(each.plan)) is not None
+    ]
     found: dict[str, list[PlanValue]] = {}
     for dimension in VARIANT:
         name = dimension.name
@@ -38,15 +42,19 @@ def not_compared(choices: Choices, measured: Sequence[PlanMeasured]) -> dict[str
     return found
 
 
-def describe_not_compared(missing: Mapping[str, Sequence[PlanValue]], search: Space) -> Iterator[str]:
+def describe_not_compared(
+    missing: Mapping[str, Sequence[PlanValue]], search: Space
+) -> Iterator[str]:
     """Write which values were not measured, and which dimensions stay searched for that."""
     for name, values in missing.items():
         stays = f", so {name} stays searched" if name in search.root else ""
         yield (
-            f"for lack of time plan.{name} {' and '.join(map(str, values))} was not measured{stays}: allow "
-            "more (--time)"
+            f"for lack of time plan.{name} {' and '.join(map(str, values))} was not"
+            f" measured{stays}: allow more (--time)"
         )
 
 
 def _is_possible(choices: Choices, change: PartialPlan) -> bool:
-    return any(is_possible_on(choices.usual_variant | change, workers) for workers in choices.workers)
+    return any(
+        is_possible_on(choices.usual_variant | change, workers) for workers in choices.workers
+    )

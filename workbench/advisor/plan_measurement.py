@@ -1,7 +1,9 @@
-"""What is measured before anything is trained: the steps of a few plans, from which all others follow.
+"""What is measured before anything is trained.
 
-The experiment as it stands comes first; then micro batches from small to large on each number of workers,
-in every variant that may pay. What was measured before is not measured again.
+The steps of a few plans, from which all others follow.
+
+The experiment as it stands comes first; then micro batches from small to large on each number of
+workers, in every variant that may pay. What was measured before is not measured again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Goal
 from workbench.advisor.batch_finder import find_fastest
 from workbench.advisor.bench import Bench
-from workbench.advisor.choices import Choices, choices_of, drawn_params, is_open, with_divided_models
+from workbench.advisor.choices import (
+    Choices,
+    choices_of,
+    drawn_params,
+    is_open,
+    with_divided_models,
+)
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
 from workbench.advisor.faster_together import together
 from workbench.advisor.loaders import loader_numbers
@@ -60,7 +68,8 @@ _BATCHES_FIRST, _BATCHES_MORE = 5, 3
 _MAX_WORKER_COUNTS = 5
 # Of the memory that is left for a micro batch; gradients of activations take some of the rest.
 _PART_KEPT = 0.85
-# Earlier measurements are discarded where the step time of the reference differs by more than this factor.
+# Earlier measurements are discarded where the step time of the reference differs by more than this
+# factor.
 _AGREES = 1.5
 
 
@@ -111,12 +120,13 @@ class PlanMeasurer:
             around: The context of the measurements.
             budget_s: Seconds that the whole advice may take.
             longest_s: Seconds after which only necessary measurements are made.
-            measures_power: Whether to measure the power of the devices; plans that were measured without it
-                are measured again.
+            measures_power: Whether to measure the power of the devices; plans that were measured
+                without it are measured again.
             clock: Returns seconds.
 
         Raises:
-            ExperimentError: If the experiment as it stands does not fit, or its power cannot be measured.
+            ExperimentError: If the experiment as it stands does not fit, or its power cannot be
+                measured.
         """
         self._experiment, self._bench, self._around = experiment, bench, around
         self.budget_s, self.spent_s = budget_s, 0.0
@@ -126,7 +136,9 @@ class PlanMeasurer:
         self._measured = [each for each in around.known if each.power_w or not measures_power]
         self.num_measured = 0
         self.placement: Placement = around.capacity.placement
-        self.placements_s: dict[Placement, float] = {}  # step times of one plan, where both were tried
+        self.placements_s: dict[
+            Placement, float
+        ] = {}  # step times of one plan, where both were tried
         self.reference = self._measure_reference()
         self.choices = self._choices(self.reference)
 
@@ -149,38 +161,52 @@ class PlanMeasurer:
         )
 
     def _measure_reference(self) -> PlanMeasured:
-        """Measure what the experiment does without advice, which also shows how much data there is."""
+        """Measure what the experiment does without advice, which also shows how much data there
+        is.
+        """
         params = drawn_params(self._experiment)
         workers = resolve(self._experiment, params).plan.workers
         decided = PartialPlan()
         found = self._probe(workers, [decided], params)[0]
-        is_divisible = all(is_open(self._experiment, name) for name in ("micro_batch", "accumulation"))
-        while not found.fits and is_divisible and found.divides_batch is not False and self._has_time:
-            smaller = smaller_micro_batch(PartialPlan.from_json(found.plan))  # as a trial would divide it
+        is_divisible = all(
+            is_open(self._experiment, name) for name in ("micro_batch", "accumulation")
+        )
+        while (
+            not found.fits and is_divisible and found.divides_batch is not False and self._has_time
+        ):
+            smaller = smaller_micro_batch(
+                PartialPlan.from_json(found.plan)
+            )  # as a trial would divide it
             if smaller is None:
                 break
             found = self._probe(workers, [decided := smaller], params)[0]
         if found.fits and not self._agrees(found):
-            # The machine may have been busy just now, or back then: a second measurement shows which.
+            # The machine may have been busy just now, or back then: a second measurement shows
+            # which.
             found = self._probe(workers, [decided], params)[0]
             if found.fits and not self._agrees(found):
                 self._measured = [found]
         if found.fits and is_open(self._experiment, "loaders") and loaders_to_hide(found.parts_s):
-            # The first steps may have filled a cache, and a training reads it in all epochs but one.
+            # The first steps may have filled a cache, and a training reads it in all epochs but
+            # one.
             self._measured.remove(found)
             found = self._probe(workers, [decided], params)[0]
         if not found.fits:
             raise ExperimentError(
                 f"the experiment as it stands does not fit: {str(found.message).rstrip('.')}",
                 field="plan.micro_batch",
-                next_step="Make the model smaller, or let plan.micro_batch and plan.accumulation be auto.",
+                next_step=(
+                    "Make the model smaller, or let plan.micro_batch and plan.accumulation be auto."
+                ),
             )
         if self._measures_power and found.power_w is None:
             raise ExperimentError(
                 "the devices here do not report the energy that they use",
                 field="--objective",
-                allowed="time, money, throughput; energy on NVIDIA GPUs from Volta on, or where the counters "
-                "below /sys/class/powercap may be read",
+                allowed=(
+                    "time, money, throughput; energy on NVIDIA GPUs from Volta on, or where the"
+                    " counters below /sys/class/powercap may be read"
+                ),
             )
         return found
 
@@ -224,9 +250,11 @@ class PlanMeasurer:
                 yield f"{int(left_bytes / 1e6)}MB"
 
     def measure_plans(self) -> None:
-        """Measure the variants that may be faster, and those that save memory only where plans do not fit.
+        """Measure the variants that may be faster, and those that save memory only where plans do
+        not fit.
 
-        Dividing the model takes the place of exchanging its gradients, which may be faster on slow links.
+        Dividing the model takes the place of exchanging its gradients, which may be faster on slow
+        links.
         """
         choices = self.choices
         base = choices.usual_variant
@@ -255,7 +283,9 @@ class PlanMeasurer:
         knowledge = self.knowledge
         if list(enumerate_plans(choices, variants, knowledge)):
             wanted = list(enumerate_plans(choices, variants))
-            possible = [plan for plan in wanted if plan.accumulation == 1 and knowledge.is_possible(plan)]
+            possible = [
+                plan for plan in wanted if plan.accumulation == 1 and knowledge.is_possible(plan)
+            ]
             if all(map(knowledge.fits, possible)):
                 return
         for variant in combinations(base, choices.options, "memory"):
@@ -270,13 +300,16 @@ class PlanMeasurer:
     def _waits_for_links(self, variant: Variant) -> bool:
         """Return whether replicas wait long for each other, and may divide the model."""
         params, training = self.choices.params, self._experiment.training
-        rule = params.get("lr_rule", training.lr_rule)  # adascale needs the noise, which whole models show
+        rule = params.get(
+            "lr_rule", training.lr_rule
+        )  # adascale needs the noise, which whole models show
         if "strategy" not in changeable_ways(self._experiment, params) or rule == "adascale":
             return False
         return waits_for_links(self._measured, variant)
 
     def compare_placements(self, plans: Sequence[Plan]) -> bool:
-        """Measure the best plan of several workers on many nodes, too, and stay there where that is faster.
+        """Measure the best plan of several workers on many nodes, too, and stay there where that is
+        faster.
 
         Args:
             plans: The best plans on few nodes, the best first.
@@ -293,7 +326,9 @@ class PlanMeasurer:
         params = {**self.choices.params, "global_batch": "auto"}
         for placement in PLACEMENTS:
             self._bench.put(placement)
-            found = self._probe(plan.workers, [PartialPlan.of_plan(plan)], params, surveys_links=True)[0]
+            found = self._probe(
+                plan.workers, [PartialPlan.of_plan(plan)], params, surveys_links=True
+            )[0]
             self.placements_s[placement] = found.step_time_s or math.inf
         if self.placements_s["spread"] < (1.0 - SAME) * self.placements_s["pack"]:
             self.placement = "spread"
@@ -301,7 +336,9 @@ class PlanMeasurer:
         return True
 
     def find_fastest_batches(self) -> None:
-        """Look for the fastest micro batch on each number of workers, where the batch may follow it."""
+        """Look for the fastest micro batch on each number of workers, where the batch may follow
+        it.
+        """
         choices = self.choices
         if (
             choices.micro_batches
@@ -325,7 +362,11 @@ class PlanMeasurer:
 
     def _measure_variant(self, choices: Choices, variant: Variant) -> None:
         allowed = list(enumerate_plans(choices, [variant], self.knowledge))
-        counts = spread(sorted({plan.workers for plan in allowed}), _MAX_WORKER_COUNTS) if allowed else []
+        counts = (
+            spread(sorted({plan.workers for plan in allowed}), _MAX_WORKER_COUNTS)
+            if allowed
+            else []
+        )
         for index, workers in enumerate(counts):
             micro_batches = {plan.micro_batch for plan in allowed if plan.workers == workers}
             most = _BATCHES_FIRST if index == 0 else _BATCHES_MORE
@@ -371,7 +412,8 @@ class PlanMeasurer:
             measures_power=self._measures_power,
             surveys_links=surveys_links
             or not any(
-                each.all_reduce_s and sum(each.workers_per_node) == workers for each in self._measured
+                each.all_reduce_s and sum(each.workers_per_node) == workers
+                for each in self._measured
             ),
         )
         began_s = self._clock()
@@ -389,13 +431,16 @@ class PlanMeasurer:
             self._probe(workers, decided, {**self.choices.params, "global_batch": "auto"})
 
     def plans_that_fit(self) -> list[Plan]:
-        """Return all plans that are allowed, fit as far as is known, and whose steps can be predicted."""
+        """Return all plans that are allowed, fit as far as is known, and whose steps can be
+        predicted.
+        """
         choices, knowledge = self.choices, self.knowledge
         allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
         return list(enumerate_plans(choices, allowed, knowledge))
 
     def fastest_plans(self, goal: Goal, noise_scale: float | None) -> list[Plan]:
-        """Return the best plan of each global batch, the batch that should reach the target first, first.
+        """Return the best plan of each global batch, the batch that should reach the target first,
+        first.
 
         Args:
             goal: What the plans should be best for.

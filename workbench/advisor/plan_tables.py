@@ -1,4 +1,7 @@
-"""Plans over replicas, stages and tensor parts in a file: read strictly, with a number for each worker."""
+"""Plans over replicas, stages and tensor parts in a file.
+
+Read strictly, with a number for each worker.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import format_count
 from workbench.hardware.performance.parallel_plans import ModelShape, ParallelPlan
 from workbench.hardware.performance.parallel_step_time import MeasuredStep, predict_steps
-from workbench.hardware.performance.plan_memory import MeasuredPeak, MemoryPrediction, predict_memory
+from workbench.hardware.performance.plan_memory import (
+    MeasuredPeak,
+    MemoryPrediction,
+    predict_memory,
+)
 from workbench.hardware.performance.step_time import Prediction
 
 MAX_COUNT = 10_000_000
@@ -58,7 +65,9 @@ def _zero(cell: str) -> int | None:
     if not cell:
         return None
     if cell not in ("0", "1", "2", "3"):
-        raise ValueError("0 (nothing is shared), 1 (the optimizer's state), 2 (gradients) or 3 (parameters)")
+        raise ValueError(
+            "0 (nothing is shared), 1 (the optimizer's state), 2 (gradients) or 3 (parameters)"
+        )
     return int(cell)
 
 
@@ -90,7 +99,8 @@ def plan_of(row: dict[str, Any]) -> ParallelPlan:
     """Make a plan of a row; replicas follow from gpus where they are not given.
 
     Raises:
-        DataError: If gpus, nodes and the dimensions contradict each other; its field is the one to check.
+        DataError: If gpus, nodes and the dimensions contradict each other; its field is the one to
+            check.
     """
     stages, tensor, nodes = row["stages"] or 1, row["tensor"] or 1, row["nodes"] or 1
     replicas, gpus = row["replicas"], row["gpus"]
@@ -119,17 +129,21 @@ def plan_of(row: dict[str, Any]) -> ParallelPlan:
         )
     shape = ModelShape(**{name: row[name] for name in SHAPE})
     micro_batch, accumulation = row["micro_batch"] or 1.0, row["accumulation"] or 1
-    return ParallelPlan(replicas, stages, tensor, micro_batch, accumulation, nodes, row["zero"] or 0, shape)
+    return ParallelPlan(
+        replicas, stages, tensor, micro_batch, accumulation, nodes, row["zero"] or 0, shape
+    )
 
 
 def read_plans(path: Path) -> list[ParallelPlan]:
     """Read plans whose time or memory is wanted.
 
     Args:
-        path: A CSV file with any of the columns of `PLAN`; one that lacks is 1, or unknown for a shape.
+        path: A CSV file with any of the columns of `PLAN`; one that lacks is 1, or unknown for a
+            shape.
 
     Raises:
-        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no row.
+        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no
+            row.
     """
     return check_has_plans(path, read_objects(path, plan_of, *PLAN))
 
@@ -149,8 +163,12 @@ def read_measured_steps(path: Path) -> list[MeasuredStep]:
     return _check_not_empty(path, read)
 
 
-def predict_divided_steps(measured: Path, points: Path) -> tuple[list[ParallelPlan], list[Prediction]]:
-    """Predict the steps of the plans in one file from measured steps in another; a prediction a plan.
+def predict_divided_steps(
+    measured: Path, points: Path
+) -> tuple[list[ParallelPlan], list[Prediction]]:
+    """Predict the steps of the plans in one file from measured steps in another.
+
+    A prediction a plan.
 
     Raises:
         DataError: If a file cannot be understood, or nothing was measured.
@@ -166,13 +184,20 @@ def read_measured_peaks(path: Path) -> list[MeasuredPeak]:
         DataError: As `read_plans`, or if there is no row.
     """
     read = read_objects(
-        path, lambda row: MeasuredPeak(plan_of(row), row["memory_gb"]), *PLAN, Column("memory_gb", _measured)
+        path,
+        lambda row: MeasuredPeak(plan_of(row), row["memory_gb"]),
+        *PLAN,
+        Column("memory_gb", _measured),
     )
     return _check_not_empty(path, read)
 
 
-def predict_peaks(measured: Path, points: Path) -> tuple[list[ParallelPlan], list[MemoryPrediction]]:
-    """Predict the memory of the plans in one file from measured peaks in another; a prediction a plan.
+def predict_peaks(
+    measured: Path, points: Path
+) -> tuple[list[ParallelPlan], list[MemoryPrediction]]:
+    """Predict the memory of the plans in one file from measured peaks in another.
+
+    A prediction a plan.
 
     Raises:
         DataError: If a file cannot be understood, or nothing was measured.

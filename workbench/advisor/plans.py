@@ -1,7 +1,10 @@
-"""All allowed plans, and what follows from measurements for each: step time, memory, whether it fits.
+"""All allowed plans, and what follows from measurements for each.
 
-Step times of one variant (precision, strategy, recomputation) follow one fitted model; its memory follows
-the line through what was measured, or what was estimated before anything ran. Nothing is measured here.
+Step time, memory, whether it fits.
+
+Step times of one variant (precision, strategy, recomputation) follow one fitted model; its memory
+follows the line through what was measured, or what was estimated before anything ran. Nothing is
+measured here.
 """
 
 from __future__ import annotations
@@ -30,13 +33,17 @@ from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import BY_AXIS, capabilities_of
 from workbench.training.strategies.pipeline_order import duration
 
-# More micro steps than memory requires are rarely faster: this many ways to divide a batch are compared.
+# More micro steps than memory requires are rarely faster: this many ways to divide a batch are
+# compared.
 _MAX_DIVISIONS = 3
 _MAX_ACCUMULATION = 4096
 # Where it was not measured, the noise scale is taken to be this many reference batches.
 _NOISE_PRIOR = 4.0
 SAME = 0.03
-"""Plans whose predicted times differ by less are equal: then the one with fewer workers is taken."""
+"""Plans whose predicted times differ by less are equal.
+
+Then the one with fewer workers is taken.
+"""
 
 
 class Knowledge:
@@ -58,12 +65,14 @@ class Knowledge:
             workers_per_node: How many workers each node holds.
             placement: Whether a gang is put on as few nodes as there can be, or on as many.
             limit_bytes: What one worker may hold; None where that is not known.
-            estimated: The memory of plain plans (ddp, nothing computed again) as it was estimated before
-                anything ran.
+            estimated: The memory of plain plans (ddp, nothing computed again) as it was estimated
+                before anything ran.
         """
         self.measured = tuple(measured)
         plans = [read_plan(each.plan) for each in measured]
-        self._by_plan = [(plan, each) for plan, each in zip(plans, measured, strict=True) if plan is not None]
+        self._by_plan = [
+            (plan, each) for plan, each in zip(plans, measured, strict=True) if plan is not None
+        ]
         self._room = sorted(workers_per_node, reverse=True)
         self.placement: Placement = placement
         self.limit_bytes = limit_bytes
@@ -80,7 +89,10 @@ class Knowledge:
         )
 
     def on_nodes(self, workers_per_node: Sequence[int], limit_bytes: float | None) -> Knowledge:
-        """Return the same fitted models, applied to other nodes; arguments as in the constructor."""
+        """Return the same fitted models, applied to other nodes.
+
+        Arguments as in the constructor.
+        """
         _ = self._models  # fitted once for all
         other = copy.copy(self)
         other._room, other.limit_bytes = sorted(workers_per_node, reverse=True), limit_bytes
@@ -88,7 +100,10 @@ class Knowledge:
 
     @cached_property
     def _models(self) -> dict[Variant, StepTimeModel]:
-        """Fit what was measured alone; trials beside others only show how plans differ from each other."""
+        """Fit what was measured alone.
+
+        Trials beside others only show how plans differ from each other.
+        """
         models, alone = dict(self._alone), self._rows(is_alone=True)
         for variant, rows in self._rows(is_alone=False).items():
             if variant not in models:
@@ -112,7 +127,8 @@ class Knowledge:
                 points = [Point(row.topology, row.micro_batch, 1) for row in rows]
                 predicted = self._alone[variant].predict(points)
                 factors[variant] = statistics.median(
-                    row.step_time_s / estimate[0] for row, estimate in zip(rows, predicted, strict=True)
+                    row.step_time_s / estimate[0]
+                    for row, estimate in zip(rows, predicted, strict=True)
                 )
         return factors
 
@@ -133,7 +149,10 @@ class Knowledge:
 
     @property
     def slowdown(self) -> float | None:
-        """How many times as long steps take in trials, beside others, as alone; None if not known."""
+        """How many times as long steps take in trials, beside others, as alone.
+
+        None if not known.
+        """
         return statistics.median(self._factors.values()) if self._factors else None
 
     @property
@@ -148,7 +167,9 @@ class Knowledge:
         chosen = [0] * len(self._room)
         for _ in range(num_workers):
             free = [node for node, room in enumerate(self._room) if chosen[node] < room]
-            chosen[min(free, key=lambda node: chosen[node]) if self.placement == "spread" else free[0]] += 1
+            chosen[
+                min(free, key=lambda node: chosen[node]) if self.placement == "spread" else free[0]
+            ] += 1
         return Topology(tuple(sorted(count for count in chosen if count)))
 
     def step_times(self, plans: Sequence[Plan]) -> list[Estimate]:
@@ -172,9 +193,10 @@ class Knowledge:
     def _compared_with_measured(self, plan: Plan, predicted: Estimate) -> Estimate:
         """Return what was measured of exactly this plan, where it was; a model smooths it over.
 
-        Where it was not, a step takes at least as long as that of fewer workers on one node with the same
-        work. What was measured on two nodes says nothing: rings of three and more are often faster. A step of
-        several micro batches takes at most as long as that many steps of one.
+        Where it was not, a step takes at least as long as that of fewer workers on one node with
+        the same work. What was measured on two nodes says nothing: rings of three and more are
+        often faster. A step of several micro batches takes at most as long as that many steps of
+        one.
         """
         found_s = self._found_s(plan)
         if found_s is not None:
@@ -187,7 +209,9 @@ class Knowledge:
             for workers in {known.workers for known in self._within_s}
             if workers < plan.workers
         ]
-        return predicted.at_least(max((self._within_s.get(known, 0.0) for known in alike), default=0.0))
+        return predicted.at_least(
+            max((self._within_s.get(known, 0.0) for known in alike), default=0.0)
+        )
 
     def _found_s(self, plan: Plan) -> float | None:
         """Return the step time that was measured of exactly this plan, as if it had been alone."""
@@ -211,7 +235,9 @@ class Knowledge:
         return [each.step_time_s or 0.0 for each in self._timed_here(plan) if each.by_trial is None]
 
     def _timed_here(self, plan: Plan) -> list[PlanMeasured]:
-        """Return what was timed of exactly this plan, where its workers would be placed if it was there."""
+        """Return what was timed of exactly this plan, where its workers would be placed if it was
+        there.
+        """
         timed, placed = self._timed.get(plan, []), self.topology(plan.workers).gpus_per_node
         return [each for each in timed if tuple(sorted(each.workers_per_node)) == placed] or timed
 
@@ -224,11 +250,15 @@ class Knowledge:
         return timed
 
     def power_w(self, plan: Plan) -> float | None:
-        """Return what all devices of a plan use; that of the nearest plan that was metered, None without any.
+        """Return what all devices of a plan use.
+
+        That of the nearest plan that was metered, None without any.
 
         Of these, plans on as many workers are nearest, then those with a like micro batch.
         """
-        metered = [(known, each.power_w) for known, each in self._by_plan if each.power_w is not None]
+        metered = [
+            (known, each.power_w) for known, each in self._by_plan if each.power_w is not None
+        ]
         if not metered:
             return None
 
@@ -239,13 +269,18 @@ class Knowledge:
         return min(metered, key=lambda each: distance(each[0]))[1]
 
     def price(self, plan: Plan, goal: Goal) -> float:
-        """Return what a second of a plan costs in terms of a goal: workers, watts, or nothing but itself."""
+        """Return what a second of a plan costs in terms of a goal.
+
+        Workers, watts, or nothing but itself.
+        """
         if goal == "money":
             return plan.workers
         return self.power_w(plan) or 1.0 if goal == "energy" else 1.0
 
     def price_over(self, plan: Plan, usual: Plan, goal: Goal) -> float:
-        """Return the price of a second of a plan where one of `usual` costs 1, as budgets count it."""
+        """Return the price of a second of a plan where one of `usual` costs 1, as budgets count
+        it.
+        """
         return self.price(plan, goal) / self.price(usual, goal)
 
     def memory(self, plan: Plan) -> MemoryNeed | None:
@@ -268,7 +303,9 @@ class Knowledge:
         return all(each.is_possible for _, each in self._like(plan))
 
     def _like(self, plan: Plan) -> list[tuple[Plan, PlanMeasured]]:
-        """Return what was measured of the variant of a plan, on one worker or on several as the plan has."""
+        """Return what was measured of the variant of a plan, on one worker or on several as the
+        plan has.
+        """
         return [
             (known, each)
             for known, each in self._by_plan
@@ -296,14 +333,22 @@ class Knowledge:
         able = capabilities_of(plan.strategy)
         if plan.recompute != "none" or plan.exchange != USUAL or not able.holds_whole_model:
             return None
-        return self._estimated.with_divided_state(plan.workers) if able.divides_state else self._estimated
+        return (
+            self._estimated.with_divided_state(plan.workers)
+            if able.divides_state
+            else self._estimated
+        )
 
 
 def _flow(plan: Plan) -> float:
-    """Return how many times as long as one micro batch alone all of them take through the stages."""
+    """Return how many times as long as one micro batch alone all of them take through the
+    stages.
+    """
     if plan.stages == 1:
         return 1.0
-    lasts, alone = (duration(plan.pipeline_schedule, plan.stages, count) for count in (plan.accumulation, 1))
+    lasts, alone = (
+        duration(plan.pipeline_schedule, plan.stages, count) for count in (plan.accumulation, 1)
+    )
     return lasts / alone
 
 
@@ -339,7 +384,9 @@ def _divisions(
         2**power for power in range(_MAX_ACCUMULATION.bit_length())
     )
     if choices.micro_batches is not None and choices.accumulations is None:
-        accumulations = tuple(sorted({batch // (replicas * micro) for micro in choices.micro_batches} - {0}))
+        accumulations = tuple(
+            sorted({batch // (replicas * micro) for micro in choices.micro_batches} - {0})
+        )
     for accumulation in accumulations:
         micro_batch, rest = divmod(batch, replicas * accumulation)
         if micro_batch == 0 or num_found >= _MAX_DIVISIONS:
@@ -365,10 +412,12 @@ def best_plans(
     base_batch: int,
     noise_scale: float | None,
 ) -> list[Plan]:
-    """Return the best plan of each global batch, the batch that should reach the target first, first.
+    """Return the best plan of each global batch, the batch that should reach the target first,
+    first.
 
-    An approximate exchange needs more steps than any model knows. So it never replaces an exact one: where
-    one is allowed and makes faster steps, its best plan follows that of the same batch, to be raced.
+    An approximate exchange needs more steps than any model knows. So it never replaces an exact
+    one: where one is allowed and makes faster steps, its best plan follows that of the same batch,
+    to be raced.
 
     Args:
         plans: What to choose among; step times of their variants were measured.
@@ -377,7 +426,9 @@ def best_plans(
         base_batch: The batch whose samples count as 1.
         noise_scale: The gradient noise scale in samples, where it was measured.
     """
-    step_times_s = dict(zip(plans, (each.value for each in knowledge.step_times(plans)), strict=True))
+    step_times_s = dict(
+        zip(plans, (each.value for each in knowledge.step_times(plans)), strict=True)
+    )
 
     def cost(plan: Plan) -> float:
         return step_times_s[plan] * knowledge.price(plan, goal) / plan.global_batch

@@ -1,8 +1,8 @@
 """What an Optuna study adds to the plans that were enumerated: rates and plans to try next.
 
-The models predict which plans exist, fit and are fast; which rate and plan reach a target first only
-trainings can show. The study proposes them, starts with what the models favour, and only names plans that
-fit. How a training goes is left to `race`.
+The models predict which plans exist, fit and are fast; which rate and plan reach a target first
+only trainings can show. The study proposes them, starts with what the models favour, and only names
+plans that fit. How a training goes is left to `race`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class RatedPlan:
 
 
 class Proposer:
-    """Proposes rated plans, the models' favourites first, then what an Optuna study makes of the results."""
+    """Proposes rated plans, the models' favourites first, then what an Optuna study makes of the
+    results.
+    """
 
     def __init__(
         self,
@@ -57,7 +59,9 @@ class Proposer:
         search: dict[str, Any] = {"plan": {"choices": list(plans)}}
         low, high = rates
         if choices.listed_rates is not None:
-            search["lr"] = {"choices": [rate for rate in choices.listed_rates if low <= rate <= high]}
+            search["lr"] = {
+                "choices": [rate for rate in choices.listed_rates if low <= rate <= high]
+            }
         elif low < high:
             search["lr"] = {"low": low, "high": high, "log": True}
         else:
@@ -89,7 +93,10 @@ class Proposer:
         return proposal.trial, RatedPlan(self._plans[str(proposal.params["plan"])], lr)
 
     def tell(self, number: int, seconds: float | None) -> None:
-        """Report how long a rated plan took, or would have; None where it never reported anything finite."""
+        """Report how long a rated plan took, or would have.
+
+        None where it never reported anything finite.
+        """
         ended = (
             TrialEnded(trial=number, attempt=0, state="failed", reason="diverged")
             if seconds is None

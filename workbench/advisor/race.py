@@ -1,8 +1,8 @@
 """Which candidate comes further in the same time: short trainings, of which the hopeless end early.
 
-A candidate that reaches the target sets the time that the others have to beat; without a target all have the
-same time. Who proposes candidates, and how one is trained, is given from outside: nothing here knows Ray,
-torch or Optuna.
+A candidate that reaches the target sets the time that the others have to beat; without a target all
+have the same time. Who proposes candidates, and how one is trained, is given from outside: nothing
+here knows Ray, torch or Optuna.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Entrant = TypeVar("Entrant", bound=Hashable)
 _GRACE = 1 / 8
 # The allowed delay: a candidate must be where the best one was after this part of its time.
 _SLACK = 0.5
-# Until one has reached the target there are heats: this many candidates get this part of the budget each, the
-# better half of them twice as long, and the best of these all the time it needs.
+# Until one has reached the target there are heats: this many candidates get this part of the budget
+# each, the better half of them twice as long, and the best of these all the time it needs.
 _HEAT_PART = 1 / 20
 _HEAT_SIZE = 6
 # Without a target, this many trainings should fit into the budget.
@@ -29,12 +29,14 @@ _TRAININGS = 6
 _CLOSE = 1.25
 _MAX_CLOSE = 4
 _MAX_REPEATS, _MIN_REPEATS = 5, 3
-# A training that misses the target counts as this many times the best; at least this part must reach it.
+# A training that misses the target counts as this many times the best; at least this part must
+# reach it.
 _MISSED = 3.0
 _RELIABLE = 0.5
 # What is kept of the budget for trying again.
 _CONFIRM_PART = 0.35
-# One training may be luck: others may take this much longer than the fastest, and repeats twice that.
+# One training may be luck: others may take this much longer than the fastest, and repeats twice
+# that.
 _LONGER = 1.15
 
 
@@ -45,7 +47,8 @@ class Course(Generic[Entrant]):
     Attributes:
         entrant: The candidate.
         repeat: Which of its trainings this is, from 0.
-        elapsed_s: When values were reported, in seconds of training; costlier candidates count more.
+        elapsed_s: When values were reported, in seconds of training; costlier candidates count
+            more.
         best_values: The best value up to then; higher is better.
         reached_s: When the target was reached.
         ended_s: When the training ended.
@@ -84,8 +87,10 @@ class Course(Generic[Entrant]):
 
 GoesOn = Callable[[float, float | None], bool]
 Train = Callable[[Entrant, int, GoesOn], bool]
-"""(candidate, repeat, goes_on) -> whether it ended by itself. Calls `goes_on(elapsed_s, value)` at reports,
-and stops when that returns False."""
+"""(candidate, repeat, goes_on) -> whether it ended by itself.
+
+Calls `goes_on(elapsed_s, value)` at reports, and stops when that returns False.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,8 @@ class Standing(Generic[Entrant]):
 
     Attributes:
         entrant: The candidate.
-        time_s: Mean time to the target, trainings that missed it counted as long ones; None where too many
-            missed it.
+        time_s: Mean time to the target, trainings that missed it counted as long ones; None where
+            too many missed it.
         times_s: The times of all its trainings that reached it.
         value: The mean of the best values at the common time; None where none was reported.
         num_missed: How many of its trainings missed it, heats apart.
@@ -112,7 +117,12 @@ class Race(Generic[Entrant]):
     """One race under a budget of wall-clock time."""
 
     def __init__(
-        self, train: Train[Entrant], *, target: float | None, budget_s: float, clock: Callable[[], float]
+        self,
+        train: Train[Entrant],
+        *,
+        target: float | None,
+        budget_s: float,
+        clock: Callable[[], float],
     ) -> None:
         """Prepare a race.
 
@@ -139,7 +149,10 @@ class Race(Generic[Entrant]):
 
     @property
     def may_explore(self) -> bool:
-        """Whether there is time for a candidate that was not tried yet; some is kept for close ones."""
+        """Whether there is time for a candidate that was not tried yet.
+
+        Some is kept for close ones.
+        """
         best_s = self._best_time_s()
         kept_s = 0.02 * self._budget_s
         if best_s is not None:
@@ -176,7 +189,9 @@ class Race(Generic[Entrant]):
         return course
 
     def again(self, *, has_more: bool) -> Entrant | None:
-        """Return a candidate that did well in a heat and is in the next one; None where there is none.
+        """Return a candidate that did well in a heat and is in the next one.
+
+        None where there is none.
 
         Args:
             has_more: Whether there are candidates that were not tried yet.
@@ -210,7 +225,9 @@ class Race(Generic[Entrant]):
             self.run(contested[0].entrant)
 
     def _contested(self) -> list[Standing[Entrant]]:
-        """Return those of the close candidates that should be tried again, the least tried one first."""
+        """Return those of the close candidates that should be tried again, the least tried one
+        first.
+        """
         standings = self.standings()
         counts = Counter(each.entrant for each in self.courses if not each.is_heat)
         close = [each for each in standings if _is_close(each, standings[0])][:_MAX_CLOSE]
@@ -231,7 +248,9 @@ class Race(Generic[Entrant]):
             # What it did in a heat counts only where it had no other chance.
             several = [each for each in several if not each.is_heat] or several[-1:]
             missed = [
-                max(each.ended_s, _MISSED * (best_s or 0.0)) for each in several if each.reached_s is None
+                max(each.ended_s, _MISSED * (best_s or 0.0))
+                for each in several
+                if each.reached_s is None
             ]
             counts = bool(times) and len(times) >= _RELIABLE * len(several)
             values = [value for each in several if (value := each.value_at(common_s)) is not None]
@@ -255,7 +274,8 @@ class Race(Generic[Entrant]):
             course: One of `courses`.
 
         Returns:
-            Seconds; where no candidate has reached a target, negated values; None without any value.
+            Seconds; where no candidate has reached a target, negated values; None without any
+            value.
         """
         winner = self._fastest()
         if course.reached_s is not None:
@@ -282,7 +302,10 @@ class Race(Generic[Entrant]):
         return None if fastest is None else fastest.reached_s
 
     def _limit_s(self) -> float:
-        """Return the time that a candidate has: that of the best one, that of a heat, or an equal part."""
+        """Return the time that a candidate has.
+
+        That of the best one, that of a heat, or an equal part.
+        """
         best_s = self._best_time_s()
         if best_s is not None:
             return best_s

@@ -1,6 +1,7 @@
 """The learning rate at another batch: which rule, how far it holds, how long to warm up, and why.
 
-The rules themselves are those of `training.learning_rate`, so that advice and trainings cannot differ.
+The rules themselves are those of `training.learning_rate`, so that advice and trainings cannot
+differ.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class RateRequest:
         to_batch: Samples per step in use.
         rule: One of RULES.
         noise_scale: The gradient noise scale in samples, where it was measured.
-        warmup: The part of the training that is warm-up at `from_batch`, from 0 to 1; None if not known.
+        warmup: The part of the training that is warm-up at `from_batch`, from 0 to 1; None if not
+            known.
         beta1: Decay of the first moment in optimizers of the Adam type.
         beta2: Decay of the second.
     """
@@ -137,8 +139,8 @@ def advise_rate(request: RateRequest) -> RateAdvice:
     highest = request.lr * math.sqrt(largest)
     if request.ratio > 1 and unlimited >= highest * (1 - 1e-9):
         reasons.append(
-            f"The rule holds only while ratio x (1 - beta) < 1: the rate is clamped to {highest:.4g}, "
-            f"that of {largest:.4g} times the batch, instead of {unlimited:.4g}."
+            "The rule holds only while ratio x (1 - beta) < 1: the rate is clamped to"
+            f" {highest:.4g}, that of {largest:.4g} times the batch, instead of {unlimited:.4g}."
         )
     elif rule == "sqrt" and request.optimizer in ADAM_TYPES and request.ratio != 1:
         reasons.append(_scaled_betas(request))
@@ -152,9 +154,15 @@ def _why(rule: Rule, request: RateRequest) -> str:
     times = f"{request.ratio:.4g} times the batch"
     match rule:
         case "constant":
-            return f"With {request.optimizer}, {times} keeps the rate: its steps are normalised already."
+            return (
+                f"With {request.optimizer}, {times} keeps the rate: its steps are normalised"
+                " already."
+            )
         case "linear":
-            return f"{times.capitalize()} averages away as much noise as a rate that many times higher adds."
+            return (
+                f"{times.capitalize()} averages away as much noise as a rate that many times higher"
+                " adds."
+            )
         case "sqrt" if request.ratio < 1:
             why = f"Going down ({times}), the square root of the ratio is best for every optimizer."
             undefined = "AdaScale is defined for larger batches only, so the rule is sqrt. "
@@ -162,13 +170,22 @@ def _why(rule: Rule, request: RateRequest) -> str:
         case "sqrt":
             return f"The square root rule keeps the noise of adaptive steps the same at {times}."
         case "adascale":
-            return f"AdaScale: the gain of {times} at a noise scale of {request.noise_scale:.4g} samples."
+            return (
+                f"AdaScale: the gain of {times} at a noise scale of {request.noise_scale:.4g}"
+                " samples."
+            )
         case "legw":
-            return f"LEGW: the square root of the ratio, and a warm-up {request.ratio:.4g} times as long."
+            return (
+                f"LEGW: the square root of the ratio, and a warm-up {request.ratio:.4g} times as"
+                " long."
+            )
         case "lars":
             return f"LARS scales linearly; {times}."
         case _:
-            return f"LAMB: the square root of the ratio, and a warm-up {request.ratio:.4g} times as long."
+            return (
+                f"LAMB: the square root of the ratio, and a warm-up {request.ratio:.4g} times as"
+                " long."
+            )
 
 
 def _scaled_betas(request: RateRequest) -> str:
@@ -184,14 +201,20 @@ def _warmup(rule: Rule, request: RateRequest) -> tuple[float, list[str]]:
         return request.warmup or 0.0, []
     if rule not in ("legw", "lamb"):
         warmup = max(request.warmup or 0.0, WARMUP_FRACTION)
-        return warmup, [f"The higher rate needs a gradual warm-up over {warmup:.3g} of the training."]
+        return warmup, [
+            f"The higher rate needs a gradual warm-up over {warmup:.3g} of the training."
+        ]
     base = BASE_WARMUP_FRACTION if request.warmup is None else request.warmup
     warmup = legw_warmup(request.warmup, request.ratio)
     words = (
-        [] if request.warmup is not None else [f"The warm-up is taken to be {base:g} of the training so far."]
+        []
+        if request.warmup is not None
+        else [f"The warm-up is taken to be {base:g} of the training so far."]
     )
     if base * request.ratio > max(LONGEST_WARMUP_FRACTION, base):
-        words.append(f"It is limited to {warmup:g} of the training instead of {base * request.ratio:.3g}.")
+        words.append(
+            f"It is limited to {warmup:g} of the training instead of {base * request.ratio:.3g}."
+        )
     return warmup, words
 
 
@@ -214,17 +237,21 @@ def _beyond(rule: Rule, request: RateRequest) -> list[str]:
     limit = _PUBLISHED_RATIO_OF_LAMB if rule == "lamb" else _PUBLISHED_RATIO
     if request.ratio > limit:
         words.append(
-            f"Extrapolated: rules were tried at up to {limit:g} times the batch, so this rate is a guess; "
-            "sweep around it."
+            f"Extrapolated: rules were tried at up to {limit:g} times the batch, so this rate is a"
+            " guess; sweep around it."
         )
     elif request.ratio < 1 / limit:
         words.append(
-            f"Extrapolated: rules were tried down to 1/{limit:g} of the batch, so this rate is a guess; "
-            "sweep around it."
+            f"Extrapolated: rules were tried down to 1/{limit:g} of the batch, so this rate is a"
+            " guess; sweep around it."
         )
-    if request.noise_scale is not None and request.to_batch > MAX_NOISE_SCALES * request.noise_scale:
+    if (
+        request.noise_scale is not None
+        and request.to_batch > MAX_NOISE_SCALES * request.noise_scale
+    ):
         words.append(
-            f"Caution: {request.to_batch} is more than {MAX_NOISE_SCALES:g} times the noise scale of "
-            f"{request.noise_scale:.4g} samples; it saves almost no steps, and no rule is reliable there."
+            f"Caution: {request.to_batch} is more than {MAX_NOISE_SCALES:g} times the noise scale"
+            f" of {request.noise_scale:.4g} samples; it saves almost no steps, and no rule is"
+            " reliable there."
         )
     return words

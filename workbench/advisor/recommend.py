@@ -1,8 +1,9 @@
 """From an experiment to advice: measure plans, predict the others, try the best beside each other.
 
-The order is that of cost: steps are measured in seconds and predicted for every plan (`plan_measurement`);
-plans that will not fit are dropped; only the few most promising plans, and learning rates, which no model
-predicts, are trained within a time budget (`confirmation`). The advice is composed in `verdict`.
+The order is that of cost: steps are measured in seconds and predicted for every plan
+(`plan_measurement`); plans that will not fit are dropped; only the few most promising plans, and
+learning rates, which no model predicts, are trained within a time budget (`confirmation`). The
+advice is composed in `verdict`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from workbench.training.planning.own_code import in_words_of_plans, own_settings
 from workbench.training.probes.memory_estimate import estimate_memory
 
 _ESTIMATED_BATCHES = (8, 16)
-# Of the time for advice, how much may go into measuring more plans than have to be, so that there is
-# time left for trainings.
+# Of the time for advice, how much may go into measuring more plans than have to be, so that there
+# is time left for trainings.
 _SURVEY_PART = 0.25
 # A training that has not reported by this part of the time is cut short.
 _LATEST = 1.1
@@ -43,9 +44,16 @@ _TOLERATED_S = 1.0
 
 
 def advisor_for(
-    store: Store, run_id: str, *, objective: Goal, budget_s: float, sink: Sink, poll: Callable[[], None]
+    store: Store,
+    run_id: str,
+    *,
+    objective: Goal,
+    budget_s: float,
+    sink: Sink,
+    poll: Callable[[], None],
 ) -> Advisor:
-    """Prepare to advise on the experiment of a run, on the cluster that this process is attached to.
+    """Prepare to advise on the experiment of a run, on the cluster that this process is attached
+    to.
 
     Args:
         store: The store that holds the run, and earlier measurements.
@@ -97,7 +105,9 @@ def _estimated(experiment: Experiment) -> MemoryLaw | None:
     try:
         batches = _ESTIMATED_BATCHES
         plan = PartialPlan.of(workers=1)
-        return fit_law(estimate_memory(experiment, base_params(experiment), batches, plan=plan).steps)
+        return fit_law(
+            estimate_memory(experiment, base_params(experiment), batches, plan=plan).steps
+        )
     except WorkbenchError:  # the model reads values: only probes can measure it
         return None
 
@@ -110,7 +120,10 @@ def bench_for(
     sink: Sink,
     poll: Callable[[], None] = lambda: None,
 ) -> Bench:
-    """Return a place to measure an experiment on; arguments as in `measurement_context_of` and `Bench`."""
+    """Return a place to measure an experiment on.
+
+    Arguments as in `measurement_context_of` and `Bench`.
+    """
     return Bench(
         run_id,
         experiment,
@@ -155,7 +168,9 @@ class Advisor:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time for the advice has run out, which stands still while it waits for workers."""
+        """Whether the time for the advice has run out, which stands still while it waits for
+        workers.
+        """
         return self._began_s is not None and self._clock() - self._began_s > self._budget_s
 
     def advise(self, *, with_race: bool = True) -> Advice:
@@ -165,7 +180,8 @@ class Advisor:
             with_race: Whether to train candidates; without, the models alone decide.
 
         Raises:
-            ExperimentError: If nothing that is allowed fits or can be trained, or nothing measures the goal.
+            ExperimentError: If nothing that is allowed fits or can be trained, or nothing measures
+                the goal.
         """
         began_s, around = self._clock(), self._around
         self._began_s = began_s
@@ -235,7 +251,9 @@ class Advisor:
 
 
 def describe_overrun(spent_s: Mapping[str, float], budget_s: float) -> str | None:
-    """Return by how much advice took longer than allowed, and what took most of it; None where it did not.
+    """Return by how much advice took longer than allowed, and what took most of it.
+
+    None where it did not.
 
     Args:
         spent_s: Seconds, by what took them.
@@ -246,6 +264,6 @@ def describe_overrun(spent_s: Mapping[str, float], budget_s: float) -> str | Non
         return None
     longest = max(spent_s, key=lambda name: spent_s[name])
     return (
-        f"{format_duration(over_s)} more than the {format_duration(budget_s)} that were allowed; most of it "
-        f"was {longest}: {format_duration(spent_s[longest])}"
+        f"{format_duration(over_s)} more than the {format_duration(budget_s)} that were allowed;"
+        f" most of it was {longest}: {format_duration(spent_s[longest])}"
     )

@@ -1,8 +1,10 @@
-"""How many workers and parameter servers still pay, from the steps that a run measured; nothing is run.
+"""How many workers and parameter servers still pay, from the steps that a run measured.
 
-Every worker takes the same micro batch, so N workers would be N times as fast if they did not wait for each
-other. Beside that, one global batch may be divided over the workers, which then train alike.
-Step times that were not measured come from the models of the advice, as far as these reach.
+Nothing is run.
+
+Every worker takes the same micro batch, so N workers would be N times as fast if they did not wait
+for each other. Beside that, one global batch may be divided over the workers, which then train
+alike. Step times that were not measured come from the models of the advice, as far as these reach.
 """
 
 from __future__ import annotations
@@ -57,10 +59,12 @@ class ScalePoint:
         efficiency: The part of the workers that is not lost, with the ends of its interval.
         is_measured: Whether exactly this was timed.
         extrapolated: Whether it lies beyond what the measurements reach.
-        exchange_share: The part of a step in which workers wait for gradients; None where not measured.
-        servers: Parameter servers that hide their traffic, with the part of their network that is used; None
-            where the exchange is not known.
-        divided: The same workers on one global batch; None where there is none, or they cannot divide it.
+        exchange_share: The part of a step in which workers wait for gradients; None where not
+            measured.
+        servers: Parameter servers that hide their traffic, with the part of their network that is
+            used; None where the exchange is not known.
+        divided: The same workers on one global batch; None where there is none, or they cannot
+            divide it.
     """
 
     workers: int
@@ -84,17 +88,20 @@ class Scale:
     Attributes:
         micro_batch: Samples per worker.
         parts_s: Seconds of the parts of a step on one worker.
-        exchange_s: Seconds that workers wait for gradients, on `exchange_workers` of them; None if not known.
+        exchange_s: Seconds that workers wait for gradients, on `exchange_workers` of them; None if
+            not known.
         exchange_workers: How many workers that was measured on.
         measured_up_to: The most workers that were measured.
-        overhead: Time that is not parallel, relative to computing, on that many workers; None where any would
-            explain the efficiency.
+        overhead: Time that is not parallel, relative to computing, on that many workers; None where
+            any would explain the efficiency.
         overhead_allowed: How much of it the wanted efficiency allows there; None for any.
-        pays_up_to: The most workers of which every number of the curve up to it reaches the efficiency.
-        bends_at: The workers to which one more adds less than half a worker at an efficiency below 1; None
-            if not reached.
+        pays_up_to: The most workers of which every number of the curve up to it reaches the
+            efficiency.
+        bends_at: The workers to which one more adds less than half a worker at an efficiency below
+            1; None if not reached.
         curve: From one worker on.
-        by_trials: Whether trials showed it, which may have shared the hardware with others, not probes.
+        by_trials: Whether trials showed it, which may have shared the hardware with others, not
+            probes.
         global_batch: What `divided` of the curve divides; None for nothing.
         num_train_samples: Samples of the training data; None where that is not known.
     """
@@ -148,7 +155,9 @@ def scale_of(
     exchange = _exchange(timed)
     computing_s = sum(parts_s.get(part, 0.0) for part in ("forward", "backward"))
     most = max(
-        plan.micro_batch for each in used if (plan := read_plan(each.plan)) and variant_of(plan) == variant
+        plan.micro_batch
+        for each in used
+        if (plan := read_plan(each.plan)) and variant_of(plan) == variant
     )
     divided = _divided(known, variant, counts, global_batch or 0, most)
     curve: list[ScalePoint] = []
@@ -192,13 +201,16 @@ def scale_of(
 
 def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
     """Return whether a plan was timed on several workers and on one, as `scale_of` needs."""
-    return bool(_variants([each for each in measured if each.step_time_s is not None and each.fits]))
+    return bool(
+        _variants([each for each in measured if each.step_time_s is not None and each.fits])
+    )
 
 
 def _divided(
     known: Knowledge, variant: Variant, counts: Sequence[int], global_batch: int, most: int
 ) -> dict[int, DividedBatch]:
-    """Return what dividing a global batch over workers brings, by their number, where that is possible.
+    """Return what dividing a global batch over workers brings, by their number, where that is
+    possible.
 
     No worker takes more samples at once than were measured: whether these fit is not known here.
     """
@@ -217,7 +229,11 @@ def _divided(
             step.value,
             alone_s / step.value,
             alone_s / step.value / workers,
-            *((alone_s / step.high / workers, alone_s / step.low / workers) if workers > 1 else (1.0, 1.0)),
+            *(
+                (alone_s / step.high / workers, alone_s / step.low / workers)
+                if workers > 1
+                else (1.0, 1.0)
+            ),
             step.extrapolated,
         )
         for (workers, plan), step in zip(plans.items(), steps, strict=True)
@@ -242,11 +258,16 @@ def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
         raise RunError(
             "no plan of the run was timed on one worker and on several with the same micro batch",
             field="plan.workers",
-            next_step="Where there are several workers, run `workbench advise FILE` with plan.workers: auto, "
-            "plan.accumulation: auto and a number as plan.micro_batch, which each of them then has; or a "
-            "sweep over workers with a fixed plan.micro_batch and plan.accumulation 1.",
+            next_step=(
+                "Where there are several workers, run `workbench advise FILE` with plan.workers:"
+                " auto, plan.accumulation: auto and a number as plan.micro_batch, which each of"
+                " them then has; or a sweep over workers with a fixed plan.micro_batch and"
+                " plan.accumulation 1."
+            ),
         )
-    (_, variant, micro_batch), timed = max(usable.items(), key=lambda item: (len(item[1]), item[0][2]))
+    (_, variant, micro_batch), timed = max(
+        usable.items(), key=lambda item: (len(item[1]), item[0][2])
+    )
     return variant, micro_batch, timed
 
 
@@ -266,7 +287,9 @@ def _variants(steps: Sequence[PlanMeasured]) -> Variants:
     between = {
         (setting, variant, size): timed
         for (setting, variant, size), timed in several.items()
-        if min(alone.get((setting, variant), [size + 1])) <= size <= max(alone.get((setting, variant), [0]))
+        if min(alone.get((setting, variant), [size + 1]))
+        <= size
+        <= max(alone.get((setting, variant), [0]))
     }
     return exact or between
 
@@ -278,7 +301,9 @@ def _exchange_share(measured: PlanMeasured | None) -> float | None:
 
 
 def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
-    """Return how many workers nodes hold, as far as measurements show, with room for `most` of them."""
+    """Return how many workers nodes hold, as far as measurements show, with room for `most` of
+    them.
+    """
     seen = [each.workers_per_node for each in measured if each.workers_per_node]
     if all(len(placed) == 1 for placed in seen):
         return [most]

@@ -35,7 +35,9 @@ class SettingsReader:
     def numbers(self, section: str, name: str) -> tuple[int, ...] | None:
         """Return the whole numbers that a field may have, rising; None where it is open."""
         if name in self._search:
-            return tuple(sorted(value for value in _values(self._search[name]) if isinstance(value, int)))
+            return tuple(
+                sorted(value for value in _values(self._search[name]) if isinstance(value, int))
+            )
         written = getattr(getattr(self._experiment, section), name)
         return None if written == "auto" else (written,)
 
@@ -50,7 +52,9 @@ class SettingsReader:
         assert dimension.candidates is not None
         candidates = dimension.candidates(hardware)
         if name == "strategy" and self._needs_whole_step():
-            candidates = tuple(each for each in candidates if capabilities_of(str(each)).has_whole_step)
+            candidates = tuple(
+                each for each in candidates if capabilities_of(str(each)).has_whole_step
+            )
         stays = (name == "compile" and self._may_vary()) or (
             name == "memory_format" and not self._is_convolutional()
         )
@@ -58,11 +62,15 @@ class SettingsReader:
 
     def _needs_whole_step(self) -> bool:
         """Return whether each worker must hold all parameters and gradients."""
-        has_hook = self._experiment.training.gradient_hook is not None or "gradient_hook" in self._search
+        has_hook = (
+            self._experiment.training.gradient_hook is not None or "gradient_hook" in self._search
+        )
         return self._experiment.makes_own_steps or has_hook
 
     def _may_vary(self) -> bool:
-        """Return whether own code takes part in a step, which may compute something else each time."""
+        """Return whether own code takes part in a step, which may compute something else each
+        time.
+        """
         named = (self._experiment.model, self._experiment.loss, self._experiment.train)
         return "model" in self._search or any(
             each and (each.payload_hash or ":" in each.name) for each in named
@@ -103,7 +111,10 @@ class SettingsReader:
         return parameters is None or "lr" in parameters
 
     def why_rate_stays(self) -> str | None:
-        """Return why no rate is decided although it is searched; None where it is decided, or fixed."""
+        """Return why no rate is decided although it is searched.
+
+        None where it is decided, or fixed.
+        """
         domain = self._search.get("lr")
         if domain is None or len(domain.values() or (0, 1)) == 1:
             return None
@@ -117,7 +128,9 @@ class SettingsReader:
 
     def _decides_rate(self) -> bool:
         """Return whether one rate suits everything that is still searched."""
-        return self._takes_rate() and "optimizer" not in self._search and self.why_rate_stays() is None
+        return (
+            self._takes_rate() and "optimizer" not in self._search and self.why_rate_stays() is None
+        )
 
     def open_fields(self) -> Iterator[str]:
         """Yield the dotted paths of what is open."""
@@ -145,5 +158,7 @@ def _values(domain: Domain) -> Sequence[JsonValue]:
     low, high = values[0], values[-1]
     assert isinstance(low, int)
     assert isinstance(high, int)
-    doubled = {low, high} | {2**power for power in range(high.bit_length()) if low <= 2**power <= high}
+    doubled = {low, high} | {
+        2**power for power in range(high.bit_length()) if low <= 2**power <= high
+    }
     return [value for value in sorted(doubled) if value in values]

@@ -1,9 +1,9 @@
 """The speed history: what has been measured of a model, some data and hardware.
 
-Probes time the steps of a plan, trials report their speeds; both are stored as `plan_measured` events. One
-key, `setting_of`, decides which of them belong together, one scan, `earlier_runs`, reads them from the newest
-runs of a store, and every user gets the same rows. Collecting the speeds of running trials is left to
-`trial_speeds`, fitting models to them to `plans`.
+Probes time the steps of a plan, trials report their speeds; both are stored as `plan_measured`
+events. One key, `setting_of`, decides which of them belong together, one scan, `earlier_runs`,
+reads them from the newest runs of a store, and every user gets the same rows. Collecting the speeds
+of running trials is left to `trial_speeds`, fitting models to them to `plans`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ from workbench.version import VERSION
 NUM_EARLIER_RUNS = 50
 """How many of the newest runs of a store are scanned."""
 Source = Literal["probe", "trial alone", "trial beside others"]
-_TRAINING = ("optimizer", "optimizer_options", "momentum", "weight_decay", "clip_norm", "gradient_hook")
+_TRAINING = (
+    "optimizer",
+    "optimizer_options",
+    "momentum",
+    "weight_decay",
+    "clip_norm",
+    "gradient_hook",
+)
 
 
 def setting_of(
@@ -47,7 +54,8 @@ def setting_of(
 
     Args:
         experiment: What is trained.
-        params: The configuration; what does not decide the work of a step is left out, as `work_params` does.
+        params: The configuration; what does not decide the work of a step is left out, as
+            `work_params` does.
         shape: What one worker uses.
         cluster: The hardware.
 
@@ -58,7 +66,11 @@ def setting_of(
         **work_of(experiment, params),
         "worker": [shape.cpus, shape.gpus],
         "devices": sorted({node.gpu_type or "" for node in cluster.nodes if shape.gpus}),
-        "machine": [platform.machine(), platform.processor(), [node.num_cpus for node in cluster.nodes]],
+        "machine": [
+            platform.machine(),
+            platform.processor(),
+            [node.num_cpus for node in cluster.nodes],
+        ],
         "versions": [importlib.metadata.version("torch"), VERSION],
     }
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -69,7 +81,9 @@ def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str
     params = work_params(params)
     training = {name: getattr(experiment.training, name) for name in _TRAINING}
     if experiment.training.parameter_groups:
-        training["parameter_groups"] = experiment.training.model_dump(mode="json")["parameter_groups"]
+        training["parameter_groups"] = experiment.training.model_dump(mode="json")[
+            "parameter_groups"
+        ]
     if experiment.training.private is not None:
         training["private"] = True
     return {
@@ -95,8 +109,9 @@ def work_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return the searched values that decide how much work a sample is.
 
     Args:
-        params: A configuration. Values of the plan are left out, numbers with fractions, such as a dropout,
-            and settings of the training that do not change a step, such as the number of epochs.
+        params: A configuration. Values of the plan are left out, numbers with fractions, such as a
+            dropout, and settings of the training that do not change a step, such as the number of
+            epochs.
     """
     return {
         name: value
@@ -156,7 +171,10 @@ class Speed:
         if event.by_trial is None:
             return cls(run_id, plan, "probe", event)
         return cls(
-            run_id, plan, "trial beside others" if event.beside_others is not False else "trial alone", event
+            run_id,
+            plan,
+            "trial beside others" if event.beside_others is not False else "trial alone",
+            event,
         )
 
 
@@ -180,7 +198,9 @@ def earlier_runs(
     """
     for row in store.runs(NUM_EARLIER_RUNS):
         try:
-            if row.run_id == except_run or (of is not None and not of(store.experiment(row.run_id))):
+            if row.run_id == except_run or (
+                of is not None and not of(store.experiment(row.run_id))
+            ):
                 continue
             events = [item.event for item in store.events(row.run_id, types=list(types))]
         except WorkbenchError:  # of a newer version, or its code is gone
@@ -189,7 +209,9 @@ def earlier_runs(
 
 
 def read_speeds(store: Store, setting: str, *, except_run: str | None = None) -> list[Speed]:
-    """Return what the newest runs of a store measured of a setting: the newest of each plan and source.
+    """Return what the newest runs of a store measured of a setting.
+
+    The newest of each plan and source.
 
     Args:
         store: The store.
@@ -203,7 +225,9 @@ def read_speeds(store: Store, setting: str, *, except_run: str | None = None) ->
                 continue
             speed = Speed.of(run_id, event)
             if speed is not None:
-                key = json.dumps([event.plan, event.workers_per_node, event.by_trial is None], sort_keys=True)
+                key = json.dumps(
+                    [event.plan, event.workers_per_node, event.by_trial is None], sort_keys=True
+                )
                 found.setdefault(key, speed)
     return list(found.values())
 
@@ -213,7 +237,9 @@ def read_measurements(store: Store, setting: str) -> list[PlanMeasured]:
     return [speed.event for speed in read_speeds(store, setting)]
 
 
-def read_restarts(store: Store, experiment: Experiment, *, except_run: str | None = None) -> list[float]:
+def read_restarts(
+    store: Store, experiment: Experiment, *, except_run: str | None = None
+) -> list[float]:
     """Return what restarts of trials cost in earlier runs of the same model and data, in seconds.
 
     Args:
@@ -221,7 +247,9 @@ def read_restarts(store: Store, experiment: Experiment, *, except_run: str | Non
         experiment: What is to be trained.
         except_run: A run to leave out.
     """
-    runs = earlier_runs(store, ["resize_measured"], of=_same_task(experiment), except_run=except_run)
+    runs = earlier_runs(
+        store, ["resize_measured"], of=_same_task(experiment), except_run=except_run
+    )
     return [
         event.restart_s
         for _, events in runs
@@ -256,9 +284,16 @@ def read_noise_scale(store: Store, experiment: Experiment) -> float | None:
 
 
 def noise_scale_of(report: TrialReported) -> float | None:
-    """Return the gradient noise scale of a report, in samples; None where it cannot be estimated."""
+    """Return the gradient noise scale of a report, in samples.
+
+    None where it cannot be estimated.
+    """
     signal, noise = report.gradient_signal_sqr, report.gradient_noise
-    return noise / signal if signal is not None and noise is not None and signal > 0 and noise > 0 else None
+    return (
+        noise / signal
+        if signal is not None and noise is not None and signal > 0 and noise > 0
+        else None
+    )
 
 
 def _same_task(experiment: Experiment) -> Callable[[Experiment], bool]:

@@ -45,14 +45,15 @@ def read_measured(path: Path) -> list[Measurement]:
     """Read measured plans.
 
     Args:
-        path: A CSV file with columns nodes, gpus, micro_batch, step_time_s; and gpus_per_node and sync_time_s
-            where they are known.
+        path: A CSV file with columns nodes, gpus, micro_batch, step_time_s; and gpus_per_node and
+            sync_time_s where they are known.
 
     Returns:
         One measurement a row, in order.
 
     Raises:
-        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no row.
+        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no
+            row.
     """
     measured = read_objects(
         path,
@@ -70,21 +71,27 @@ def read_points(path: Path) -> list[Point]:
     """Read plans whose step time is wanted.
 
     Args:
-        path: A CSV file with columns nodes, gpus, micro_batch; and gpus_per_node and accumulation, which is 1
-            otherwise.
+        path: A CSV file with columns nodes, gpus, micro_batch; and gpus_per_node and accumulation,
+            which is 1 otherwise.
 
     Returns:
         One point a row, in order.
 
     Raises:
-        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no row.
+        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no
+            row.
     """
     columns = (*_PLAN, Column("accumulation", positive_whole_number, required=False))
     return check_has_plans(path, read_objects(path, _make_point, *columns))
 
 
-def predict_step_times(measured: Sequence[Measurement], points: Sequence[Point]) -> list[Prediction]:
-    """Predict the steps of plans from measured ones, of which there is at least one; a prediction a point."""
+def predict_step_times(
+    measured: Sequence[Measurement], points: Sequence[Point]
+) -> list[Prediction]:
+    """Predict the steps of plans from measured ones, of which there is at least one.
+
+    A prediction a point.
+    """
     return fit(measured).predict(points)
 
 

@@ -1,6 +1,9 @@
-"""Reading advice as it is stored: JSON in which a number may be missing, or a text because it is not finite.
+"""Reading advice as it is stored.
 
-What the fields mean is documented where they are written; showing them is left to the card and the figures.
+JSON in which a number may be missing, or a text because it is not finite.
+
+What the fields mean is documented where they are written; showing them is left to the card and the
+figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tables that the user measured elsewhere: CSV files, read strictly, refused by naming column and line."""
+"""Tables that the user measured elsewhere.
+
+CSV files, read strictly, refused by naming column and line.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ class Column:
 
 
 def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
-    """Read the rows of a CSV file; columns of other names are left out with a warning that names them.
+    """Read the rows of a CSV file.
+
+    Columns of other names are left out with a warning that names them.
 
     Args:
         path: The file; its first line names the columns.
@@ -46,26 +51,30 @@ def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
         One mapping a row, with every one of `columns`.
 
     Raises:
-        DataError: If the file cannot be read, lacks a column or has one twice, has one that seems to be
-            misspelt, is separated by something else than commas, or a cell is not what its column holds.
+        DataError: If the file cannot be read, lacks a column or has one twice, has one that seems
+            to be misspelt, is separated by something else than commas, or a cell is not what its
+            column holds.
     """
     return read_objects(path, dict, *columns)
 
 
-def read_objects(path: Path, make: Callable[[dict[str, Any]], _Made], *columns: Column) -> list[_Made]:
+def read_objects(
+    path: Path, make: Callable[[dict[str, Any]], _Made], *columns: Column
+) -> list[_Made]:
     """Read the rows of a CSV file as `read_table` does, and make something of each.
 
     Args:
         path: The file; its first line names the columns.
-        make: Takes a row; a DataError of its own, whose field is a column, is reported with the line.
+        make: Takes a row; a DataError of its own, whose field is a column, is reported with the
+            line.
         columns: What it must or may have.
 
     Returns:
         What was made, a row each.
 
     Raises:
-        DataError: If the file cannot be read, lacks a column, a cell is not what its column holds, or a row
-            contradicts itself.
+        DataError: If the file cannot be read, lacks a column, a cell is not what its column holds,
+            or a row contradicts itself.
     """
     with _reading(path) as (reader, heads):
         _check_heads(path, heads, columns)
@@ -97,7 +106,9 @@ def _reading(path: Path) -> Iterator[tuple[csv.DictReader[str], list[str]]]:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-def _make_of(path: Path, line: int, make: Callable[[dict[str, Any]], _Made], row: dict[str, Any]) -> _Made:
+def _make_of(
+    path: Path, line: int, make: Callable[[dict[str, Any]], _Made], row: dict[str, Any]
+) -> _Made:
     try:
         return make(row)
     except DataError as error:
@@ -109,7 +120,9 @@ def _make_of(path: Path, line: int, make: Callable[[dict[str, Any]], _Made], row
 
 
 def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> None:
-    """Refuse a table that lacks a column, has one twice, or in which an optional one seems to be misspelt."""
+    """Refuse a table that lacks a column, has one twice, or in which an optional one seems to be
+    misspelt.
+    """
     check_separator(path, heads)
     allowed = ", ".join(each.name + ("" if each.required else " (optional)") for each in columns)
     names = {each.name for each in columns}
@@ -128,10 +141,14 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
         known = head in names
         if known and heads.count(head) > 1:
             raise DataError(f"{path} has the column {head} more than once", field=head)
-        close = difflib.get_close_matches(_plain(head), [each.name for each in lacking], 1, _MISSPELT)
+        close = difflib.get_close_matches(
+            _plain(head), [each.name for each in lacking], 1, _MISSPELT
+        )
         if close and not known:
             raise DataError(
-                f"{path} has a column {head} that is not read", field=head, next_step=f"Name it {close[0]}."
+                f"{path} has a column {head} that is not read",
+                field=head,
+                next_step=f"Name it {close[0]}.",
             )
     if unread := [head for head in heads if head not in names]:
         warnings.warn(f"{path} has columns that are not read: {', '.join(unread)}", stacklevel=4)
@@ -142,7 +159,9 @@ def _plain(head: str) -> str:
 
 
 def _suggest_name(name: str, heads: list[str]) -> str | None:
-    """Return how to rename the head that seems to be meant by a name, in whatever case or unit it is."""
+    """Return how to rename the head that seems to be meant by a name, in whatever case or unit it
+    is.
+    """
     by_plain = {_plain(head): head for head in heads}
     close = difflib.get_close_matches(name, by_plain, 1, _MISSPELT)
     if not close:
@@ -152,7 +171,9 @@ def _suggest_name(name: str, heads: list[str]) -> str | None:
     return f"Did you mean {meant!r}? Name it {name}{content}."
 
 
-def _read_row(path: Path, line: int, row: dict[Any, Any], columns: tuple[Column, ...]) -> dict[str, Any]:
+def _read_row(
+    path: Path, line: int, row: dict[Any, Any], columns: tuple[Column, ...]
+) -> dict[str, Any]:
     if None in row:
         raise DataError(f"{path}, line {line}: more cells than the {len(row) - 1} columns")
     read: dict[str, Any] = {}

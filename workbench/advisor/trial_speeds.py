@@ -1,8 +1,8 @@
 """The speeds that the trials of one run report: a projection of its events.
 
-The first report of an attempt also contains first calls and reading a checkpoint, so it does not count. What
-an attempt showed becomes a row of the speed history when it ends; reading earlier runs is left to
-`speed_history`, and deciding anything to the caller.
+The first report of an attempt also contains first calls and reading a checkpoint, so it does not
+count. What an attempt showed becomes a row of the speed history when it ends; reading earlier runs
+is left to `speed_history`, and deciding anything to the caller.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class TrialSpeeds:
     def __init__(self) -> None:
         """Start before the first event of a run."""
         self.restarts_s: list[float] = []
-        """What each restart cost, in seconds, from the end of an attempt until the next one trained."""
+        """What each restart cost, in seconds, from the end of an attempt until the next one
+        trained.
+        """
         self._work: dict[int, str] = {}
         self._attempts: dict[int, _Attempt] = {}
         self._speeds: dict[_Place, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_SPEEDS))
@@ -137,16 +139,22 @@ class TrialSpeeds:
         wanted = _canonical(whole)
         speeds = list(self._speeds.get((work, wanted), ()))
         speeds += [
-            each.samples_per_s for each in earlier if each.samples_per_s and _canonical(each.plan) == wanted
+            each.samples_per_s
+            for each in earlier
+            if each.samples_per_s and _canonical(each.plan) == wanted
         ]
         return statistics.median(speeds) if speeds else None
 
     def last_restart_s(self, trial: int) -> float | None:
-        """Return what the restart before the current attempt of a trial cost, in seconds, or None."""
+        """Return what the restart before the current attempt of a trial cost, in seconds, or
+        None.
+        """
         return self._last_restart_s.get(trial)
 
     def loading_s(self, trial: int) -> float:
-        """Return how long the current attempt of a trial took to load data and model, in seconds."""
+        """Return how long the current attempt of a trial took to load data and model, in
+        seconds.
+        """
         attempt = self._attempts.get(trial)
         return 0.0 if attempt is None else attempt.loading_s
 
@@ -164,7 +172,9 @@ class TrialSpeeds:
         )
 
     def _plan(self, event: TrialPlanned) -> None:
-        attempt = self._attempts.setdefault(event.trial, _Attempt(event.time_unix_s, (), beside_others=True))
+        attempt = self._attempts.setdefault(
+            event.trial, _Attempt(event.time_unix_s, (), beside_others=True)
+        )
         attempt.loading_s = max(0.0, event.time_unix_s - attempt.started_unix_s)
         attempt.plan = read_plan(event.plan)
         if attempt.plan is not None:
@@ -188,7 +198,9 @@ class TrialSpeeds:
             return
         per_node = tuple(sorted(Counter(attempt.nodes).values()))
         speed = statistics.median(attempt.speeds[1:])
-        self._measured.append(AttemptSpeed(trial, attempt.plan, speed, per_node, attempt.beside_others))
+        self._measured.append(
+            AttemptSpeed(trial, attempt.plan, speed, per_node, attempt.beside_others)
+        )
 
 
 def _canonical(plan: Plan) -> Plan:

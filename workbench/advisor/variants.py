@@ -1,7 +1,7 @@
 """Variants of a plan: what changes the work of a step itself, apart from how the step is divided.
 
-Plans of one variant share a model of step times. One worker of a data-parallel strategy trains with a cheaper
-strategy of another name, which belongs to the same variant.
+Plans of one variant share a model of step times. One worker of a data-parallel strategy trains with
+a cheaper strategy of another name, which belongs to the same variant.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from workbench.training.strategies.combinations import conflict_in
 Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""
 _DEFAULTS = PartialPlan.of(strategy="ddp")
-"""Of a function or program only the sizes are stored; on one worker this is another word for single."""
+"""Of a function or program only the sizes are stored.
+
+On one worker this is another word for single.
+"""
 
 
 @lru_cache(maxsize=10_000)  # searches compare the same plans again and again
@@ -55,7 +58,10 @@ def plan_with(variant: Variant, workers: int, micro_batch: int, accumulation: in
 
 
 def read_plan(stored: Mapping[str, Any]) -> Plan | None:
-    """Return a stored plan in the form in which `plan_with` makes it; None where a size is missing."""
+    """Return a stored plan in the form in which `plan_with` makes it.
+
+    None where a size is missing.
+    """
     plan = (_DEFAULTS | PartialPlan.from_json(stored)).complete()
     return None if plan is None else _usual_form(plan)
 
@@ -72,7 +78,8 @@ def plan_of(stored: Mapping[str, Any]) -> Plan:
 def alternatives(
     base: Variant, options: Mapping[str, Sequence[PlanValue]], advised_for: AdvisedFor
 ) -> Iterator[Variant]:
-    """Yield the variants that differ from `base` in one dimension and the options that belong to it.
+    """Yield the variants that differ from `base` in one dimension and the options that belong to
+    it.
 
     Args:
         base: The variant to differ from.
@@ -88,7 +95,9 @@ def alternatives(
         belonging = [other for other in VARIANT if other.option_of == dimension.name]
         names = [each.name for each in (dimension, *belonging)]
         for values in itertools.product(*(options[name] for name in names)):
-            found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
+            found = with_options(
+                base | PartialPlan.of(**dict(zip(names, values, strict=True))), options
+            )
             if found not in seen and conflict_in(found) is None:
                 seen.add(found)
                 yield found
@@ -97,10 +106,15 @@ def alternatives(
 def combinations(
     base: Variant, options: Mapping[str, Sequence[PlanValue]], advised_for: AdvisedFor
 ) -> Iterator[Variant]:
-    """Yield `base` with all possible values of the dimensions to change; arguments as in `alternatives`."""
+    """Yield `base` with all possible values of the dimensions to change.
+
+    Arguments as in `alternatives`.
+    """
     names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
     for values in itertools.product(*(options[name] for name in names)):
-        found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
+        found = with_options(
+            base | PartialPlan.of(**dict(zip(names, values, strict=True))), options
+        )
         if conflict_in(found) is None:
             yield found
 
@@ -111,8 +125,12 @@ def is_possible_on(variant: Variant, workers: int) -> bool:
     return conflict_in(variant | PartialPlan.of(workers=workers, strategy=strategy)) is None
 
 
-def exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str, tuple[PlanValue, ...]]:
-    """Return the values that the options of exchanges may have, those of the usual exchange first."""
+def exchange_options(
+    options: Mapping[str, tuple[PlanValue, ...]],
+) -> dict[str, tuple[PlanValue, ...]]:
+    """Return the values that the options of exchanges may have, those of the usual exchange
+    first.
+    """
     found: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
     for exchange in options["exchange"]:
         plan = with_options(PartialPlan.of(exchange=exchange), options)
@@ -127,14 +145,18 @@ def exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str, 
 def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterator[Variant]:
     """Yield the variants in which workers divide the model; arguments as in `alternatives`."""
     # Their replicas agree in the usual way only.
-    plain = with_options(base.without(*EXCHANGE_OPTIONS) | PartialPlan.of(exchange=USUAL, bucket="default"))
+    plain = with_options(
+        base.without(*EXCHANGE_OPTIONS) | PartialPlan.of(exchange=USUAL, bucket="default")
+    )
     if any(plain.get(name) not in options[name] for name in ("exchange", "bucket")):
         return
     for name in options["strategy"]:
         axis = capabilities_of(str(name)).axis if name in STRATEGIES else None
         if axis is None:
             continue
-        schedules = options["pipeline_schedule"] if axis == "stages" else (base.get("pipeline_schedule"),)
+        schedules = (
+            options["pipeline_schedule"] if axis == "stages" else (base.get("pipeline_schedule"),)
+        )
         for size, schedule in itertools.product(options[axis], schedules):
             if size != 1:
                 axes = dict.fromkeys(BY_AXIS, 1) | {axis: size}

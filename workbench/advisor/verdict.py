@@ -12,7 +12,12 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
 from workbench.advisor.advice_lines import COMPARED
-from workbench.advisor.candidates import PREDICTED, candidate_of, describe_contradiction, doubt_of_runner_up
+from workbench.advisor.candidates import (
+    PREDICTED,
+    candidate_of,
+    describe_contradiction,
+    doubt_of_runner_up,
+)
 from workbench.advisor.choices import Choices, believed_rate, is_open
 from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
 from workbench.advisor.exchange_offers import Progress, exchange_offers
@@ -87,18 +92,28 @@ def conclude(found: Findings) -> Advice:
     Raises:
         ExperimentError: If no candidate could be trained at all.
     """
-    standings = [each for each in (found.race.standings() if found.race else []) if _has_result(each)]
-    if not standings and found.race is not None and any(each.has_reported for each in found.race.courses):
+    standings = [
+        each for each in (found.race.standings() if found.race else []) if _has_result(each)
+    ]
+    if (
+        not standings
+        and found.race is not None
+        and any(each.has_reported for each in found.race.courses)
+    ):
         raise ExperimentError(
             "no candidate reported a finite value of the objective",
             field="objectives.0.metric",
             next_step="Run a sweep of one trial and read its log.",
         )
-    ranked = [_Ranked(each.entrant, _raced(found, each), _converged(found, each)) for each in standings]
+    ranked = [
+        _Ranked(each.entrant, _raced(found, each), _converged(found, each)) for each in standings
+    ]
     limit = _largest_batch(found)
     if not any(each.may_be_chosen(limit) for each in ranked):
         lr = believed_rate(found.experiment, found.choices, found.rates)
-        ranked += [_Ranked(RatedPlan(plan, lr), _predicted(found, plan, lr)) for plan in found.plans]
+        ranked += [
+            _Ranked(RatedPlan(plan, lr), _predicted(found, plan, lr)) for plan in found.plans
+        ]
     fastest = ranked[0].rated.plan
     ranked.sort(key=lambda each: not each.may_be_chosen(limit))  # in their order otherwise
     plan, lr = ranked[0].rated.plan, ranked[0].rated.lr
@@ -126,7 +141,9 @@ def conclude(found: Findings) -> Advice:
 
 @dataclass(frozen=True)
 class _Ranked:
-    """A candidate, and whether a training showed that it converges within the epochs of the experiment."""
+    """A candidate, and whether a training showed that it converges within the epochs of the
+    experiment.
+    """
 
     rated: RatedPlan
     candidate: Candidate
@@ -137,7 +154,9 @@ class _Ranked:
 
 
 def _converged(found: Findings, standing: Standing[RatedPlan]) -> bool:
-    """Return whether a training of a candidate reached the target or, without one, ran all of its epochs."""
+    """Return whether a training of a candidate reached the target or, without one, ran all of its
+    epochs.
+    """
     has_target = found.experiment.objectives[0].target is not None
     courses = found.race.courses if found.race and not has_target else []
     return bool(standing.times_s) or any(
@@ -146,21 +165,30 @@ def _converged(found: Findings, standing: Standing[RatedPlan]) -> bool:
 
 
 def _default_batch(found: Findings) -> int:
-    """Return the smaller of the batch of the experiment as it stands and that of its learning rate."""
-    default = min(plan_of(found.reference.plan).global_batch, found.experiment.training.reference_batch)
+    """Return the smaller of the batch of the experiment as it stands and that of its learning
+    rate.
+    """
+    default = min(
+        plan_of(found.reference.plan).global_batch, found.experiment.training.reference_batch
+    )
     return max(default, min(found.choices.global_batches))
 
 
 def _largest_batch(found: Findings) -> float:
     if found.goal == "throughput" or not found.experiment.trains_model:
         return math.inf
-    return largest_batch(_default_batch(found), found.noise_scale, found.reference.num_train_samples)
+    return largest_batch(
+        _default_batch(found), found.noise_scale, found.reference.num_train_samples
+    )
 
 
 def _instead_of(found: Findings, choice: Candidate, fastest: Plan) -> Candidate:
     """Return the choice with the reason why it is not the plan that seemed the fastest."""
     reason = describe_fewer_updates(
-        found.experiment, fastest.global_batch, _default_batch(found), found.reference.num_train_samples
+        found.experiment,
+        fastest.global_batch,
+        _default_batch(found),
+        found.reference.num_train_samples,
     )
     return dataclasses.replace(choice, reasons=(reason, *choice.reasons))
 
@@ -191,7 +219,8 @@ def _raced(found: Findings, standing: Standing[RatedPlan]) -> Candidate:
     weight = found.knowledge.price_over(plan, plan_of(found.reference.plan), found.goal)
     time_s = None
     if times:
-        # Where some missed the target, the mean that ranks it: else it could seem faster than the choice.
+        # Where some missed the target, the mean that ranks it: else it could seem faster than the
+        # choice.
         mean_s = (standing.time_s or sum(times) / len(times)) / weight
         spread = _ONE_TRAINING if len(times) == 1 else _SEVERAL_TRAININGS
         low_s = min(times) / weight / spread
@@ -220,11 +249,14 @@ def _predicted(found: Findings, plan: Plan, lr: float) -> Candidate:
     if found.noise_scale is not None and candidate.epoch_time_s is not None:
         value = float(efficiency(plan.global_batch, base, found.noise_scale))
         reasons.append(
-            f"a sample counts as much as {value:.2f} samples at a batch of {base}, by the gradient noise"
+            f"a sample counts as much as {value:.2f} samples at a batch of {base}, by the gradient"
+            " noise"
         )
         epochs = found.experiment.training.epochs / value
         whole = candidate.epoch_time_s.times(epochs)
-        time_s = Estimate(whole.value, whole.low / PREDICTED, whole.high * PREDICTED, whole.extrapolated)
+        time_s = Estimate(
+            whole.value, whole.low / PREDICTED, whole.high * PREDICTED, whole.extrapolated
+        )
     return dataclasses.replace(candidate, time_to_target_s=time_s, reasons=tuple(reasons))
 
 
@@ -258,7 +290,9 @@ def _measured(found: Findings) -> Iterator[str]:
     workers = ", ".join(map(str, counts))
     sizes = f"micro batches of {' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))}"
     yield f"{count}: {sizes} on {workers} worker{'s' * (counts != [1])}"
-    compiling_s = [each.compile_s for each in found.knowledge.measured if each.compile_s is not None]
+    compiling_s = [
+        each.compile_s for each in found.knowledge.measured if each.compile_s is not None
+    ]
     if compiling_s:
         yield (
             f"compiling takes {format_duration(max(compiling_s))} at the start of a trial, "
@@ -272,15 +306,14 @@ def _measured(found: Findings) -> Iterator[str]:
             f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
             f"{apart_s * 1e3:.3g} ms; they are placed on {where}"
         )
-    if found.rates is not None and found.rates.rates:  # none where not even the first had a finite loss
+    if (
+        found.rates is not None and found.rates.rates
+    ):  # none where not even the first had a finite loss
         suggested = found.rates.suggested
-        yield (
-            f"learning rates from {found.rates.rates[0]:.2g} to {found.rates.rates[-1]:.2g}: "
-            + (
-                "none made the loss fall"
-                if suggested is None
-                else f"the loss falls fastest at {suggested:.3g}"
-            )
+        yield f"learning rates from {found.rates.rates[0]:.2g} to {found.rates.rates[-1]:.2g}: " + (
+            "none made the loss fall"
+            if suggested is None
+            else f"the loss falls fastest at {suggested:.3g}"
         )
     if found.race is not None and found.race.courses:
         entrants = len({course.entrant for course in found.race.courses})
@@ -292,7 +325,9 @@ def _plans_measured(found: Findings) -> list[Plan]:
     return [plan for plan in plans if plan is not None]
 
 
-def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[Candidate]) -> Iterator[str]:
+def _would_change(
+    found: Findings, plan: Plan, lr: float, candidates: Sequence[Candidate]
+) -> Iterator[str]:
     choice, runner_up = candidates[0], candidates[1] if len(candidates) > 1 else None
     times = choice.time_to_target_s, runner_up.time_to_target_s if runner_up else None
     if (
@@ -302,13 +337,18 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         and times[1].low < times[0].high
     ):
         at = "" if runner_up.lr is None else f" at {runner_up.lr:.3g}"
-        yield (f"{runner_up.written}{at} lies within the interval: with more time the order may change")
+        yield (
+            f"{runner_up.written}{at} lies within the interval: with more time the order may change"
+        )
     courses = found.race.courses if found.race else []
     if courses and not any(each.has_reported for each in courses):
         yield "no candidate reached its first evaluation: allow more time (--time)"
     reached = [each for each in courses if each.reached_s is not None]
     if reached and all(each.reached_s == each.elapsed_s[0] for each in reached):
-        yield "all reached the target at their first evaluation: set a stricter target to separate them"
+        yield (
+            "all reached the target at their first evaluation: set a stricter target to separate"
+            " them"
+        )
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"
     if doubt := describe_contradiction(choice.step_time_s):
@@ -321,7 +361,9 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
     if _has_rate(found):
         low, high = found.choices.rates
         if lr >= high / _EDGE or lr <= low * _EDGE:
-            yield f"the rate lies at the edge of what is allowed ({low:.3g} to {high:.3g}): widen it"
+            yield (
+                f"the rate lies at the edge of what is allowed ({low:.3g} to {high:.3g}): widen it"
+            )
     if (why := found.choices.why_rate_stays) is not None:
         yield f"the learning rate stays searched: {why}"
     elif "training.lr" in found.choices.open_fields and not _has_rate(found):
@@ -344,7 +386,9 @@ def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
         values["resources.placement"] = found.placement
     if "training.lr" in found.choices.open_fields and _has_rate(found):
         values["training.lr"] = lr
-    stays = {f"plan.{name}" for name in _not_compared(found) if name in found.experiment.search.root}
+    stays = {
+        f"plan.{name}" for name in _not_compared(found) if name in found.experiment.search.root
+    }
     return {
         path: values[path]
         for path in found.choices.open_fields
@@ -380,7 +424,9 @@ def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[s
     variant = variant_of(found.plans[0])
     measured = _plans_measured(found)
     batches = sorted({plan.micro_batch for plan in (*found.plans, *measured)})
-    plans = [plan_with(variant, workers, batch) for workers in found.choices.workers for batch in batches]
+    plans = [
+        plan_with(variant, workers, batch) for workers in found.choices.workers for batch in batches
+    ]
     step_times = [
         {
             "workers": plan.workers,
@@ -404,11 +450,18 @@ def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[s
     return {
         "step_time": step_times,
         "memory": [
-            {"micro_batch": batch, "peak_bytes": need.value} for batch, need in needs if need is not None
+            {"micro_batch": batch, "peak_bytes": need.value}
+            for batch, need in needs
+            if need is not None
         ],
         "memory_limit_bytes": found.knowledge.limit_bytes,
         "time_to_target": [
-            {"global_batch": batch, "time_s": time_s.value, "low_s": time_s.low, "high_s": time_s.high}
+            {
+                "global_batch": batch,
+                "time_s": time_s.value,
+                "low_s": time_s.low,
+                "high_s": time_s.high,
+            }
             for batch, time_s in sorted(fastest.items())
         ],
     }

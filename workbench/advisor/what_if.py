@@ -1,7 +1,7 @@
 """Predicts the effect of another plan from the measurements of advice; nothing is run.
 
-The models are those of the advice: step times and memory fitted to measured plans, and the value of a sample
-by the gradient noise. Where they do not apply, the answer states that instead of guessing.
+The models are those of the advice: step times and memory fitted to measured plans, and the value of
+a sample by the gradient noise. Where they do not apply, the answer states that instead of guessing.
 """
 
 from __future__ import annotations
@@ -69,12 +69,15 @@ class WhatIf:
         """
         if not experiment.trains_model:
             raise RunError(
-                "what-if answers for models: the steps of an epoch of a function or program are not known",
+                "what-if answers for models: the steps of an epoch of a function or program are not"
+                " known",
                 field="train" if experiment.command is None else "command",
                 next_step="Read its measured plans in the advice: workbench show RUN.",
             )
         timed = [each for each in measured if each.step_time_s is not None]
-        samples = next((each.num_train_samples for each in measured if each.num_train_samples), None)
+        samples = next(
+            (each.num_train_samples for each in measured if each.num_train_samples), None
+        )
         if not timed or samples is None:
             raise RunError(
                 "the run has no measurement to predict from",
@@ -108,10 +111,10 @@ class WhatIf:
             query: The fixed settings.
 
         Returns:
-            A candidate in plain values. Each predicted number has a value (None where it is not known), low,
-            high, and words where the models do not reach; `fits` is None where it is not known; `rows` is the
-            candidate in words, `words` compares it with the choice of the advice, and `limits` gathers all
-            that is not known, in sentences.
+            A candidate in plain values. Each predicted number has a value (None where it is not
+            known), low, high, and words where the models do not reach; `fits` is None where it is
+            not known; `rows` is the candidate in words, `words` compares it with the choice of the
+            advice, and `limits` gathers all that is not known, in sentences.
 
         Raises:
             ExperimentError: If there is no such plan, or no measurement covers it.
@@ -182,7 +185,8 @@ class WhatIf:
         if not plans:
             batches = ", ".join(map(str, choices.global_batches))
             raise ExperimentError(
-                f"a global batch of {batches} cannot be divided among these micro batches and workers",
+                f"a global batch of {batches} cannot be divided among these micro batches and"
+                " workers",
                 field="training.global_batch",
                 allowed="micro batch x accumulation x workers",
             )
@@ -224,7 +228,10 @@ class WhatIf:
         )
 
     def _time_to_target(self, plan: Plan) -> tuple[Estimate | None, str | None]:
-        """Carry the time of the choice, or of a tried candidate, over to a plan; else return why not."""
+        """Carry the time of the choice, or of a tried candidate, over to a plan.
+
+        Else return why not.
+        """
         choice = mapping(self._advice.get("choice"))
         named = [mapping(self._advice.get(name)) for name in ("choice", "runner_up", "reference")]
         for candidate in (*named, *rows(self._advice.get("others"))):
@@ -240,21 +247,28 @@ class WhatIf:
         spread = 1.0
         if plan.global_batch != chosen.global_batch:
             if self._noise_scale is None:
-                return None, (
-                    f"the gradient noise was not measured, so the value of a sample at a batch of "
-                    f"{plan.global_batch} rather than {chosen.global_batch} is not known"
+                return (
+                    None,
+                    (
+                        "the gradient noise was not measured, so the value of a sample at a batch"
+                        f" of {plan.global_batch} rather than {chosen.global_batch} is not known"
+                    ),
                 )
             base = self._experiment.training.reference_batch
             value, its_value = (
-                float(efficiency(each.global_batch, base, self._noise_scale)) for each in (plan, chosen)
+                float(efficiency(each.global_batch, base, self._noise_scale))
+                for each in (plan, chosen)
             )
             factor, spread = factor * its_value / value, PREDICTED
-        return Estimate(
-            of_choice.value * factor,
-            of_choice.low * factor * own_s.low / own_s.value / spread,
-            of_choice.high * factor * own_s.high / own_s.value * spread,
-            of_choice.extrapolated or own_s.extrapolated,
-        ), None
+        return (
+            Estimate(
+                of_choice.value * factor,
+                of_choice.low * factor * own_s.low / own_s.value / spread,
+                of_choice.high * factor * own_s.high / own_s.value * spread,
+                of_choice.extrapolated or own_s.extrapolated,
+            ),
+            None,
+        )
 
     def _beyond(self, plan: Plan, candidate: Candidate) -> str | None:
         """Return what was measured, where a plan lies beyond that."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-# Where measuring is slow, fewer plans are measured, but at least this many on each number of workers.
+# Where measuring is slow, fewer plans are measured, but at least this many on each number of
+# workers.
 _MIN_BATCHES = 2
 
 
 def spread(values: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` values, the lowest and the highest among them, evenly in the logarithm.
+    """Return at most `count` values, the lowest and the highest among them, evenly in the
+    logarithm.
 
     Args:
         values: Positive whole numbers.

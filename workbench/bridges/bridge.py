@@ -1,4 +1,6 @@
-"""What all bridges share: reports at whole steps, and one whole checkpoint in the folder of the trial.
+"""What all bridges share.
+
+Reports at whole steps, and one whole checkpoint in the folder of the trial.
 
 Which callback calls it, and how a framework writes and reads a checkpoint, is left to each bridge.
 """
@@ -41,7 +43,9 @@ class Bridge:
         super().__init__()
         for name, number in (("every", every), ("save_every", save_every)):
             if number < 1:
-                raise ArgumentError(f"{number} is not valid", field=name, allowed="a whole number from 1")
+                raise ArgumentError(
+                    f"{number} is not valid", field=name, allowed="a whole number from 1"
+                )
         self._report, self._every, self._save_every = report, every, save_every
         self._folder = None if folder is None else Path(folder)
         self._num_done, self._resume_from = 0, None
@@ -50,7 +54,10 @@ class Bridge:
 
     @property
     def num_done(self) -> int:
-        """How many steps (rounds, epochs) the checkpoint of an earlier attempt contains; 0 without one."""
+        """How many steps (rounds, epochs) the checkpoint of an earlier attempt contains.
+
+        0 without one.
+        """
         return self._num_done
 
     @property
@@ -73,7 +80,8 @@ class Bridge:
     ) -> bool:
         """Report the end of a step, and save it.
 
-        The report comes first: where a trial is killed in between, the step is made and reported again.
+        The report comes first: where a trial is killed in between, the step is made and reported
+        again.
 
         Args:
             step: How many steps are done, those of earlier attempts included.
@@ -109,10 +117,15 @@ class Bridge:
 
 
 def _find_saved(folder: Path) -> tuple[int, Path | None]:
-    """Return the checkpoint that is furthest and its step; what a killed attempt left half written goes."""
+    """Return the checkpoint that is furthest and its step.
+
+    What a killed attempt left half written goes.
+    """
     for path in folder.glob(f"{_PARTIAL}*"):
         _remove(path)
-    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _SAVED.match(path.name))]
+    found = [
+        (int(match[1]), path) for path in folder.iterdir() if (match := _SAVED.match(path.name))
+    ]
     return max(found, default=(0, None), key=lambda each: each[0])
 
 

@@ -25,7 +25,9 @@ _EarlyStopping = _load_early_stopping()
 
 
 class _LastCallback(_EarlyStopping):
-    """Lightning calls those that stop early after the hooks of the module, so that all of it is logged."""
+    """Lightning calls those that stop early after the hooks of the module, so that all of it is
+    logged.
+    """
 
     def __init__(self) -> None:
         super().__init__(monitor="")
@@ -46,7 +48,8 @@ class _LastCallback(_EarlyStopping):
 class TrialCallback(Bridge, _LastCallback):
     """Reports each epoch as a step, with every metric that the module logged by then.
 
-    To resume, call `trainer.fit(..., ckpt_path=callback.resume_from)`. Of several workers, each has one.
+    To resume, call `trainer.fit(..., ckpt_path=callback.resume_from)`. Of several workers, each has
+    one.
     """
 
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:

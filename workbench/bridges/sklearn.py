@@ -1,4 +1,7 @@
-"""scikit-learn, and all that has its `fit` and `predict`: fitting in stages, each reported and saved."""
+"""scikit-learn, and all that has its `fit` and `predict`.
+
+Fitting in stages, each reported and saved.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,12 @@ class TrialCallback(Bridge):
             # The trial wrote it itself, into its own folder.
             estimator = pickle.loads(Path(self.resume_from).read_bytes())
         for stage in fit_stages(
-            estimator, inputs, np.asarray(targets), num_stages=num_stages, num_done=self.num_done, size=size
+            estimator,
+            inputs,
+            np.asarray(targets),
+            num_stages=num_stages,
+            num_done=self.num_done,
+            size=size,
         ):
             if self.advance(stage, measure(estimator), _writer(estimator), suffix=".pickle"):
                 break

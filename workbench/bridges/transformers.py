@@ -1,4 +1,7 @@
-"""The Trainer of Hugging Face: a callback that reports its evaluations, and resumes its checkpoints."""
+"""The Trainer of Hugging Face.
+
+A callback that reports its evaluations, and resumes its checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import Any
 from workbench.bridges.bridge import Bridge, missing
 
 try:
-    from transformers.trainer_callback import TrainerCallback  # pyright: ignore[reportMissingImports]
+    from transformers.trainer_callback import (
+        TrainerCallback,
+    )  # pyright: ignore[reportMissingImports]
 except ModuleNotFoundError as error:
     raise missing("transformers") from error
 
@@ -20,10 +25,13 @@ _WHOLE = "whole"
 
 
 class TrialCallback(Bridge, TrainerCallback):
-    """Reports each evaluation as a step; without evaluations, each time that the trainer logs its loss.
+    """Reports each evaluation as a step.
+
+    Without evaluations, each time that the trainer logs its loss.
 
     The trainer saves after each report, into the folder of the trial. To resume, call
-    `trainer.train(resume_from_checkpoint=callback.resume_from)`. On several workers each of them has one.
+    `trainer.train(resume_from_checkpoint=callback.resume_from)`. On several workers each of them
+    has one.
     """
 
     def __init__(self, report: Callable[..., bool], folder: Path | str | None = None) -> None:
@@ -51,7 +59,9 @@ class TrialCallback(Bridge, TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Report a loss, where nothing is evaluated; see TrainerCallback."""
         if args.eval_strategy == "no" and "loss" in given["logs"]:
-            self._report_step(control, sum("loss" in entry for entry in state.log_history), given["logs"])
+            self._report_step(
+                control, sum("loss" in entry for entry in state.log_history), given["logs"]
+            )
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Mark a checkpoint as whole; see TrainerCallback."""

@@ -31,7 +31,9 @@ class TrialCallback(Bridge, TrainingCallback):
         """See Bridge."""
         super().__init__(report, folder, every=every, save_every=save_every)
 
-    def after_iteration(self, model: Any, epoch: int, evals_log: Mapping[str, Mapping[str, Any]]) -> bool:
+    def after_iteration(
+        self, model: Any, epoch: int, evals_log: Mapping[str, Mapping[str, Any]]
+    ) -> bool:
         """Report a round; see TrainingCallback."""
         metrics = {
             f"{data}_{metric}": values[-1]

@@ -33,7 +33,11 @@ class _Type(click.ParamType):
         if self._argument.kind in ("texts", "settings"):
             return value
         read = value
-        if self._argument.kind.startswith("count") and value.lstrip("-").isdecimal() and value.isascii():
+        if (
+            self._argument.kind.startswith("count")
+            and value.lstrip("-").isdecimal()
+            and value.isascii()
+        ):
             read = int(value)
         try:
             self._argument.check(read)
@@ -43,17 +47,22 @@ class _Type(click.ParamType):
 
 
 def action_options(*kinds: str) -> Callable[[_Command], _Command]:
-    """Let a command take the arguments of actions; those of a single action that are required are required.
+    """Let a command take the arguments of actions.
+
+    Those of a single action that are required are required.
 
     Args:
-        kinds: The kinds of the actions; the file and the cluster of an action are left to the command.
+        kinds: The kinds of the actions; the file and the cluster of an action are left to the
+            command.
     """
     arguments = {one.name: one for kind in kinds for one in ACTIONS[kind].arguments}
 
     def decorate(command: _Command) -> _Command:
         for argument in reversed(arguments.values()):
             if argument.name not in ("path", "address"):
-                command = _option(argument, is_required=argument.is_required and len(kinds) == 1)(command)
+                command = _option(argument, is_required=argument.is_required and len(kinds) == 1)(
+                    command
+                )
         return command
 
     return decorate
@@ -70,14 +79,18 @@ def experiment_options(command: _Command) -> _Command:
     return command
 
 
-def _option(argument: Argument, *, is_required: bool, is_read: bool = True) -> Callable[[_Command], _Command]:
+def _option(
+    argument: Argument, *, is_required: bool, is_read: bool = True
+) -> Callable[[_Command], _Command]:
     names = (argument.option_name, argument.name)
     if argument.kind == "flag":
         return click.option(
             *names,
             is_flag=True,
             help=argument.help,
-            callback=lambda _context, _parameter, is_given: argument.flag_value if is_given else None,
+            callback=lambda _context, _parameter, is_given: (
+                argument.flag_value if is_given else None
+            ),
         )
     is_repeated = argument.kind in ("texts", "settings")
     return click.option(

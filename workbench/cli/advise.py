@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     metavar="DURATION",
     default="1m",
     show_default=True,
-    help="Measure for this long, such as 5m; what is always measured may take longer. Waiting for "
-    "workers that other runs hold does not count.",
+    help=(
+        "Measure for this long, such as 5m; what is always measured may take longer. Waiting for "
+        "workers that other runs hold does not count."
+    ),
 )
 @click.option(
     "--set",
@@ -75,8 +77,8 @@ def advise(
 ) -> int:
     """Recommend a plan and a learning rate for an experiment file.
 
-    What the file leaves auto, or searches, is recommended: batch size, workers, precision, strategy. What it
-    fixes stays. Measurements are kept and
+    What the file leaves auto, or searches, is recommended: batch size, workers, precision,
+    strategy. What it fixes stays. Measurements are kept and
     used again.
     """
     from workbench import runs
@@ -86,7 +88,9 @@ def advise(
     experiment = runs.read_experiment(file, read_settings(assignments))
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
         problem = "already exists" if target.exists() else "is in a folder that does not exist"
-        raise DataError(f"{target} {problem}", field="--write", allowed="a new file in a folder that exists")
+        raise DataError(
+            f"{target} {problem}", field="--write", allowed="a new file in a folder that exists"
+        )
     try:
         advice = runs.advise(
             experiment,
@@ -106,8 +110,13 @@ def advise(
     if target is not None:
         written = advice.apply(experiment)
         target.write_text(written.to_yaml(), encoding="utf-8")
-        searched = [name for name, domain in written.search.root.items() if not isinstance(domain, Fixed)]
-        print_note(f"wrote {target}" + (f", which still searches {', '.join(searched)}" if searched else ""))
+        searched = [
+            name for name, domain in written.search.root.items() if not isinstance(domain, Fixed)
+        ]
+        print_note(
+            f"wrote {target}"
+            + (f", which still searches {', '.join(searched)}" if searched else "")
+        )
     return 0
 
 
@@ -127,7 +136,9 @@ class MeasurementPrinter:
             print_note(line)
 
     def _is_fastest(self, event: CandidateTried) -> bool:
-        if not event.reached_target or (self._best_s is not None and event.elapsed_s >= self._best_s):
+        if not event.reached_target or (
+            self._best_s is not None and event.elapsed_s >= self._best_s
+        ):
             return False
         self._best_s = event.elapsed_s
         return True

@@ -6,7 +6,13 @@ import time
 
 import click
 
-from workbench.cli.options import command_line, example, json_option, open_existing_store, store_option
+from workbench.cli.options import (
+    command_line,
+    example,
+    json_option,
+    open_existing_store,
+    store_option,
+)
 from workbench.cli.output import echo, print_error, print_json
 from workbench.cli.remote import remote_capable
 from workbench.foundation.errors import WorkbenchError
@@ -15,7 +21,10 @@ from workbench.foundation.errors import WorkbenchError
 @click.command()
 @remote_capable()
 @click.option(
-    "--try", "sink", metavar="SINK", help="Send a test message to this sink, and report whether it arrived."
+    "--try",
+    "sink",
+    metavar="SINK",
+    help="Send a test message to this sink, and report whether it arrived.",
 )
 @click.option("--lost", is_flag=True, help="Notify of each lost run once, for use in cron.")
 @store_option
@@ -31,8 +40,8 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
 
     Exits with 1 if a sink cannot be used.
 
-    Settings hold for the models that their machine serves, and for the runs whose driver lives there:
-    --address shows those of a cluster.
+    Settings hold for the models that their machine serves, and for the runs whose driver lives
+    there: --address shows those of a cluster.
     """
     from workbench.store.alerts import JUPYTER, read_settings, settings_path
 
@@ -50,13 +59,18 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
                 "exists": path.exists(),
                 "rules": rules,
                 "problems": problems,
-                "sinks": {name: found.kind for name, found in settings.sinks.items()} | {JUPYTER: JUPYTER},
+                "sinks": (
+                    {name: found.kind for name, found in settings.sinks.items()}
+                    | {JUPYTER: JUPYTER}
+                ),
             }
         )
         return int(bool(problems))
     click.echo(f"settings  {path}{'' if path.exists() else ', which does not exist'}")
     for name, found in settings.sinks.items():
-        click.echo(f"sink      {name}: {found.kind}; try it: {command_line('alerts', **{'try': name})}")
+        click.echo(
+            f"sink      {name}: {found.kind}; try it: {command_line('alerts', **{'try': name})}"
+        )
     click.echo(f"sink      {JUPYTER}: notifications in JupyterLab, for runs it follows")
     for rule in rules:
         options = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
@@ -95,7 +109,11 @@ def _try(name: str, as_json: bool) -> int:
 
     sinks = read_settings().sinks
     if name not in sinks:
-        problem = "JupyterLab shows alerts of the run that it follows" if name == JUPYTER else "no such sink"
+        problem = (
+            "JupyterLab shows alerts of the run that it follows"
+            if name == JUPYTER
+            else "no such sink"
+        )
         raise ArgumentError(
             problem,
             field=f"sinks.{name}",
@@ -125,6 +143,8 @@ def _try(name: str, as_json: bool) -> int:
         print_json({"sink": name, "sent": problem is None, "message": problem})
     else:
         click.echo(
-            f"{name} received the message" if problem is None else f"{name} could not be reached: {problem}"
+            f"{name} received the message"
+            if problem is None
+            else f"{name} could not be reached: {problem}"
         )
     return int(problem is not None)

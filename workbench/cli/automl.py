@@ -66,12 +66,16 @@ _NONE_COMPLETE = 4
     help="Seed the split into train, validation and test, and the run.",
 )
 @click.option("--name", help="Give the run this name.")
-@click.option("--detach", is_flag=True, help="Return immediately; the run id is the last word on stdout.")
+@click.option(
+    "--detach", is_flag=True, help="Return immediately; the run id is the last word on stdout."
+)
 @launcher_option
 @address_option
 @store_option
 @json_option
-@example("workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m")
+@example(
+    "workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m"
+)
 def automl(
     file: str,
     target: str | None,
@@ -145,7 +149,9 @@ def _say_how_to_use(found: AutoML) -> None:
     click.echo(f"Its result, once it has ended: wb.AutoML.attach({found.run.run_id!r})", err=True)
 
 
-def _print_result(found: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool) -> int:
+def _print_result(
+    found: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool
+) -> int:
     """Print the result of a run that has ended, and return the exit code."""
     from workbench.cli.automl_result import lines_without_result, time_lines
     from workbench.cli.exit_codes import exit_code_of_run
@@ -159,7 +165,9 @@ def _print_result(found: AutoML, history: History, state: RunState, began_s: flo
         print_json(document)
     else:
         click.echo()
-        for line in found.summary(write_for_shell, has_notes=False):  # they were printed at the start
+        for line in found.summary(
+            write_for_shell, has_notes=False
+        ):  # they were printed at the start
             echo(line)
         for line in time_lines(history, time.monotonic() - began_s):
             click.echo(line)

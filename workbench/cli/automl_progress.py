@@ -51,7 +51,9 @@ class CandidatesView:
     def show(self, event: Event) -> None:
         """Print the line of a candidate that this event completes."""
         if isinstance(event, TrialEnded):
-            self._show_done(candidate(self._history, self._history.trials[event.trial].configuration))
+            self._show_done(
+                candidate(self._history, self._history.trials[event.trial].configuration)
+            )
         elif isinstance(event, RunStateChanged) and event.state in FINISHED_RUN_STATES:
             for tried in candidates_of(self._history):
                 self._show_done(tried)
@@ -88,7 +90,9 @@ class CandidatesView:
         from rich.table import Table
 
         progress = progress_of(self._history, self._history.now_unix_s())
-        words = describe_counts(candidates_of(self._history)) if self._history.trials else "starting"
+        words = (
+            describe_counts(candidates_of(self._history)) if self._history.trials else "starting"
+        )
         if (reading := self._history.reading) is not None:
             words = f"reading: {reading.describe()}"
         elif state == "stopping":
@@ -98,7 +102,9 @@ class CandidatesView:
         grid = Table.grid(padding=(0, 2))
         grid.add_row(
             ProgressBar(
-                total=1.0, completed=reading.share if reading else progress.part or 0.0, width=_BAR_WIDTH
+                total=1.0,
+                completed=reading.share if reading else progress.part or 0.0,
+                width=_BAR_WIDTH,
             ),
             words,
         )

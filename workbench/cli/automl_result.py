@@ -1,7 +1,7 @@
 """An AutoML run as text: its result, and a table of candidates in place of one of trials.
 
-A candidate is trained on several folds, each of them a trial of its own. Numpy is loaded for such runs
-only.
+A candidate is trained on several folds, each of them a trial of its own. Numpy is loaded for such
+runs only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def time_lines(history: History, whole_s: float) -> list[str]:
         history: The run, which has ended.
         whole_s: Seconds since the command was entered.
     """
-    ends_s = [trial.ended_unix_s for trial in history.trials.values() if trial.ended_unix_s is not None]
+    ends_s = [
+        trial.ended_unix_s for trial in history.trials.values() if trial.ended_unix_s is not None
+    ]
     ended_s = history.ended_unix_s or history.now_unix_s()
     choose_s = max(0.0, ended_s - max(ends_s, default=ended_s))
     unserved_s = history.active_s(ended_s) - history.limited_s(ended_s)
@@ -48,7 +50,9 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     }
     if unserved_s >= 0.5:
         parts_s = {"to wait for workers": unserved_s, **parts_s}
-    parts = [f"{format_duration(round(max(0.0, part_s)))} {name}" for name, part_s in parts_s.items()]
+    parts = [
+        f"{format_duration(round(max(0.0, part_s)))} {name}" for name, part_s in parts_s.items()
+    ]
     lines = [f"time    {format_duration(round(whole_s))}: {', '.join(parts)}"]
     limit_s = history.in_force.budget.time
     if limit_s is None or whole_s < limit_s + _TOLERATED_S:
@@ -64,17 +68,24 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     longest = max(excess_s, key=lambda name: excess_s[name])
     why = {
         "to wait for workers": "other runs held them meanwhile",
-        "to start": "reading the data and starting processes left little, and models are tried for some "
-        "seconds in any case",
+        "to start": (
+            "reading the data and starting processes left little, and models are tried for some "
+            "seconds in any case"
+        ),
         "to try": "trials that were under way took that long to end",
         "to choose and test": "one model is chosen and tested in any case",
     }[longest]
     over = format_duration(round(whole_s - limit_s))
-    return [*lines, f"        {over} more than the {format_duration(limit_s)} that were allowed: {why}"]
+    return [
+        *lines,
+        f"        {over} more than the {format_duration(limit_s)} that were allowed: {why}",
+    ]
 
 
 def lines_without_result(run: Run, history: History, state: RunState) -> list[str]:
-    """Return how a run ended that has no result: what became of its models, the first error, what to do.
+    """Return how a run ended that has no result.
+
+    What became of its models, the first error, what to do.
 
     Args:
         run: The run.
@@ -88,7 +99,10 @@ def lines_without_result(run: Run, history: History, state: RunState) -> list[st
         missing = f"no model was chosen yet from {format_count(num_trained, 'training')}"
     lines = [f"{run.name} {state}{f' ({why})' if why else ''}: {missing}"]
     setbacks = (each for trial in history.trials.values() for each in trial.setbacks)
-    errors = [*failures_of(history), *(f"{each.reason}: {first_line(each.message)}" for each in setbacks)]
+    errors = [
+        *failures_of(history),
+        *(f"{each.reason}: {first_line(each.message)}" for each in setbacks),
+    ]
     if errors:
         lines.append(f"failed  {errors[0]}")
     if state == "lost":
@@ -120,7 +134,9 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
 
     found = ranked_candidates(history)
     scores = score_labels(found)
-    table = make_table("candidate", "state", "model", *scores.values(), "folds", "training time", "params")
+    table = make_table(
+        "candidate", "state", "model", *scores.values(), "folds", "training time", "params"
+    )
     colours = {"complete": "complete", "failed": "failed", "under way": "running"}
     for each in found[:most]:
         table.add_row(

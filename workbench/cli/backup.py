@@ -9,7 +9,13 @@ from pathlib import Path
 
 import click
 
-from workbench.cli.options import example, json_option, open_existing_store, open_store, store_option
+from workbench.cli.options import (
+    example,
+    json_option,
+    open_existing_store,
+    open_store,
+    store_option,
+)
 from workbench.cli.output import echo, make_console, print_json
 
 _FOLDER = click.Path(path_type=Path)
@@ -25,16 +31,21 @@ _FOLDER = click.Path(path_type=Path)
     help="Write the backup to this folder, which must not exist or be empty.",
 )
 @click.option(
-    "--force", is_flag=True, help="Replace an earlier backup in the folder, once this one is complete."
+    "--force",
+    is_flag=True,
+    help="Replace an earlier backup in the folder, once this one is complete.",
 )
 @store_option
 @json_option
-@example("workbench backup --to /mnt/backups/2026-01-31", "workbench backup --to /mnt/backups/newest --force")
+@example(
+    "workbench backup --to /mnt/backups/2026-01-31",
+    "workbench backup --to /mnt/backups/newest --force",
+)
 def backup(folder: Path, force: bool, as_json: bool) -> None:
     """Back up the store and the files of all runs.
 
-    Runs may be under way: each is kept up to some event. A backup that is interrupted is continued by the
-    same command, and has its name only when it is complete.
+    Runs may be under way: each is kept up to some event. A backup that is interrupted is continued
+    by the same command, and has its name only when it is complete.
     """
     from workbench.store.database.backup import back_up
 
@@ -57,17 +68,20 @@ def backup(folder: Path, force: bool, as_json: bool) -> None:
 
 @click.command()
 @click.argument("folder", type=_FOLDER)
-@click.option("--force", is_flag=True, help="Replace runs, and files of runs, that are there already.")
+@click.option(
+    "--force", is_flag=True, help="Replace runs, and files of runs, that are there already."
+)
 @store_option
 @json_option
 @example(
-    "workbench restore /mnt/backups/2026-01-31", "workbench restore newest --store postgresql://me@host/runs"
+    "workbench restore /mnt/backups/2026-01-31",
+    "workbench restore newest --store postgresql://me@host/runs",
 )
 def restore(folder: Path, force: bool, as_json: bool) -> None:
     """Add the runs of a backup to a store.
 
-    A store that is missing is created. All files are checked before anything is written. A run that was under
-    way can be resumed.
+    A store that is missing is created. All files are checked before anything is written. A run that
+    was under way can be resumed.
     """
     from workbench.store.database.backup import read_backup
     from workbench.store.database.backup import restore as restore_backup
@@ -77,7 +91,9 @@ def restore(folder: Path, force: bool, as_json: bool) -> None:
         restore_backup(folder, store, force=force, progress=show)
         place = store.place
         unfinished = [
-            row.run_id for row in store.runs() if row.run_id in found.last_seqs and row.state == "lost"
+            row.run_id
+            for row in store.runs()
+            if row.run_id in found.last_seqs and row.state == "lost"
         ]
     if as_json:
         print_json({"store": place, "runs": found.last_seqs, "unfinished": unfinished})

@@ -31,7 +31,9 @@ def print_best(console: Any, history: History) -> None:
     if front:
         console.print()
         numbers = format_numbers([trial.number for trial in front])
-        console.print(Text(f"On the front, beaten by no other in every objective: {numbers}", style="bold"))
+        console.print(
+            Text(f"On the front, beaten by no other in every objective: {numbers}", style="bold")
+        )
     best = history.best()
     if best is None:
         return
@@ -39,7 +41,9 @@ def print_best(console: Any, history: History) -> None:
         facts = make_table(show_header=False)
         for metric, trial in history.extremes().items():
             value = Text(format_number(trial.values[metric]), style="bold")
-            facts.add_row(f"best {metric}", value, f"trial {trial.number}", format_params(trial.params))
+            facts.add_row(
+                f"best {metric}", value, f"trial {trial.number}", format_params(trial.params)
+            )
         console.print(facts)
         return
     console.print()

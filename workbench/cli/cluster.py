@@ -15,7 +15,10 @@ COMMANDS = {
 
 
 @click.group(
-    "cluster", cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+    "cluster",
+    cls=LazyGroup,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @example(
     "workbench cluster plan mine.yaml --deadline 6h --budget 40",

@@ -33,7 +33,9 @@ _WIDE_ENOUGH = 106
 
 @click.command()
 @click.argument("file")
-@click.option("--deadline", metavar="DURATION", help="Require the run to end within this time, such as 6h.")
+@click.option(
+    "--deadline", metavar="DURATION", help="Require the run to end within this time, such as 6h."
+)
 @click.option(
     "--budget",
     "budget_usd",
@@ -68,7 +70,9 @@ _WIDE_ENOUGH = 106
     multiple=True,
     help="Consider only this provider; repeat the option for several.",
 )
-@click.option("--all", "everything", is_flag=True, help=f"Show more than the best {MAX_LINES} lines.")
+@click.option(
+    "--all", "everything", is_flag=True, help=f"Show more than the best {MAX_LINES} lines."
+)
 @click.option(
     "--set",
     "assignments",
@@ -105,9 +109,9 @@ def plan(
 ) -> None:
     """Compare machines to rent for an experiment file: time, cost and risk, the best first.
 
-    Predictions are based on what `workbench advise FILE` or a sweep measured; lines for another device, or
-    for more workers than were measured, are marked. Nothing is rented. A catalogue is YAML: devices,
-    interruptions and machines, each number with its source and date.
+    Predictions are based on what `workbench advise FILE` or a sweep measured; lines for another
+    device, or for more workers than were measured, are marked. Nothing is rented. A catalogue is
+    YAML: devices, interruptions and machines, each number with its source and date.
     """
     from workbench.runs import read_experiment
     from workbench.runs.provisioning.catalogue import SHIPPED, read_catalogue
@@ -144,7 +148,13 @@ def plan(
 
     offers = compare_for(requirements)
     summary = list(
-        sentences(offers, requirements, compare=compare_for, catalogue=str(catalogue or SHIPPED), file=file)
+        sentences(
+            offers,
+            requirements,
+            compare=compare_for,
+            catalogue=str(catalogue or SHIPPED),
+            file=file,
+        )
     )
     rows = [offer.to_json() for offer in offers]
     if target is not None:
@@ -191,7 +201,12 @@ def _show(offers: list[Offer]) -> None:
     console = make_console()
     wide = console.width >= _WIDE_ENOUGH
     table = make_table(
-        "", "machines [notes]".replace("[", "\\["), "run", "cost", "risk", *(["trials as"] if wide else [])
+        "",
+        "machines [notes]".replace("[", "\\["),
+        "run",
+        "cost",
+        "risk",
+        *(["trials as"] if wide else []),
     )
     table.padding = (0, 1, 0, 0)
     notes: dict[str, int] = {}
@@ -220,7 +235,11 @@ def _mark(offer: Offer) -> str:
         return "no time"
     if offer.usd_per_hour is None:
         return "late" if offer.in_time == "no" else "no price"
-    missed = [name for name, answer in (("late", offer.in_time), ("dear", offer.in_budget)) if answer == "no"]
+    missed = [
+        name
+        for name, answer in (("late", offer.in_time), ("dear", offer.in_budget))
+        if answer == "no"
+    ]
     if not missed and "perhaps" in (offer.in_time, offer.in_budget):
         return "perhaps"
     return ", ".join(missed) or "fits"

@@ -1,4 +1,6 @@
-"""`cluster simulate`: compares the rules of the worker pool with simpler ones on a large cluster."""
+"""`cluster simulate`: compares the rules of the worker pool with simpler ones on a large
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,10 @@ _RULES = {
     "workbench": ("workbench", "the rules of the pool; each trial on as many GPUs as it requests"),
     "elastic": (
         "workbench, elastic",
-        "the same, but a trial begins on one GPU and grows onto idle ones at checkpoints\n"
-        "(plan.workers: 1 with resources.elastic: true, where speeds of more were measured)",
+        (
+            "the same, but a trial begins on one GPU and grows onto idle ones at checkpoints\n"
+            "(plan.workers: 1 with resources.elastic: true, where speeds of more were measured)"
+        ),
     ),
     "fifo": ("FIFO, first fit", "first come first served, on the first free machines"),
     "one-gpu": ("one GPU per trial", "the rules of the pool; a trial never has more than one GPU"),
@@ -32,7 +36,11 @@ _RULES = {
 @click.option("--gpus", type=_count, default=1000, show_default=True)
 @click.option("--gpus-per-node", type=_count, default=8, show_default=True)
 @click.option(
-    "--trials", type=_count, default=10_000, show_default=True, help="Simulate this many trials in total."
+    "--trials",
+    type=_count,
+    default=10_000,
+    show_default=True,
+    help="Simulate this many trials in total.",
 )
 @click.option(
     "--runs",
@@ -83,16 +91,19 @@ def simulate_cluster(
 ) -> None:
     """Simulate a shared cluster with the code that leases workers in a real one.
 
-    Trials of several runs wait from the beginning; their lengths and numbers of workers, and the failures of
-    machines, are drawn at random. Four rules are compared: those of the pool; the same with trials that grow
-    onto idle GPUs; first come, first served on the first free machines; and one GPU for each trial.
+    Trials of several runs wait from the beginning; their lengths and numbers of workers, and the
+    failures of machines, are drawn at random. Four rules are compared: those of the pool; the same
+    with trials that grow onto idle GPUs; first come, first served on the first free machines; and
+    one GPU for each trial.
     """
     from workbench.runs.provisioning.simulation import simulate
     from workbench.runs.provisioning.workload import POLICIES, Cluster, draw_trials
 
     if runs > trials:
         raise ArgumentError(
-            f"{runs} runs cannot share {trials} trials", field="--runs", allowed="at most as many as --trials"
+            f"{runs} runs cannot share {trials} trials",
+            field="--runs",
+            allowed="at most as many as --trials",
         )
     shape = Cluster(
         gpus=gpus,
@@ -147,7 +158,9 @@ def _show(results: dict[str, Any], least_s: float) -> None:
     click.echo()
     console.print(rules)
     soonest = min(results, key=lambda policy: results[policy]["makespan_s"])
-    took = {name: format_duration(ms / 1e3) for name, ms in results["workbench"]["decision_ms"].items()}
+    took = {
+        name: format_duration(ms / 1e3) for name, ms in results["workbench"]["decision_ms"].items()
+    }
     click.echo(f"""
 all ended  when the last trial ended; with all GPUs always busy it would take
            {format_duration(least_s)}, which no rule can beat. Soonest here: {_RULES[soonest][0]}

@@ -56,10 +56,17 @@ _FOR = {
     help="Keep runs here: postgresql://USER@HOST/DATABASE, without a password.",
 )
 @click.option(
-    "--machine", "type_name", metavar="TYPE", help="Use this machine type of the catalogue; not for slurm."
+    "--machine",
+    "type_name",
+    metavar="TYPE",
+    help="Use this machine type of the catalogue; not for slurm.",
 )
 @click.option(
-    "--nodes", type=Count(min=1), default=1, show_default=True, help="Use at most this many machines."
+    "--nodes",
+    type=Count(min=1),
+    default=1,
+    show_default=True,
+    help="Use at most this many machines.",
 )
 @click.option(
     "--min-nodes",
@@ -87,7 +94,9 @@ _FOR = {
     metavar="IMAGE",
     help="gcp: boot this image, which has NVIDIA's driver, on machines with GPUs.",
 )
-@click.option("--image", help="kubernetes: use this image, which contains Ray, the workbench and your code.")
+@click.option(
+    "--image", help="kubernetes: use this image, which contains Ray, the workbench and your code."
+)
 @click.option(
     "--kind",
     type=click.Choice(("job", "cluster")),
@@ -159,9 +168,12 @@ _FOR = {
 )
 @json_option
 @example(
-    "workbench cluster template aws mine.yaml --machine g5.xlarge --nodes 4 --artifacts s3://bucket/runs \\",
-    "      --store postgresql://me@db/runs --package dist/workbench-0.1.0-py3-none-any.whl --to aws.yaml",
-    "workbench cluster template kubernetes mine.yaml --machine a2-highgpu-1g --image registry/mine:1 ...",
+    "workbench cluster template aws mine.yaml --machine g5.xlarge --nodes 4 --artifacts"
+    " s3://bucket/runs \\",
+    "      --store postgresql://me@db/runs --package dist/workbench-0.1.0-py3-none-any.whl --to"
+    " aws.yaml",
+    "workbench cluster template kubernetes mine.yaml --machine a2-highgpu-1g --image"
+    " registry/mine:1 ...",
     "workbench cluster template slurm mine.yaml --environment /shared/venv --nodes 2 --gpus 4 ...",
 )
 def template(
@@ -193,13 +205,14 @@ def template(
 ) -> None:
     """Write the launcher files with which TARGET runs an experiment FILE on rented machines.
 
-    aws, gcp and azure: a file for Ray's cluster launcher; kubernetes: manifests for KubeRay; slurm: a batch
-    script. The first lines of the file explain its use and how your code reaches the machines: it is
-    submitted with Ray's launcher, part of the image for kubernetes, and in the current folder for slurm.
+    aws, gcp and azure: a file for Ray's cluster launcher; kubernetes: manifests for KubeRay; slurm:
+    a batch script. The first lines of the file explain its use and how your code reaches the
+    machines: it is submitted with Ray's launcher, part of the image for kubernetes, and in the
+    current folder for slurm.
 
-    Machines may be reclaimed at any time: checkpoints are stored where all machines reach them. Ray requires
-    a token, which is read from a file or a secret and never written here; its dashboard is not public. This
-    command rents nothing.
+    Machines may be reclaimed at any time: checkpoints are stored where all machines reach them. Ray
+    requires a token, which is read from a file or a secret and never written here; its dashboard is
+    not public. This command rents nothing.
     """
     from workbench.runs import read_experiment
     from workbench.runs.provisioning.cluster_request import ClusterRequest
@@ -234,7 +247,9 @@ def template(
         from workbench.runs.provisioning.kuberay import manifests
 
         holds = "Name an image that contains Ray, the workbench and your code."
-        text = manifests(rental, str(_needed("--image", image, holds)), "job" if kind == "job" else "cluster")
+        text = manifests(
+            rental, str(_needed("--image", image, holds)), "job" if kind == "job" else "cluster"
+        )
     else:
         from workbench.runs.provisioning.ray_launcher import launcher_file
 
@@ -296,14 +311,18 @@ def _needed(field: str, given: object, next_step: str | Suggestion) -> object:
     return given
 
 
-def _write(rental: ClusterRequest, target: str, text: str, path: Path | None, *, as_json: bool) -> None:
+def _write(
+    rental: ClusterRequest, target: str, text: str, path: Path | None, *, as_json: bool
+) -> None:
     if path is not None:
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
     if as_json:
-        print_json({"target": target, "name": rental.name, "file": path and str(path), "text": text})
+        print_json(
+            {"target": target, "name": rental.name, "file": path and str(path), "text": text}
+        )
     elif path is None:
         click.echo(text, nl=False)
     else:

@@ -21,7 +21,9 @@ NO_CELL = "-"
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--all", "with_same", is_flag=True, help="List settings and versions that are the same, too.")
+@click.option(
+    "--all", "with_same", is_flag=True, help="List settings and versions that are the same, too."
+)
 @store_option
 @json_option
 @example(
@@ -41,12 +43,15 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
         found = find_runs(runs, store=store)
         sides = [Side(run.row, run.history) for run in found]
         labels, rows = labels_of(sides), comparison_rows(sides)
-    shown = [row for row in rows if with_same or row.differs or row.part in ("result", "best parameters")]
+    shown = [
+        row for row in rows if with_same or row.differs or row.part in ("result", "best parameters")
+    ]
     if as_json:
         print_json(
             {
                 "runs": [
-                    {"run_id": run.run_id, "name": label} for run, label in zip(found, labels, strict=True)
+                    {"run_id": run.run_id, "name": label}
+                    for run, label in zip(found, labels, strict=True)
                 ],
                 "rows": [asdict(row) for row in shown],
             }
@@ -54,7 +59,9 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
         return
     make_console().print(_table(labels, shown))
     if legend := legend_of(shown):
-        click.echo(f"\n{'; '.join(f'{sign or NO_CELL}: {meaning}' for sign, meaning in legend.items())}")
+        click.echo(
+            f"\n{'; '.join(f'{sign or NO_CELL}: {meaning}' for sign, meaning in legend.items())}"
+        )
     if num_same := len(rows) - len(shown):
         click.echo(f"\n{num_same} more are the same in all runs; --all lists them.")
 
@@ -73,7 +80,10 @@ def _table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> Table:
             part = row.part
         name = f"{row.name} *" if row.differs else row.name
         cells = [
-            Text(cell or NO_CELL, style="bold green" if at == row.best else "yellow" if row.differs else "")
+            Text(
+                cell or NO_CELL,
+                style="bold green" if at == row.best else "yellow" if row.differs else "",
+            )
             for at, cell in enumerate(row.cells)
         ]
         table.add_row(Text(name), *cells)

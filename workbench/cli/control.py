@@ -38,7 +38,11 @@ def make_command(name: str) -> click.Command:
     Args:
         name: One of `names_of_commands`.
     """
-    actions = [action for action in ACTIONS.values() if action.command_name == name and _is_made_here(action)]
+    actions = [
+        action
+        for action in ACTIONS.values()
+        if action.command_name == name and _is_made_here(action)
+    ]
     first = actions[0]
 
     def carry_out(run_id: str, as_json: bool, **given: Any) -> None:
@@ -72,7 +76,9 @@ def print_answer(
         shown = {"settings": run.to_json()["settings"]} if is_about_settings else given
         print_json({"run_id": run.run_id, **shown, "answer": answer})
         return
-    target = f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id
+    target = (
+        f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id
+    )
     answer = answer or (_KEPT if run.state == "lost" else _UNANSWERED)
     echo(f"{action.command_name} {target}: {answer}")
 
@@ -90,5 +96,7 @@ def _chosen(actions: list[Action], given: Mapping[str, Any]) -> Action:
         if names == {one.name for one in action.arguments if one.is_required}:
             return action
     if not any(names <= {one.name for one in action.arguments} for action in actions):
-        raise click.UsageError(f"{' and '.join(f'--{name}' for name in sorted(names))} exclude each other.")
+        raise click.UsageError(
+            f"{' and '.join(f'--{name}' for name in sorted(names))} exclude each other."
+        )
     return actions[0]

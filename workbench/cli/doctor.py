@@ -97,7 +97,9 @@ def doctor(as_json: bool) -> int:
     findings.sort(key=lambda finding: order[finding.state])
     broken = any(finding.state == "broken" for finding in findings)
     if as_json:
-        print_json({"ok": not broken, "findings": [dataclasses.asdict(finding) for finding in findings]})
+        print_json(
+            {"ok": not broken, "findings": [dataclasses.asdict(finding) for finding in findings]}
+        )
         return int(broken)
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
@@ -121,7 +123,9 @@ def shutdown(as_json: bool) -> None:
     ended = local_head.shutdown()
     mark_lost(runs)
     if as_json:
-        print_json({"ended": ended, "address": found.address if found and ended else None, "runs": runs})
+        print_json(
+            {"ended": ended, "address": found.address if found and ended else None, "runs": runs}
+        )
     elif ended:
         click.echo(f"stopped the Ray head{f' at {found.address}' if found else ''}")
         for run_id in runs:
@@ -132,21 +136,29 @@ def shutdown(as_json: bool) -> None:
 
 
 def find_runs_on(keeper_pid: int) -> list[str]:
-    """Return the unfinished runs of the default store whose drivers are processes of the local head."""
+    """Return the unfinished runs of the default store whose drivers are processes of the local
+    head.
+    """
     with contextlib.suppress(WorkbenchError, psutil.Error):
         pids = {process.pid for process in psutil.Process(keeper_pid).children(recursive=True)}
         return [
             row.run_id
             for row in open_existing_store().runs(_MAX_RUNS)
-            if row.state not in FINISHED_RUN_STATES and row.owner is not None and row.owner.pid in pids
+            if row.state not in FINISHED_RUN_STATES
+            and row.owner is not None
+            and row.owner.pid in pids
         ]
     return []
 
 
 def mark_lost(run_ids: list[str]) -> None:
-    """Let runs of the default store whose drivers have ended count as lost now, not when their leases end."""
+    """Let runs of the default store whose drivers have ended count as lost now, not when their
+    leases end.
+    """
     for run_id in run_ids:
-        with contextlib.suppress(WorkbenchError):  # where its driver lives or another one came, it is driven
+        with contextlib.suppress(
+            WorkbenchError
+        ):  # where its driver lives or another one came, it is driven
             writer = open_existing_store().writer(
                 run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
             )
@@ -164,7 +176,9 @@ def _check_hardware() -> list[Finding]:
 
     found = inventory()
     memory = f"{format_bytes(found.memory_bytes)} of memory"
-    gpus = format_count(len(found.gpus), "GPU") if found.gpus else f"no GPU ({found.no_gpus_because})"
+    gpus = (
+        format_count(len(found.gpus), "GPU") if found.gpus else f"no GPU ({found.no_gpus_because})"
+    )
     text = f"{found.host}: {found.num_cpus} CPUs, {memory}, {gpus}"
     return [Finding("hardware", "fine", text), *_check_gpus(found)]
 
@@ -178,7 +192,9 @@ def _check_gpus(found: Inventory) -> list[Finding]:
     for gpu, usage in zip(found.gpus, meter.read(), strict=True):
         errors = usage.ecc_uncorrected or 0
         facts = [f"{gpu.name}, {format_bytes(gpu.memory_bytes)}"]
-        facts += [f"{way} to {other}" for other, way in enumerate(gpu.links) if way not in ("", "X")]
+        facts += [
+            f"{way} to {other}" for other, way in enumerate(gpu.links) if way not in ("", "X")
+        ]
         facts += [f"slowed by {' and '.join(usage.slowed_by)}"] if usage.slowed_by else []
         facts += [f"{errors} uncorrected memory errors"] if errors else []
         facts += [usage.state] if usage.state != "ok" else []
@@ -203,12 +219,16 @@ def _check_torch() -> list[Finding]:
         return []  # reported with the packages
 
     program = (
-        "import torch; n = torch.cuda.device_count(); "
-        "print(', '.join(['cpu', *(f'cuda:{i} {torch.cuda.get_device_name(i)}' for i in range(n))]))"
+        "import torch; n = torch.cuda.device_count(); print(', '.join(['cpu', *(f'cuda:{i}"
+        " {torch.cuda.get_device_name(i)}' for i in range(n))]))"
     )
     try:
         answer = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return [Finding("torch devices", "broken", "importing torch takes longer than 120 s")]
@@ -244,7 +264,9 @@ def _check_store() -> list[Finding]:
             place, artifacts = store.place, store.artifacts
     except WorkbenchError as error:
         step = error.to_json(write_for_shell)["next_step"]
-        return [Finding("store", "broken", error.problem, step or "Choose another store with --store.")]
+        return [
+            Finding("store", "broken", error.problem, step or "Choose another store with --store.")
+        ]
     found = [Finding("store", "fine", f"{place}, {num_runs} runs"), _check_artifacts(artifacts)]
     return [*found, _check_backup(place, num_runs)] if num_runs else found
 
@@ -258,7 +280,9 @@ def _check_backup(place: str, num_runs: int) -> Finding:
     if last is None:
         return Finding("backup", "missing", "none was made of this store from here", step)
     age_s = time.time() - last.created_unix_s
-    text = f"{format_duration(age_s)} ago to {last.folder}, {format_count(len(last.last_seqs), 'run')}"
+    text = (
+        f"{format_duration(age_s)} ago to {last.folder}, {format_count(len(last.last_seqs), 'run')}"
+    )
     if not (last.folder / MANIFEST).is_file():
         return Finding("backup", "notable", f"{text}, which is not there now", step)
     is_old = age_s > _OLD_BACKUP_S and num_runs > len(last.last_seqs)
@@ -303,7 +327,9 @@ def _check_artifacts(artifacts: Artifacts) -> Finding:
         artifacts.prepare()
         artifacts.probe()
     except WorkbenchError as error:
-        return Finding("artifacts", "broken", error.problem, "Name another place with WORKBENCH_ARTIFACTS.")
+        return Finding(
+            "artifacts", "broken", error.problem, "Name another place with WORKBENCH_ARTIFACTS."
+        )
     if not artifacts.is_local:
         return Finding("artifacts", "fine", str(artifacts))
     free_bytes = shutil.disk_usage(artifacts.working_folder).free
@@ -347,9 +373,12 @@ def _check_exposure() -> list[Finding]:
     except WorkbenchError:
         return []  # reported by the check of the head
     found = [
-        Finding("exposure", "broken" if is_bad else "notable", text, fix) for is_bad, text, fix in exposures
+        Finding("exposure", "broken" if is_bad else "notable", text, fix)
+        for is_bad, text, fix in exposures
     ]
-    closed = "the head is reachable only from this machine, and no other user can read the files of runs"
+    closed = (
+        "the head is reachable only from this machine, and no other user can read the files of runs"
+    )
     return found or [Finding("exposure", "fine", closed)]
 
 
@@ -362,16 +391,26 @@ def _check_settings() -> list[Finding]:
         settings = read_settings()
     except WorkbenchError as error:
         return [
-            Finding("settings", "broken", str(error), "Correct the file; until then no sink receives alerts.")
+            Finding(
+                "settings",
+                "broken",
+                str(error),
+                "Correct the file; until then no sink receives alerts.",
+            )
         ]
     if not settings.sinks and not settings.alerts:
         return [Finding("settings", "missing", f"{path} has no sinks and no alert rules")]
     facts = f"{path}, {len(settings.sinks)} sinks, {len(settings.alerts)} rules"
     broken = [
-        Finding("sink", "broken", f"{name} cannot be used: {problem}", f"workbench alerts --try {name}")
+        Finding(
+            "sink", "broken", f"{name} cannot be used: {problem}", f"workbench alerts --try {name}"
+        )
         for name, problem in settings.problems().items()
     ]
-    text = f"{facts}, for runs driven on this machine; submitted runs use the settings of their cluster"
+    text = (
+        f"{facts}, for runs driven on this machine; submitted runs use the settings of their"
+        " cluster"
+    )
     return [Finding("settings", "fine", text), *broken]
 
 
@@ -382,7 +421,9 @@ def _check_cache() -> list[Finding]:
     if not folder.exists():
         return [Finding("data cache", "missing", f"{folder} is created when it is needed")]
     if not os.access(folder, os.W_OK):
-        return [Finding("data cache", "broken", f"{folder} cannot be written", "Check its permissions.")]
+        return [
+            Finding("data cache", "broken", f"{folder} cannot be written", "Check its permissions.")
+        ]
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return [Finding("data cache", "fine", f"{folder}, {format_bytes(size)}")]
 

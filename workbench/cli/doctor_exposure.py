@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def find_exposures() -> list[tuple[bool, str, str | None]]:
-    """Return what others could reach or read: whether that is a fault, what it is, and how to fix it."""
+    """Return what others could reach or read.
+
+    Whether that is a fault, what it is, and how to fix it.
+    """
     return [*_sockets(), *_tokens(), *_files()]
 
 
@@ -51,7 +54,10 @@ def _tokens() -> list[tuple[bool, str, str | None]]:
     tokens = [Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")]
     address = os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
     if address and os.environ.get("RAY_AUTH_MODE") != "token":
-        text = f"the cluster at {address} is used without a token: anyone who can reach it can run code there"
+        text = (
+            f"the cluster at {address} is used without a token: anyone who can reach it can run"
+            " code there"
+        )
         exposures.append((False, text, "Start it with RAY_AUTH_MODE=token, and set it here, too."))
     found = readable_by_others([*tokens, local_head.token_path()])
     text = "others on this machine can read the token in"
@@ -73,7 +79,8 @@ def _files() -> list[tuple[bool, str, str | None]]:
     except WorkbenchError:
         pass  # reported by the check of the store
     return [
-        (False, f"others on this machine can read {path}", _close(path)) for path in readable_by_others(paths)
+        (False, f"others on this machine can read {path}", _close(path))
+        for path in readable_by_others(paths)
     ]
 
 

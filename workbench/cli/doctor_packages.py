@@ -1,4 +1,6 @@
-"""What doctor finds in the packages that the workbench needs: what is missing, and what is out of its range.
+"""What doctor finds in the packages that the workbench needs.
+
+What is missing, and what is out of its range.
 
 The ranges are those with which the workbench was installed. A part that was left out, such as the
 packages that train, is one line.
@@ -19,7 +21,17 @@ from packaging.specifiers import SpecifierSet
 
 from workbench.foundation.errors import install_command
 
-_SHOWN = ("torch", "ray", "optuna", "jupyterlab", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas")
+_SHOWN = (
+    "torch",
+    "ray",
+    "optuna",
+    "jupyterlab",
+    "plotly",
+    "sqlalchemy",
+    "pydantic",
+    "numpy",
+    "pandas",
+)
 _PARTS = {
     "train": ("torch", "train here"),
     "lab": ("jupyterlab", "show runs in JupyterLab and notebooks"),

@@ -32,13 +32,16 @@ _TIMEOUT_S = 30
 def drift(served: str, token_file: Path | None, as_json: bool) -> int:
     """Compare what a model receives with its training data.
 
-    BUNDLE is one that was served with --keep; URL is a server that keeps samples. The shift of a column is
-    its population stability index; it counts as drift above 0.2, if chance does not explain it.
+    BUNDLE is one that was served with --keep; URL is a server that keeps samples. The shift of a
+    column is its population stability index; it counts as drift above 0.2, if chance does not
+    explain it.
 
     Exits with 1 if something has drifted.
     """
     found = (
-        _of_server(served, token_file) if served.startswith(("http://", "https://")) else _of_bundle(served)
+        _of_server(served, token_file)
+        if served.startswith(("http://", "https://"))
+        else _of_bundle(served)
     )
     drifted = any(each["drifted"] for each in found.values())
     if as_json:
@@ -102,10 +105,14 @@ def _get(url: str, path: str, token: str | None) -> dict[str, Any]:
             problem = {"problem": f"{error.code} {error.reason}"}
         if error.code == 401:
             raise ArgumentError(problem["problem"], field="--token-file") from error
-        raise RunError(f"{url}: {problem['problem']}", next_step=problem.get("next_step")) from error
+        raise RunError(
+            f"{url}: {problem['problem']}", next_step=problem.get("next_step")
+        ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise RunError(f"{url} cannot be reached: {reason}", next_step="Check the address.") from error
+        raise RunError(
+            f"{url} cannot be reached: {reason}", next_step="Check the address."
+        ) from error
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -42,7 +42,8 @@ def ensemble(
 ) -> None:
     """Combine trials, and compare that with the best one.
 
-    The weights of the trials are chosen on one half of the validation samples and judged on the other.
+    The weights of the trials are chosen on one half of the validation samples and judged on the
+    other.
     """
     from workbench.foundation.errors import ArgumentError
 

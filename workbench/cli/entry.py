@@ -107,7 +107,8 @@ def _report(error: WorkbenchError) -> int:
 def group() -> None:
     """Tune PyTorch models: define an experiment, sweep it, inspect the results.
 
-    RUN is a run id, a prefix or a name that only one run has, or "last", the newest that is not advice.
+    RUN is a run id, a prefix or a name that only one run has, or "last", the newest that is not
+    advice.
     """
 
 
@@ -117,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: The words after the program's name; None for those this process was started with.
     """
-    # Most of what a command does is to import; looking for garbage meanwhile takes a seventh of the time.
+    # Most of what a command does is to import; looking for garbage meanwhile takes a seventh of the
+    # time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
     # Users name their own modules as `python -m` finds them: from the working directory.
     if os.getcwd() not in sys.path:
@@ -139,7 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         code = _report_interruption()
     if is_interruptible:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on, an interruption just ends the process
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # from here on, an interruption just ends the process
     sys.exit(code)
 
 
@@ -168,6 +172,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _report_interruption()
     except BrokenPipeError:
-        # The reader has closed the pipe; without this, Python complains again when it closes stdout.
+        # The reader has closed the pipe; without this, Python complains again when it closes
+        # stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -28,9 +28,13 @@ INTERRUPTED = 130
 MEANINGS = {
     DONE: "done",
     FAILED: "failed, for example because the run lacks what the command needs",
-    BAD_INPUT: "the experiment, the data or the command line is wrong, such as a run that does not exist",
+    BAD_INPUT: (
+        "the experiment, the data or the command line is wrong, such as a run that does not exist"
+    ),
     UNSCHEDULABLE: "the available hardware can never satisfy the request",
-    NOTHING_COMPLETE: "the run ended without a complete trial, for example because every trial failed",
+    NOTHING_COMPLETE: (
+        "the run ended without a complete trial, for example because every trial failed"
+    ),
     SOME_FAILED: "the run has complete trials, and some of its trials failed",
     INTERRUPTED: "interrupted",
 }
@@ -47,7 +51,9 @@ def exit_code_of_run(history: History, state: RunState) -> int:
     """Return the exit code that stands for the end of a run."""
     from workbench.store.history.failures import began_nothing
 
-    if state == "lost" or (state == "failed" and history.reason != "failures" and not began_nothing(history)):
+    if state == "lost" or (
+        state == "failed" and history.reason != "failures" and not began_nothing(history)
+    ):
         return FAILED
     if not history.in_state("complete"):
         return NOTHING_COMPLETE

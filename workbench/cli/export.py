@@ -48,7 +48,9 @@ def report(run_id: str, to: str | None, as_json: bool) -> None:
 @remote_capable(brings={"--to": "{run_id}-trace.json"})
 @run_argument
 @click.option("--to", type=click.Path(), help="Write to this file; by default in the run's folder.")
-@click.option("--trial", type=int, help="Write only this trial, with its speed and its metrics over time.")
+@click.option(
+    "--trial", type=int, help="Write only this trial, with its speed and its metrics over time."
+)
 @store_option
 @json_option
 @example("workbench trace last", "workbench trace last --trial 3 --to trial-3.json")
@@ -94,7 +96,9 @@ def export(
     run = attach(run_id)
     document: dict[str, str | None] = {"run_id": run.run_id, "bundle": None, "study": None}
     if to is not None:
-        bundle = run.export(to, trial=trial, format=format, force=bool(force), weights=weights is not False)
+        bundle = run.export(
+            to, trial=trial, format=format, force=bool(force), weights=weights is not False
+        )
         document["bundle"] = str(bundle.absolute())
     if url is not None:
         document["study"] = run.export_study(url, name)
@@ -117,8 +121,8 @@ def _note_changed_data(folder: Path) -> None:
     changed = read_configuration(folder).get("changed_since", [])
     if changed:
         print_note(
-            f"{', '.join(changed)} changed after the trial had read it, and is too large to be stored: "
-            "training again may give another result"
+            f"{', '.join(changed)} changed after the trial had read it, and is too large to be"
+            " stored: training again may give another result"
         )
 
 
@@ -145,8 +149,8 @@ def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
     exits = choose_trial(run, run.history, number).params.get("exits", options.get("exits"))
     if exits and (folder / CARD).exists() and not (folder / STAGES).exists():
         print_note(
-            "the model is exported as a whole, without a graph for each early exit: its samples are "
-            "columns of a table, and what tiers send each other is one array"
+            "the model is exported as a whole, without a graph for each early exit: its samples are"
+            " columns of a table, and what tiers send each other is one array"
         )
 
 
@@ -172,7 +176,9 @@ def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool
     from workbench.experiment.yaml_file import read_yaml_file
     from workbench.foundation.errors import ArgumentError
 
-    document = read_yaml_file(file, holds="a W&B sweep: method, metric, parameters, ...; or one of NNI")
+    document = read_yaml_file(
+        file, holds="a W&B sweep: method, metric, parameters, ...; or one of NNI"
+    )
     if is_nni(document):
         experiment = from_nni(document, folder=file.parent, train=train, note=print_note)
     else:

@@ -22,7 +22,12 @@ from workbench.cli.output import echo, print_json, print_note, waiting
 from workbench.cluster.head import local_head
 from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
-from workbench.foundation.errors import PROBLEMS_VARIABLE, LeaseError, RunError, StoreUnavailableError
+from workbench.foundation.errors import (
+    PROBLEMS_VARIABLE,
+    LeaseError,
+    RunError,
+    StoreUnavailableError,
+)
 from workbench.foundation.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
 from workbench.foundation.formatting import (
     format_count,
@@ -78,7 +83,8 @@ def follow_to_end(
         run: The run.
         as_json: Show the run on stderr, so that stdout has only the JSON document.
         driver_after: A new driver was started: wait for its first event after this one.
-        make_view: Makes the view from the history and whether it is shown on stderr; None for the trials.
+        make_view: Makes the view from the history and whether it is shown on stderr; None for the
+            trials.
         is_over: Returns whether nothing more will happen, whatever the state of the run.
 
     Returns:
@@ -125,7 +131,9 @@ def follow_while(
         except LeaseError:
             if not run.store.is_driven(run.run_id):
                 raise
-            print_note(f"run {run.run_id} exists, and another process drives it: it is only followed here")
+            print_note(
+                f"run {run.run_id} exists, and another process drives it: it is only followed here"
+            )
             followed.result()
         finally:
             is_over.set()
@@ -159,7 +167,9 @@ def detached(run: Run, *, as_json: bool, how: str = "started") -> int:
 
 
 def interrupted(run: Run, launcher: str = "ray") -> int:
-    """Print on stderr what happens to a run that is no longer followed, and return the exit code."""
+    """Print on stderr what happens to a run that is no longer followed, and return the exit
+    code.
+    """
     if launcher == "inline":
         again = command_line("resume", run.run_id)
         click.echo(f"\nThe run ended with this process. To continue it: {again}", err=True)
@@ -210,7 +220,11 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         echo(f"{'' if at else 'result':<8}{line}")
     shown = [] if found else leaders(history)
     if not shown and not found:
-        why = compressed(history).words if is_compression(history.experiment) else history.why_no_best()
+        why = (
+            compressed(history).words
+            if is_compression(history.experiment)
+            else history.why_no_best()
+        )
         echo(f"best    none: {why}")
     for label, trial, values in shown:
         values_text = click.style(printable(format_params(values)), fg="green", bold=True)
@@ -277,7 +291,9 @@ def _watch(
             is_last, row = is_over(), run.row
             state = row.state
             has_news = row.last_seq > cursor
-            stored = run.store.events(run.run_id, after=cursor, limit=_CHUNK_EVENTS) if has_news else []
+            stored = (
+                run.store.events(run.run_id, after=cursor, limit=_CHUNK_EVENTS) if has_news else []
+            )
         except StoreUnavailableError as error:
             if time.monotonic() - read_s > _STORE_PATIENCE_S:
                 raise
@@ -311,13 +327,18 @@ def _watch(
         if not driven and time.monotonic() - began_s > _DRIVER_PATIENCE_S:
             raise RunError(
                 f"the driver of run {run.run_id} has not started within {_DRIVER_PATIENCE_S:g} s",
-                next_step=suggest("doctor", lead=f"See its logs in {run.folder}, and the output of"),
+                next_step=suggest(
+                    "doctor", lead=f"See its logs in {run.folder}, and the output of"
+                ),
             )
         news.wait(_POLL_S)
 
 
 class _DriversHead:
-    """The local head on which the driver of a run lives; without either, the run goes silent for seconds."""
+    """The local head on which the driver of a run lives.
+
+    Without either, the run goes silent for seconds.
+    """
 
     def __init__(self, run: Run, history: History) -> None:
         self._run, self._history = run, history
@@ -341,9 +362,9 @@ class _DriversHead:
             return self._describe_lost_driver(self._driver)
         self._record = None
         message = (
-            "the local Ray head has ended, and the driver and all workers of this run end with it; what they "
-            f"reported is stored. The run is lost {format_duration(LEASE_TIMEOUT_S)} after the last sign of "
-            "its driver, and can be resumed then"
+            "the local Ray head has ended, and the driver and all workers of this run end with it;"
+            f" what they reported is stored. The run is lost {format_duration(LEASE_TIMEOUT_S)}"
+            " after the last sign of its driver, and can be resumed then"
         )
         return Noted(level="warning", message=message)
 
@@ -352,7 +373,7 @@ class _DriversHead:
             return None
         self._record = None  # until the next one has started
         message = (
-            f"the driver's process {driver.pid} has ended; Ray starts another one, which takes some seconds "
-            "and continues the run from what is stored"
+            f"the driver's process {driver.pid} has ended; Ray starts another one, which takes some"
+            " seconds and continues the run from what is stored"
         )
         return Noted(level="warning", message=message)

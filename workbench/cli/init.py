@@ -34,7 +34,9 @@ def init(script: Path, path: Path | None, as_json: bool) -> None:
             file.write(found.text)
     except FileExistsError as error:
         raise ArgumentError(
-            f"{path} already exists", field="--to", next_step="Name another file with --to, or remove it."
+            f"{path} already exists",
+            field="--to",
+            next_step="Name another file with --to, or remove it.",
         ) from error
     except OSError as error:
         raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
@@ -42,6 +44,10 @@ def init(script: Path, path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"experiment": str(path), "values_to_write": list(needed)})
     else:
-        first = f"write the {counted_noun(len(needed), 'value')} of {', '.join(needed)}, " if needed else ""
+        first = (
+            f"write the {counted_noun(len(needed), 'value')} of {', '.join(needed)}, "
+            if needed
+            else ""
+        )
         check = shlex.join(["workbench", "check", str(path)])
         click.echo(f"wrote {path}; {first}edit it, then check it with: {check}")

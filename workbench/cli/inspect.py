@@ -90,7 +90,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", required=False)
 @experiment_options
-@click.option("--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors.")
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors."
+)
 @click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
 @click.option("--no-step", is_flag=True, help="Do not make the first step of a trial.")
 @json_option
@@ -100,11 +102,14 @@ if TYPE_CHECKING:
     "workbench check search_spaces/digits.yaml --no-step",
     "workbench check --schema > experiment.schema.json",
 )
-def check(file: str | None, schema: bool, memory: bool, no_step: bool, as_json: bool, **given: Any) -> int:
+def check(
+    file: str | None, schema: bool, memory: bool, no_step: bool, as_json: bool, **given: Any
+) -> int:
     """Check an experiment file, with the first step of some trials.
 
-    The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or a train
-    function until it first reports. A sample of the search space is tried, then both of its ends.
+    The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or
+    a train function until it first reports. A sample of the search space is tried, then both of its
+    ends.
     """
     if schema:
         from workbench.experiment import Experiment
@@ -151,7 +156,8 @@ def check(file: str | None, schema: bool, memory: bool, no_step: bool, as_json: 
         print_json(document if forecast is None else document | {"memory": forecast.to_json()})
         return 0
     click.echo(
-        f"{file} is valid: {describe_search(experiment)}.\nStart it with: {command_line('sweep', file)}"
+        f"{file} is valid: {describe_search(experiment)}.\nStart it with:"
+        f" {command_line('sweep', file)}"
     )
     for line in [*([] if table is None else table.lines()), *notes]:
         click.echo(without_backticks(line))
@@ -198,7 +204,9 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
 @store_option
 @json_option
 @described(ACTIONS["show"])
-def show(run_id: str, num_trials: int, trial: int | None, traceback: bool | None, as_json: bool) -> None:
+def show(
+    run_id: str, num_trials: int, trial: int | None, traceback: bool | None, as_json: bool
+) -> None:
     """Show a run; the help is that of the action."""
     run = attach(run_id)
     if (num_events := run.row.last_seq) > _MANY_EVENTS:
@@ -220,7 +228,9 @@ def print_run(run: Run, num_trials: int) -> None:
 
     console, history, row = make_console(), run.history, run.row
     history.energy_of_trials = run.energy.watt_hours
-    console.print(Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state))))
+    console.print(
+        Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state)))
+    )
     for line in _facts(run, history):
         console.print(Text(line))
     if row.notes:
@@ -266,7 +276,9 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
     table = make_table(*(column.heading for column in columns), "params")
     for trial in trials:
         cells = (
-            Text(column.text(history, trial), style=colour_of(trial.state) if column is STATE else "")
+            Text(
+                column.text(history, trial), style=colour_of(trial.state) if column is STATE else ""
+            )
             for column in columns
         )
         table.add_row(*cells, Text(format_params(trial.params)))
@@ -288,7 +300,10 @@ def _facts(run: Run, history: History) -> list[str]:
         when = f"started {format_age(age_s)}, run time {run_time}"
     lines = [f"{when}, {content}"]
     if row.state == "lost":
-        again = "a driver that was killed is replaced within seconds; a run that stays lost can be resumed"
+        again = (
+            "a driver that was killed is replaced within seconds; a run that stays lost can be"
+            " resumed"
+        )
         if run.is_advice:
             again = "the next advice uses them"
         lines.append(f"its driver is gone; its results are stored: {again}")
@@ -303,8 +318,14 @@ def _facts(run: Run, history: History) -> list[str]:
     lines += describe_programs(history)
     if continued := describe_continued(history):
         lines.append(continued)
-    if history.result is None and history.in_state("complete") and (why := history.why_no_best()) is not None:
-        lines.append(f"no best: {compressed(history).words if is_compression(history.experiment) else why}")
+    if (
+        history.result is None
+        and history.in_state("complete")
+        and (why := history.why_no_best()) is not None
+    ):
+        lines.append(
+            f"no best: {compressed(history).words if is_compression(history.experiment) else why}"
+        )
     lines += [] if (reason := run.waits_for) is None else [f"waits for {reason}"]
     lines += [] if (now := run.preparation) is None else [f"before its first trial: {now}"]
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
@@ -397,9 +418,13 @@ def _print_pruned(console: Any, run_id: str, history: History) -> None:
 
     reasons = reasons_of_pruning(history)
     latest = dict(list(reasons.items())[-_MAX_PRUNED:])
-    _print_grouped(console, "Why trials were pruned", {why: [number] for number, why in latest.items()})
+    _print_grouped(
+        console, "Why trials were pruned", {why: [number] for number, why in latest.items()}
+    )
     if rest := len(reasons) - len(latest):
-        console.print(Text(f"  and {rest} before: {command_line('show', run_id, trial=next(iter(reasons)))}"))
+        console.print(
+            Text(f"  and {rest} before: {command_line('show', run_id, trial=next(iter(reasons)))}")
+        )
 
 
 def _print_alerts(console: Any, history: History) -> None:
@@ -413,7 +438,9 @@ def _print_alerts(console: Any, history: History) -> None:
         console.print(Text(f"  {alert.raised.alert}: {alert.describe()}", style=style))
 
 
-def _print_grouped(console: Any, title: str, grouped: dict[str, list[int]], style: str = "") -> None:
+def _print_grouped(
+    console: Any, title: str, grouped: dict[str, list[int]], style: str = ""
+) -> None:
     """Print what happened to which trials, grouped by what happened."""
     from rich.text import Text
 

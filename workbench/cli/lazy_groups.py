@@ -1,4 +1,6 @@
-"""Groups of commands that are imported when they are used, in the order in which people need them."""
+"""Groups of commands that are imported when they are used, in the order in which people need
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ _WORDS = "workbench.words"
 
 
 def words_of_command() -> list[str]:
-    """Return what was typed of the command that is being carried out: its name and all that follows."""
+    """Return what was typed of the command that is being carried out.
+
+    Its name and all that follows.
+    """
     return list(click.get_current_context().find_root().meta[_WORDS])
 
 
@@ -37,7 +42,10 @@ class LazyGroup(click.Group):
         """Find the command that was typed, and note how."""
         ctx.find_root().meta[_WORDS] = tuple(args)
         name = args[0]
-        if not (ctx.resilient_parsing or name.startswith("-")) and self.get_command(ctx, name) is None:
+        if (
+            not (ctx.resilient_parsing or name.startswith("-"))
+            and self.get_command(ctx, name) is None
+        ):
             # click would suggest from its own table, which is empty here.
             similar = difflib.get_close_matches(name, self.list_commands(ctx), 1)
             hint = f" Did you mean {similar[0]!r}?" if similar else ""

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 REFRESH_S = 0.25
 _QUIET_REFRESH_S = 1.0
-"""How often the table is drawn while nothing happens but that time passes: drawing many trials takes long."""
+"""How often the table is drawn while nothing happens but that time passes.
+
+Drawing many trials takes long.
+"""
 _LINES_AROUND_TABLE = 8
 _MIN_ROWS = 3
 _MAX_SHOWN_TRIALS = 12
@@ -56,8 +59,8 @@ class View(Protocol):
 class LinesView:
     """One plain line for each trial and other change of state, from the beginning of the run.
 
-    While trials take long, lines in between state how far they are: none after less than half a minute, and,
-    so that days do not fill a log, none after less than a sixtieth of the time so far.
+    While trials take long, lines in between state how far they are: none after less than half a
+    minute, and, so that days do not fill a log, none after less than a sixtieth of the time so far.
     """
 
     def __init__(self, history: History, *, stderr: bool) -> None:
@@ -71,7 +74,10 @@ class LinesView:
         self._has_begun = False
 
     def show(self, event: Event) -> None:
-        """Print the line of an event if it changes a state; trials after the first are shown at their end."""
+        """Print the line of an event if it changes a state.
+
+        Trials after the first are shown at their end.
+        """
         line = self._narrator.line_of(event)
         if line is not None and not self._is_usual_start(event):
             self._print(line, self._clock.time_of(event))
@@ -117,7 +123,10 @@ class LinesView:
 
 
 class _Clock:
-    """When events were known: no earlier than those before, though a trial reports its start late."""
+    """When events were known.
+
+    No earlier than those before, though a trial reports its start late.
+    """
 
     def __init__(self) -> None:
         self._last_unix_s = 0.0
@@ -130,7 +139,9 @@ class _Clock:
 
 def _run_time(history: History, at_unix_s: float) -> str:
     """Return the run time of a moment, or that of the end of the run, to a millisecond."""
-    until_unix_s = at_unix_s if history.ended_unix_s is None else min(at_unix_s, history.ended_unix_s)
+    until_unix_s = (
+        at_unix_s if history.ended_unix_s is None else min(at_unix_s, history.ended_unix_s)
+    )
     return format_duration(round(history.clock.at(until_unix_s), 3))
 
 
@@ -159,7 +170,12 @@ class LiveView:
         self._has_news = True
         line = self._narrator.line_of(event)
         is_old = event.time_unix_s < self._since_unix_s - self._history.clock_ahead_s
-        if line is None or isinstance(event, TrialStarted) or is_old or self._is_one_of_many(event, line):
+        if (
+            line is None
+            or isinstance(event, TrialStarted)
+            or is_old
+            or self._is_one_of_many(event, line)
+        ):
             return
         words = line.split(" ", 3)
         state = words[2].rstrip(":") if line.startswith("trial ") else words[1].rstrip(":")
@@ -167,18 +183,29 @@ class LiveView:
         text = Text.assemble((f"{run_time:>11} ", "bright_black"), line)
         if colour_of(state) != "default":
             text.highlight_words([state], style=colour_of(state))
-        is_warning = isinstance(event, Noted) and event.level == "warning"  # states what to do at its end
-        self._console.print(text, no_wrap=not is_warning, overflow="fold" if is_warning else "ellipsis")
+        is_warning = (
+            isinstance(event, Noted) and event.level == "warning"
+        )  # states what to do at its end
+        self._console.print(
+            text, no_wrap=not is_warning, overflow="fold" if is_warning else "ellipsis"
+        )
         if (traceback := self._narrator.traceback_of(event)) is not None:
             self._console.print(Text(textwrap.indent(traceback, _BELOW_LINE), style="bright_black"))
 
     def _is_one_of_many(self, event: Event, line: str) -> bool:
-        """Return whether a line would hide others: of many trials, those that fail or improve are shown."""
+        """Return whether a line would hide others.
+
+        Of many trials, those that fail or improve are shown.
+        """
         history = self._history
         has_best = len(history.objectives) == 1 and history.experiment.repeats == 1
         if not has_best or (history.max_trials() or math.inf) <= _MAX_SHOWN_TRIALS:
             return False
-        return isinstance(event, TrialEnded) and event.state != "failed" and "(best so far)" not in line
+        return (
+            isinstance(event, TrialEnded)
+            and event.state != "failed"
+            and "(best so far)" not in line
+        )
 
     def refresh(self, state: RunState) -> None:
         """Redraw, at most four times a second, and less often while nothing happens."""
@@ -198,10 +225,15 @@ class LiveView:
         name, run_id = self._title
         run_time = _run_time(self._history, self._history.now_unix_s())
         title = Text.assemble(
-            (name, "bold"), f"  {run_id}  ", (state, colour_of(state)), (f"  {run_time}", "bright_black")
+            (name, "bold"),
+            f"  {run_id}  ",
+            (state, colour_of(state)),
+            (f"  {run_time}", "bright_black"),
         )
         if (reading := self._history.reading) is not None:
-            return Group(Text(""), title, Text(f"reading: {reading.describe()}", style="bright_black"))
+            return Group(
+                Text(""), title, Text(f"reading: {reading.describe()}", style="bright_black")
+            )
         parts: list[RenderableType] = [Text(""), title, self._draw_progress()]
         for label, trial, values in leaders(self._history):
             parts.append(
@@ -242,7 +274,8 @@ class LiveView:
             return Text.from_markup(words)
         grid = Table.grid(padding=(0, 2))
         grid.add_row(
-            ProgressBar(total=1.0, completed=done, width=min(_BAR_WIDTH, self._console.width // 3)), words
+            ProgressBar(total=1.0, completed=done, width=min(_BAR_WIDTH, self._console.width // 3)),
+            words,
         )
         return grid
 
@@ -256,7 +289,9 @@ class LiveView:
         table = make_table(NUMBER.heading, "epoch" if epochs else STEP.heading, *headings, "params")
         room = max(_MIN_ROWS, self._console.height - _LINES_AROUND_TABLE)
         for trial in running[:room]:
-            step = str(trial.last_step) if trial.last_epoch is None else format_epoch(history, trial)
+            step = (
+                str(trial.last_step) if trial.last_epoch is None else format_epoch(history, trial)
+            )
             numbers = (column.text(history, trial) for column in (*metrics, SPEED))
             table.add_row(str(trial.number), step, *numbers, format_params(trial.params))
         if len(running) > room:

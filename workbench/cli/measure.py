@@ -30,7 +30,11 @@ from workbench.foundation.formatting import format_bytes
     help="Compute each call with this many threads.",
 )
 @click.option(
-    "--batch", type=Count(min=1), default=1, show_default=True, help="Give each call this many samples."
+    "--batch",
+    type=Count(min=1),
+    default=1,
+    show_default=True,
+    help="Give each call this many samples.",
 )
 @click.option(
     "--python",
@@ -63,7 +67,16 @@ def measure(
     if as_json:
         print_json({"bundle": str(bundle), "timings": [each.model_dump() for each in timings]})
         return
-    headings = ["machine", "threads", "batch", "p50 ms", "p95 ms", "calls", "peak memory", "runtime"]
+    headings = [
+        "machine",
+        "threads",
+        "batch",
+        "p50 ms",
+        "p95 ms",
+        "calls",
+        "peak memory",
+        "runtime",
+    ]
     has_energy = any(each.energy_j is not None for each in timings)
     table = make_table(*headings, *(["mJ a call"] if has_energy else []))
     for each in timings:

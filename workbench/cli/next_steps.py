@@ -11,7 +11,9 @@ from workbench.runs.ways_on import ways_on
 from workbench.store.history import History
 
 
-def next_commands(run_id: str, state: str, history: History, *, has_report: bool = False) -> list[str]:
+def next_commands(
+    run_id: str, state: str, history: History, *, has_report: bool = False
+) -> list[str]:
     """Return possible next commands, each with what it does."""
     offers = ways_on(run_id, state, history)
     if history.best() is not None and not has_report:

@@ -26,7 +26,9 @@ _LOCAL_VERBS = ("doctor", "shutdown", "check", "advise", "alerts")
 
 def _refuse_detached(context: click.Context, parameter: click.Parameter, launcher: str) -> str:
     if launcher == "inline" and context.params.get("detach"):
-        raise click.UsageError("--detach needs a driver that outlives this command: omit --launcher inline.")
+        raise click.UsageError(
+            "--detach needs a driver that outlives this command: omit --launcher inline."
+        )
     return launcher
 
 
@@ -35,13 +37,19 @@ launcher_option = click.option(
     default="ray",
     show_default=True,
     callback=_refuse_detached,
-    help="Choose what drives the run: ray, a driver that outlives this command; inline, this process.",
+    help=(
+        "Choose what drives the run: ray, a driver that outlives this command; inline, this"
+        " process."
+    ),
 )
 address_option = click.option(
     "--address", metavar="HOST:PORT", help="Use this Ray cluster instead of the local one."
 )
 detach_option = click.option(
-    "--detach", is_flag=True, is_eager=True, help="Return immediately; the run id is the last word on stdout."
+    "--detach",
+    is_flag=True,
+    is_eager=True,
+    help="Return immediately; the run id is the last word on stdout.",
 )
 token_file_option = click.option(
     "--token-file",
@@ -52,14 +60,19 @@ token_file_option = click.option(
 _JOBS_ADDRESS = click.option(
     "--address",
     metavar="URL",
-    help="Run the command on the cluster that the run was submitted to, such as http://HOST:8265; without "
-    "it, the run is looked up in the local store (RAY_API_SERVER_ADDRESS is used only by submit).",
+    help=(
+        "Run the command on the cluster that the run was submitted to, such as http://HOST:8265;"
+        " without it, the run is looked up in the local store (RAY_API_SERVER_ADDRESS is used only"
+        " by submit)."
+    ),
 )
 _ANY_ADDRESS = click.option(
     "--address",
     metavar="HOST:PORT|URL",
-    help="Attach to this Ray cluster, or give http://HOST:8265 for a run that was submitted there; without "
-    "it, the local Ray is used (RAY_API_SERVER_ADDRESS is used only by submit).",
+    help=(
+        "Attach to this Ray cluster, or give http://HOST:8265 for a run that was submitted there;"
+        " without it, the local Ray is used (RAY_API_SERVER_ADDRESS is used only by submit)."
+    ),
 )
 
 
@@ -80,8 +93,10 @@ def store_option(command: _Command) -> _Command:
         metavar="URL",
         callback=_keep_store,
         expose_value=False,
-        help="Use this store of runs: the path of a SQLite file, or postgresql://USER@HOST/DATABASE. "
-        "[env: WORKBENCH_STORE]",
+        help=(
+            "Use this store of runs: the path of a SQLite file, or postgresql://USER@HOST/DATABASE."
+            " [env: WORKBENCH_STORE]"
+        ),
     )(command)
 
 
@@ -120,7 +135,9 @@ def example(*lines: str, needs: str = "") -> Callable[[_Command], _Command]:
 
 def json_option(command: _Command) -> _Command:
     """Let a command take `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document on stdout."
+    )(command)
 
 
 class Count(click.IntRange):
@@ -131,14 +148,21 @@ class Count(click.IntRange):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            allowed = f"a whole number from {self.min:g}" + ("" if self.max is None else f" to {self.max:g}")
+            allowed = f"a whole number from {self.min:g}" + (
+                "" if self.max is None else f" to {self.max:g}"
+            )
             self.fail(f"{value!r} is not valid; allowed: {allowed}", param, ctx)
 
 
 class FiniteRange(click.FloatRange):
-    """A range of finite numbers: without infinity, and without NaN, which passes any comparison of bounds."""
+    """A range of finite numbers.
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    Without infinity, and without NaN, which passes any comparison of bounds.
+    """
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Read a number; arguments as click passes them."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
@@ -146,15 +170,22 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-def _read_batches(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
+def _read_batches(
+    _context: click.Context, _parameter: click.Parameter, text: str
+) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
-        raise click.BadParameter(f"{text!r}; allowed: whole numbers greater than 0, such as 128,256,512")
+        raise click.BadParameter(
+            f"{text!r}; allowed: whole numbers greater than 0, such as 128,256,512"
+        )
     return tuple(sorted({int(word) for word in words}))
 
 
 def batches_option(command: _Command) -> _Command:
-    """Let a command take global batches to compare; it receives them sorted and without duplicates."""
+    """Let a command take global batches to compare.
+
+    It receives them sorted and without duplicates.
+    """
     return click.option(
         "--batches",
         metavar="B,B,...",
@@ -177,7 +208,9 @@ def open_store() -> Store:
 
 
 def open_existing_store() -> Store:
-    """Open the store that `--store` or the environment names, which must exist, or else the default one."""
+    """Open the store that `--store` or the environment names, which must exist, or else the default
+    one.
+    """
     from workbench.store.database.urls import check_exists
 
     check_exists(given_store())
@@ -205,7 +238,9 @@ def attach_newest(run_id: str, newest: Callable[[Store], str]) -> Run:
 
 
 def named_trial(run_id: str, trial: int | None) -> tuple[str, int | None]:
-    """Return the run and the trial that RUN, RUN/TRIAL or RUN/best names; None for the chosen or best.
+    """Return the run and the trial that RUN, RUN/TRIAL or RUN/best names.
+
+    None for the chosen or best.
 
     Args:
         run_id: The argument.

@@ -76,13 +76,17 @@ def without_backticks(text: str) -> str:
     return re.sub(r"`([^`\n]+)`", r"\1", text)
 
 
-def echo(text: str = "", *, err: bool = False, fg: str | None = None, bold: bool | None = None) -> None:
+def echo(
+    text: str = "", *, err: bool = False, fg: str | None = None, bold: bool | None = None
+) -> None:
     """Print text that may come from outside, such as names, messages and tracebacks."""
     click.secho(printable(text), err=err, fg=fg, bold=bold)
 
 
 def wrapped(text: str, indent: int) -> str:
-    """Break a text at the width of the terminal, below its first word; paths and addresses stay whole.
+    """Break a text at the width of the terminal, below its first word.
+
+    Paths and addresses stay whole.
 
     Args:
         text: One line; unchanged where no terminal is.
@@ -91,7 +95,9 @@ def wrapped(text: str, indent: int) -> str:
     if not sys.stdout.isatty():
         return text
     room = max(_MIN_COLUMNS, shutil.get_terminal_size().columns - indent)
-    return f"\n{'':<{indent}}".join(textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False))
+    return f"\n{'':<{indent}}".join(
+        textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -118,7 +124,9 @@ def waiting(what: str) -> contextlib.AbstractContextManager[Any]:
     Args:
         what: What is being done, such as `sending digits`.
     """
-    return make_console(stderr=True).status(what) if sys.stderr.isatty() else contextlib.nullcontext()
+    return (
+        make_console(stderr=True).status(what) if sys.stderr.isatty() else contextlib.nullcontext()
+    )
 
 
 def colour_of(state: str) -> str:
@@ -144,9 +152,9 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
         yield f"The first step of a trial succeeded{tried}, in {elapsed}."
     if lacking := next((step for step in made if step.unreported), None):
         yield (
-            f"Its first report has {', '.join(lacking.reported)}, and not {', '.join(lacking.unreported)}: "
-            "report each objective later or return it, or the trial fails. To improve another metric: "
-            "--set objectives.0.metric=NAME"
+            f"Its first report has {', '.join(lacking.reported)}, and not"
+            f" {', '.join(lacking.unreported)}: report each objective later or return it, or the"
+            " trial fails. To improve another metric: --set objectives.0.metric=NAME"
         )
     if num_empty := max((step.num_empty_clients for step in made), default=0):
         yield (
@@ -158,8 +166,9 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
     for step in made:
         if step.not_finite:
             yield (
-                f"Warning: with {step.which} its first report is not finite in {', '.join(step.not_finite)}, "
-                f"and such a trial fails as diverged: {format_params(step.params)}"
+                f"Warning: with {step.which} its first report is not finite in"
+                f" {', '.join(step.not_finite)}, and such a trial fails as diverged:"
+                f" {format_params(step.params)}"
             )
     for step in steps:
         if step.outcome != "fine":
@@ -181,8 +190,10 @@ def describe_memory(forecast: MemoryForecast) -> str:
         "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
         f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe(in_full=True)}",
         f"  {sizes}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
-        f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has here; "
-        f"the largest micro batch that does: {largest}",
+        (
+            f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has"
+            f" here; the largest micro batch that does: {largest}"
+        ),
     ]
     return "\n".join(
         [*lines, f"  estimated for {format_params(forecast.params)}"] if forecast.params else lines

@@ -37,7 +37,9 @@ COMMANDS = {
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 
-@click.group("place", cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "place", cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @example("workbench place profile best --to pi.json", "workbench place plan docs/guides/tiers.yaml")
 def place() -> None:
     """Place the stages of a model on devices and servers.
@@ -86,14 +88,22 @@ def place() -> None:
     help="Use this Python of the other machine; it needs numpy and onnxruntime.",
 )
 @json_option
-@example("workbench place profile best --to pi.json --device ssh://pi@board.local --batch 1 --batch 16")
+@example(
+    "workbench place profile best --to pi.json --device ssh://pi@board.local --batch 1 --batch 16"
+)
 def profile(
-    bundle: Path, to: Path, device: str, batch: tuple[int, ...], threads: int, python: str, as_json: bool
+    bundle: Path,
+    to: Path,
+    device: str,
+    batch: tuple[int, ...],
+    threads: int,
+    python: str,
+    as_json: bool,
 ) -> None:
     """Measure the stages of a model, and frames between tiers, where they will run.
 
-    BUNDLE is a folder with a model that has early exits, exported with --format onnx, or a file of tiers,
-    whose models are then measured as they are placed.
+    BUNDLE is a folder with a model that has early exits, exported with --format onnx, or a file of
+    tiers, whose models are then measured as they are placed.
     """
     from workbench.cli.output import make_table
     from workbench.foundation.errors import ArgumentError
@@ -122,7 +132,13 @@ def profile(
         "frame", "features", "transport", "mean ms", "p50 ms", "p95 ms", "sender ms", "receiver ms"
     )
     for frame in found.frames:
-        times_s = (frame.mean_s, frame.p50_s, frame.p95_s, frame.sender_busy_s, frame.receiver_busy_s)
+        times_s = (
+            frame.mean_s,
+            frame.p50_s,
+            frame.p95_s,
+            frame.sender_busy_s,
+            frame.receiver_busy_s,
+        )
         words = (frame.what, frame.features, frame.transport)
         frames.add_row(*words, *(f"{value * 1e3:.3f}" for value in times_s))
     make_console().print(frames)
@@ -152,7 +168,11 @@ def plan(file: Path, as_json: bool) -> None:
 @_FILE
 @store_option
 @click.option(
-    "--requests", type=Count(min=100), default=600_000, show_default=True, help="Simulate this many requests."
+    "--requests",
+    type=Count(min=100),
+    default=600_000,
+    show_default=True,
+    help="Simulate this many requests.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
@@ -167,7 +187,10 @@ def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
     with placing(file) as tiers:
         system, _ = _assemble(tiers, file.parent)
     if tiers.privacy.report_leak:
-        print_note("privacy.report_leak: `workbench place plan` measures what can be recovered from features")
+        print_note(
+            "privacy.report_leak: `workbench place plan` measures what can be recovered from"
+            " features"
+        )
     _show(tiers, system, played_plans(system, requests, seed=seed), None, as_json=as_json)
 
 
@@ -195,7 +218,9 @@ def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
     except WorkbenchError as error:
         if labels:
             raise
-        print_note(f"privacy: the accuracy of schedulers is that without quantisation and noise: {error}")
+        print_note(
+            f"privacy: the accuracy of schedulers is that without quantisation and noise: {error}"
+        )
         return system
     return with_sent_evidence(system, tiers.privacy, bundle, inputs, targets, labels=labels)
 
@@ -206,8 +231,12 @@ def _leaks(tiers: TiersFile, folder: Path) -> list[Leak]:
     from workbench.tiers.processes.samples import bundle_samples
 
     bundle = bundle_of(tiers, folder)
-    known, held_out = (Samples(*bundle_samples(bundle, part=part)) for part in ("train", "validation"))
-    return measure_leak(bundle, stages_of(tiers, bundle), known, held_out, noise=tiers.privacy.noise)
+    known, held_out = (
+        Samples(*bundle_samples(bundle, part=part)) for part in ("train", "validation")
+    )
+    return measure_leak(
+        bundle, stages_of(tiers, bundle), known, held_out, noise=tiers.privacy.noise
+    )
 
 
 def _show(
@@ -222,7 +251,9 @@ def _show(
         document["recommended"] = None if chosen is None else chosen.scheduler
         document["cut"] = None if system.cut is None else system.cut.to_json()
         document["heartbeats"] = _heartbeats(tiers, system)
-        print_json(document if leaks is None else {**document, "leak": [asdict(each) for each in leaks]})
+        print_json(
+            document if leaks is None else {**document, "leak": [asdict(each) for each in leaks]}
+        )
         return
     groups = ["of groups"] if tiers.place.labels else []
     link = ["busiest link"] if len(system.names) > 1 else []
@@ -269,12 +300,16 @@ def _beside_frames(tiers: TiersFile) -> list[str]:
     """Return what links carry beside frames."""
     from workbench.tiers.placement.links import TLS_BYTES
 
-    tls = [f"{format_bytes(TLS_BYTES)} of TLS for each"] if tiers.privacy.transport == "mtls" else []
+    tls = (
+        [f"{format_bytes(TLS_BYTES)} of TLS for each"] if tiers.privacy.transport == "mtls" else []
+    )
     return [*tls, *([] if tiers.place.monitoring == "none" else ["heartbeats"])]
 
 
 def _heartbeats(tiers: TiersFile, system: System) -> dict[str, float] | None:
-    """Return how often each device sends one to all further tiers, and what it sends and receives by that."""
+    """Return how often each device sends one to all further tiers, and what it sends and receives
+    by that.
+    """
     from workbench.tiers.placement.links import ALIVE_BYTES, HEADER_BYTES
 
     if math.isinf(system.heartbeat_s) or len(system.names) == 1:
@@ -292,7 +327,9 @@ def _about_heartbeats(tiers: TiersFile, heartbeats: dict[str, float]) -> str:
     from workbench.tiers.processes.next_tier import MISSED
 
     first, *further = tiers.tiers
-    sent, received = (format_bytes(heartbeats[f"{what}_bytes_per_s"]) for what in ("sent", "received"))
+    sent, received = (
+        format_bytes(heartbeats[f"{what}_bytes_per_s"]) for what in ("sent", "received")
+    )
     period_s, wanted_s = heartbeats["period_s"], tiers.place.heartbeat_period
     timeout = format_duration(tiers.place.timeout)
     line = (
@@ -302,10 +339,10 @@ def _about_heartbeats(tiers: TiersFile, heartbeats: dict[str, float]) -> str:
     if period_s <= wanted_s:
         return line
     return (
-        f"{line} Every {format_duration(wanted_s)}, as place.heartbeat_period states, they would take more "
-        f"than {format_percent(HEARTBEAT_SHARE)} of a link or a machine. A tier that is silent is given up "
-        f"after {format_duration(MISSED * period_s)}; until then what it does not answer within "
-        f"place.timeout, {timeout}, is answered by the tier before it."
+        f"{line} Every {format_duration(wanted_s)}, as place.heartbeat_period states, they would"
+        f" take more than {format_percent(HEARTBEAT_SHARE)} of a link or a machine. A tier that is"
+        f" silent is given up after {format_duration(MISSED * period_s)}; until then what it does"
+        f" not answer within place.timeout, {timeout}, is answered by the tier before it."
     )
 
 

@@ -69,8 +69,8 @@ def run(
 ) -> None:
     """Measure a model with a real process for each tier.
 
-    On this machine one process is started for each tier, and one for each link, which slows it down. Samples
-    of the validation split are sent at random moments.
+    On this machine one process is started for each tier, and one for each link, which slows it
+    down. Samples of the validation split are sent at random moments.
     """
     from workbench.tiers.placement.assembly import bundle_of
     from workbench.tiers.placement.scheduler_plans import recommend
@@ -98,7 +98,9 @@ def run(
         schedulers = schedulers or (tiers.place.scheduler,)
         cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
         here = system_here(tiers, folder, len(moments_s) / moments_s[-1], cut_at=cut_at)
-        system = with_sent_evidence(here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels)
+        system = with_sent_evidence(
+            here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels
+        )
         if tiers.privacy.transport == "plain":
             print_note("privacy.transport: what tiers exchange is not encrypted")
         each = [
@@ -136,8 +138,10 @@ def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:
         raise ArgumentError(
             "it is not known where to cut this model: its nodes were not measured",
             field="--scheduler",
-            next_step="Measure the bundle on each machine again with `workbench place profile`; models with "
-            "several inputs are not cut.",
+            next_step=(
+                "Measure the bundle on each machine again with `workbench place profile`; models"
+                " with several inputs are not cut."
+            ),
         )
     return planned.cut.is_there
 
@@ -163,7 +167,9 @@ def _plan_of(measured: Measured) -> Plan:
     from workbench.tiers.placement.scheduler_plans import Plan
 
     outcome = Outcome(np.zeros(0), measured.accuracy, measured.bytes_per_sample, 0.0, measured.load)
-    return Plan(measured.scheduler, outcome, measured.p50_s, measured.p95_s, measured.low, measured.high)
+    return Plan(
+        measured.scheduler, outcome, measured.p50_s, measured.p95_s, measured.low, measured.high
+    )
 
 
 def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str, float]]) -> None:
@@ -179,7 +185,9 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
     )
     for one, other in zip(found, expected, strict=True):
         shares: list[Any] = [
-            format_percent(values[name]) for name in one.load for values in (one.load, one.answered_by)
+            format_percent(values[name])
+            for name in one.load
+            for values in (one.load, one.answered_by)
         ]
         table.add_row(
             one.scheduler,
@@ -192,7 +200,9 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
             *shares,
         )
         times_s = (other.mean_s, other.p50_s, other.p95_s)
-        table.add_row("  expected", f"{other.accuracy:.4f}", *(format_duration(each) for each in times_s))
+        table.add_row(
+            "  expected", f"{other.accuracy:.4f}", *(format_duration(each) for each in times_s)
+        )
     make_console().print(table)
     echo()
     for one, other in zip(found, expected, strict=True):
@@ -208,14 +218,14 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
         )
         if one.ended:
             echo(
-                f"{one.scheduler}: {' and '.join(one.ended)} ended while it was measured: its load is not "
-                "known, and what is expected is without that."
+                f"{one.scheduler}: {' and '.join(one.ended)} ended while it was measured: its load"
+                " is not known, and what is expected is without that."
             )
         if steps_s["processor_wait_s"] > _BUSY_SHARE * one.mean_s:
             echo(
-                f"{one.scheduler}: other work kept this machine busy: for each request, processes waited "
-                f"{format_duration(steps_s['processor_wait_s'])} for a processor, so that times may be "
-                "longer than expected; measure again when it is idle."
+                f"{one.scheduler}: other work kept this machine busy: for each request, processes"
+                f" waited {format_duration(steps_s['processor_wait_s'])} for a processor, so that"
+                " times may be longer than expected; measure again when it is idle."
             )
         if (groups := one.groups) is not None:
             early = ""
@@ -225,6 +235,7 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
                     f"{format_percent(groups.early_accuracy)} of these"
                 )
             echo(
-                f"{one.scheduler}: {format_percent(groups.accuracy)} of the answers are in the right group; "
-                f"{format_percent(groups.early_share)} of the requests had their group before{early}."
+                f"{one.scheduler}: {format_percent(groups.accuracy)} of the answers are in the"
+                f" right group; {format_percent(groups.early_share)} of the requests had their"
+                f" group before{early}."
             )

@@ -17,7 +17,10 @@ from workbench.foundation.errors import ArgumentError
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("rows", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
-    "--to", type=click.Path(path_type=Path), metavar="PATH", help="Write the answers to this .csv file."
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Write the answers to this .csv file.",
 )
 @json_option
 @example(
@@ -28,9 +31,9 @@ from workbench.foundation.errors import ArgumentError
 def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool) -> None:
     """Predict the rows of a file, or images, with an exported model.
 
-    BUNDLE is a folder that `workbench export RUN --to BUNDLE --format onnx` wrote. ROWS is a .csv, .tsv or
-    .parquet file with the columns of the training data, or a .npy file for a model that takes arrays. A model
-    that was trained on image files takes such files, and folders of them.
+    BUNDLE is a folder that `workbench export RUN --to BUNDLE --format onnx` wrote. ROWS is a .csv,
+    .tsv or .parquet file with the columns of the training data, or a .npy file for a model that
+    takes arrays. A model that was trained on image files takes such files, and folders of them.
     """
     from workbench.deploy.image_files import answers_for
     from workbench.deploy.predictor import Predictor

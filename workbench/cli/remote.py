@@ -1,4 +1,7 @@
-"""Commands on a remote cluster: with `--address http://...` a command runs there and prints here."""
+"""Commands on a remote cluster.
+
+With `--address http://...` a command runs there and prints here.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +36,28 @@ class _Command(Protocol):
 def remote_capable(
     *, brings: Mapping[str, str | None] | None = None, attaches: bool = False
 ) -> Callable[[_Command], Callable[..., Any]]:
-    """Let a command run on a cluster that takes jobs; the outermost of its decorators but `command`.
+    """Let a command run on a cluster that takes jobs.
+
+    The outermost of its decorators but `command`.
 
     Args:
-        brings: The options that name an output, which is transferred here, each with the name that is used
-            without the option; `{run_id}` stands for the run, None for no output.
+        brings: The options that name an output, which is transferred here, each with the name that
+            is used without the option; `{run_id}` stands for the run, None for no output.
         attaches: Whether the command also takes the address of a cluster to attach to.
     """
 
     def decorate(command: _Command) -> Callable[..., Any]:
         @functools.wraps(command)
-        def carried_out(*arguments: Any, address: str | None, token_file: Path | None, **options: Any) -> Any:
+        def carried_out(
+            *arguments: Any, address: str | None, token_file: Path | None, **options: Any
+        ) -> Any:
             from workbench.experiment.actions import is_jobs_address
 
             if address is None:
                 if token_file is not None:
-                    raise click.UsageError("--token-file needs --address, the cluster that the token is for.")
+                    raise click.UsageError(
+                        "--token-file needs --address, the cluster that the token is for."
+                    )
                 return command(*arguments, **options, **({"address": None} if attaches else {}))
             if is_jobs_address(address) or not attaches:
                 return _run_on_cluster(address, token_file, brings or {}, options)
@@ -78,7 +87,7 @@ def print_line(stream: Stream, line: str) -> None:
 def print_how_to_return(run_id: str, cluster: RemoteCluster) -> None:
     """Print how to follow or stop a remote run that is no longer followed."""
     click.echo(
-        f"\nThe run continues on the cluster. To follow it: "
+        "\nThe run continues on the cluster. To follow it: "
         f"{shlex.join(['workbench', 'follow', run_id, *cluster.words])}\n"
         f"To stop it: {shlex.join(['workbench', 'stop', run_id, *cluster.words])}",
         err=True,
@@ -86,13 +95,21 @@ def print_how_to_return(run_id: str, cluster: RemoteCluster) -> None:
 
 
 def print_unknown_outcome(cluster: RemoteCluster) -> None:
-    """Print that a command was sent to a cluster, and how to find out whether it was carried out."""
+    """Print that a command was sent to a cluster, and how to find out whether it was carried
+    out.
+    """
     command = shlex.join(["workbench", "list", *cluster.words])
-    click.echo(f"\nStopped waiting; the cluster may still carry the command out. To see: {command}", err=True)
+    click.echo(
+        f"\nStopped waiting; the cluster may still carry the command out. To see: {command}",
+        err=True,
+    )
 
 
 def _run_on_cluster(
-    address: str | None, token_file: Path | None, brings: Mapping[str, str | None], options: dict[str, Any]
+    address: str | None,
+    token_file: Path | None,
+    brings: Mapping[str, str | None],
+    options: dict[str, Any],
 ) -> int:
     from workbench.runs.figures import check_folder_of
     from workbench.runs.submission import check_target, save_result

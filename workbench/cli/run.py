@@ -106,7 +106,9 @@ def sweep(
         return continue_same(found)
     earlier = runs.find_earlier_runs(warm_start, experiment, store=store)
     if runs.SIMILAR_RUNS in warm_start:
-        print_note(f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from")
+        print_note(
+            f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from"
+        )
     try:
         run = runs.create(
             experiment,
@@ -130,7 +132,9 @@ def sweep(
         if not run.is_under_way:
             runs.start(run, launcher=launcher, address=address, warm_start=earlier)
 
-    return _start_and_follow(run, drive, launcher, detach=detach, as_json=as_json, is_driven=run.is_under_way)
+    return _start_and_follow(
+        run, drive, launcher, detach=detach, as_json=as_json, is_driven=run.is_under_way
+    )
 
 
 def _enter(store: Store, run_id: str) -> None:
@@ -147,8 +151,8 @@ def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int
 
     if missing := missing_warm_starts(run, warm_start):
         print_note(
-            f"run {run.run_id} was started without --warm-start {' '.join(missing)} and does not learn from "
-            "it; to start a run that does, give another --run-id"
+            f"run {run.run_id} was started without --warm-start {' '.join(missing)} and does not"
+            " learn from it; to start a run that does, give another --run-id"
         )
     if run.state != "complete":
         return _continue(run, **options)
@@ -182,14 +186,18 @@ def resume(
 ) -> int:
     """Continue a run that has ended early."""
     run = attach(run_id)
-    return _continue(run, detach=detach, launcher=launcher, address=address, as_json=as_json, code=code)
+    return _continue(
+        run, detach=detach, launcher=launcher, address=address, as_json=as_json, code=code
+    )
 
 
 @click.command()
 @_launches
 @action_options("extend")
 @described(ACTIONS["extend"], "With --detach, and where the run is under way, it is not followed.")
-def extend(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any) -> int:
+def extend(
+    run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any
+) -> int:
     """Give a run a larger budget."""
     run = attach(run_id)
 
@@ -197,7 +205,9 @@ def extend(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
         return run.act("extend", given, launcher=launcher, address=address)
 
     if not (detach or run.is_under_way):
-        return _continue(run, carry_out, detach=False, launcher=launcher, address=address, as_json=as_json)
+        return _continue(
+            run, carry_out, detach=False, launcher=launcher, address=address, as_json=as_json
+        )
     print_answer(ACTIONS["extend"], run, carry_out(), given, as_json=as_json)
     if detach and not as_json:
         return detached(run, as_json=False, how="extended")
@@ -241,7 +251,9 @@ def _continue(
         from workbench.runs import start
 
         if not run.is_under_way:
-            start(run, launcher=launcher, address=address)  # resuming would void a stop that came meanwhile
+            start(
+                run, launcher=launcher, address=address
+            )  # resuming would void a stop that came meanwhile
 
     return _start_and_follow(
         run,
@@ -252,7 +264,8 @@ def _continue(
         is_driven=driver_after is None,
         how="already under way:" if driver_after is None else "resumed",
         driver_after=driver_after,
-        when_lost=drive_again,  # if the driver was about to die, the user need not repeat the command
+        # if the driver was about to die, the user need not repeat the command
+        when_lost=drive_again,
     )
 
 
@@ -308,7 +321,9 @@ def _start_and_follow(
         return interrupted(run, launcher)
     if detach:
         return detached(run, as_json=as_json, how=how)
-    return follow_run(run, as_json=as_json, with_report=True, driver_after=driver_after, when_lost=when_lost)
+    return follow_run(
+        run, as_json=as_json, with_report=True, driver_after=driver_after, when_lost=when_lost
+    )
 
 
 def follow_run(

@@ -88,7 +88,9 @@ def list_runs(
             pinned=pinned,
         )
         rows, advice, versions = found[:limit], store.advice_ids(), versions_of(known)
-        waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
+        waits = {
+            row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"
+        }
         if as_json:
             print_json(
                 [
@@ -119,7 +121,8 @@ def list_runs(
             _print_runs(rows, waits, advice, versions)
         if num_archived and not archived:
             click.echo(
-                f"{format_count(num_archived, 'archived run')} not listed: workbench list --archived",
+                f"{format_count(num_archived, 'archived run')} not listed: workbench list"
+                " --archived",
                 err=True,
             )
 
@@ -129,7 +132,10 @@ def _kind(row: RunRow, advice: Collection[str]) -> str:
 
 
 def _print_runs(
-    rows: list[RunRow], waits: dict[str, str | None], advice: Collection[str], versions: Mapping[str, int]
+    rows: list[RunRow],
+    waits: dict[str, str | None],
+    advice: Collection[str],
+    versions: Mapping[str, int],
 ) -> None:
     from rich.text import Text
 

@@ -90,9 +90,13 @@ if TYPE_CHECKING:
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Let this proxy have all connections; any other address may have half of them. Repeatable.",
+    help=(
+        "Let this proxy have all connections; any other address may have half of them. Repeatable."
+    ),
 )
-@click.option("--no-token", is_flag=True, help="Serve everybody on this machine; only on a loopback address.")
+@click.option(
+    "--no-token", is_flag=True, help="Serve everybody on this machine; only on a loopback address."
+)
 @click.option(
     "--on",
     "place",
@@ -102,10 +106,15 @@ if TYPE_CHECKING:
     help="Serve in this process, or by Ray Serve on a cluster.",
 )
 @click.option(
-    "--replicas", type=Count(1, 1000), metavar="N", help="With --on ray: run this many copies of the server."
+    "--replicas",
+    type=Count(1, 1000),
+    metavar="N",
+    help="With --on ray: run this many copies of the server.",
 )
 @click.option(
-    "--address", metavar="ADDRESS", help="With --on ray: use this cluster; the local Ray head by default."
+    "--address",
+    metavar="ADDRESS",
+    help="With --on ray: use this cluster; the local Ray head by default.",
 )
 @json_option
 @example(
@@ -135,10 +144,11 @@ def serve(
 ) -> None:
     """Serve exported models over HTTP.
 
-    BUNDLE is a folder that `export --format onnx` wrote, or NAME=FOLDER; it is served as /v1/NAME/predict.
+    BUNDLE is a folder that `export --format onnx` wrote, or NAME=FOLDER; it is served as
+    /v1/NAME/predict.
 
-    SIGTERM ends the server when everything that was accepted is answered. SIGHUP opens the bundles again, so
-    that a link to a newer one takes over without a failed request.
+    SIGTERM ends the server when everything that was accepted is answered. SIGHUP opens the bundles
+    again, so that a link to a newer one takes over without a failed request.
 
     With --on ray, copies of the server run on a Ray cluster until this command ends.
     """
@@ -151,7 +161,12 @@ def serve(
     from workbench.store.alerts import Settings, read_settings
 
     _check_place(
-        place, replicas=replicas, address=address, port=port, keep=keep, trusted_proxies=trusted_proxies
+        place,
+        replicas=replicas,
+        address=address,
+        port=port,
+        keep=keep,
+        trusted_proxies=trusted_proxies,
     )
     process.check_packages()
     from workbench.deploy.serving.connections import read_networks
@@ -183,7 +198,8 @@ def serve(
         _show(f"http://{shown_host}:{shown_port}", versions, token, as_json=as_json)
         if not is_private:
             print_note(
-                "requests and their token travel unencrypted: put a proxy with HTTPS in front of the server"
+                "requests and their token travel unencrypted: put a proxy with HTTPS in front of"
+                " the server"
             )
         sys.stdout.flush()
 
@@ -244,14 +260,22 @@ def _check_place(
                 raise click.UsageError(f"{option} needs --on ray.")
         return
     if port == 0:
-        raise click.UsageError("--on ray needs a port, as all nodes of the cluster listen on the same one.")
+        raise click.UsageError(
+            "--on ray needs a port, as all nodes of the cluster listen on the same one."
+        )
     if trusted_proxies:
-        raise click.UsageError("--trusted-proxy is about connections to this process: leave out --on ray.")
+        raise click.UsageError(
+            "--trusted-proxy is about connections to this process: leave out --on ray."
+        )
     if keep:
-        raise click.UsageError("--keep stores rows in the bundle on one machine, so it excludes --on ray.")
+        raise click.UsageError(
+            "--keep stores rows in the bundle on one machine, so it excludes --on ray."
+        )
 
 
-def _show(address: str, versions: Mapping[str, Version], token: Token | None, *, as_json: bool) -> None:
+def _show(
+    address: str, versions: Mapping[str, Version], token: Token | None, *, as_json: bool
+) -> None:
     if as_json:
         file = None if token is None else str(token.path.absolute())
         print_json({"url": address, "models": list(versions), "token_file": file})

@@ -69,7 +69,9 @@ def _print_trial(run: Run, trial: Trial) -> None:
     state = describe_state(run.history, trial)
     console.print(
         Text.assemble(
-            (f"trial {trial.number}", "bold"), f" of {run.run_id}  ", (state, colour_of(trial.state))
+            (f"trial {trial.number}", "bold"),
+            f" of {run.run_id}  ",
+            (state, colour_of(trial.state)),
         )
     )
     facts = make_table(show_header=False)
@@ -90,7 +92,9 @@ def _print_trial(run: Run, trial: Trial) -> None:
         facts.add_row("reports", thinned)
     facts.add_row("attempts", str(trial.attempts))
     for setback in trial.setbacks:
-        facts.add_row(f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}"))
+        facts.add_row(
+            f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}")
+        )
     if trial.hosts:
         facts.add_row("hosts", ", ".join(dict.fromkeys(trial.hosts)))
     if (log := log_file(run.folder, trial.number)).exists():
@@ -103,7 +107,9 @@ def _print_trial(run: Run, trial: Trial) -> None:
     console.print(facts)
     if trial.message:
         console.print()
-        console.print(Text(f"{trial.message}{describe_place(trial.failed_at)}", style=colour_of(trial.state)))
+        console.print(
+            Text(f"{trial.message}{describe_place(trial.failed_at)}", style=colour_of(trial.state))
+        )
     if trial.traceback:
         console.print()
         console.print(Text(trial.traceback.rstrip()))

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 @click.option(
     "--address",
     metavar="URL",
-    help="Submit to this cluster: where Ray serves its dashboard, "
-    "such as http://HOST:8265. [env: RAY_API_SERVER_ADDRESS]",
+    help=(
+        "Submit to this cluster: where Ray serves its dashboard, "
+        "such as http://HOST:8265. [env: RAY_API_SERVER_ADDRESS]"
+    ),
 )
 @token_file_option
 @action_options("submit")

@@ -24,14 +24,18 @@ QUESTIONS = {
 
 
 @click.group(
-    "what-if", cls=LazyGroup, table=QUESTIONS, context_settings={"help_option_names": ["-h", "--help"]}
+    "what-if",
+    cls=LazyGroup,
+    table=QUESTIONS,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @example("workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024")
 @click.pass_context
 def what_if(context: click.Context) -> None:
     """Predict from measurements, without training.
 
-    Other plans, step times, memory, more workers, the best batch size, a learning rate, or the next run.
+    Other plans, step times, memory, more workers, the best batch size, a learning rate, or the next
+    run.
     """
     context.with_resource(warnings.catch_warnings())
     warnings.simplefilter("always", UserWarning)  # the columns of a table that are not read

@@ -11,7 +11,12 @@ import click
 
 from workbench.cli.options import Count, FiniteRange, batches_option, example, json_option
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.foundation.formatting import format_count, format_duration, format_number, format_range
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_number,
+    format_range,
+)
 
 if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch
@@ -38,9 +43,14 @@ _count = Count(min=1)
 )
 @batches_option
 @click.option("--gpus", type=_count, required=True, help="Train on this many GPUs in total.")
-@click.option("--nodes", type=_count, default=1, show_default=True, help="Spread them over this many nodes.")
 @click.option(
-    "--max-micro-batch", type=_count, required=True, help="Fit at most this many samples on a GPU at once."
+    "--nodes", type=_count, default=1, show_default=True, help="Spread them over this many nodes."
+)
+@click.option(
+    "--max-micro-batch",
+    type=_count,
+    required=True,
+    help="Fit at most this many samples on a GPU at once.",
 )
 @click.option(
     "--reference-batch",
@@ -71,13 +81,14 @@ def what_if_batch(
 ) -> None:
     """Rank global batches by the time that a training takes to the same accuracy.
 
-    Larger steps are fewer, but each sample contributes less; the gradient noise, measured during a training,
-    quantifies this. Measure it again as the training continues: it grows.
+    Larger steps are fewer, but each sample contributes less; the gradient noise, measured during a
+    training, quantifies this. Measure it again as the training continues: it grows.
 
-    In the noise file progress is counted in steps of the reference batch, grad_sqr is the squared norm of the
-    true gradient, and grad_var the variance, summed over all parameters, of the gradient of one reference
-    batch, not of one sample. The noise scale is reference batch x grad_var / grad_sqr, in samples. The table
-    shows times as multiples of the best one, and each batch in noise scales at the end of the training.
+    In the noise file progress is counted in steps of the reference batch, grad_sqr is the squared
+    norm of the true gradient, and grad_var the variance, summed over all parameters, of the
+    gradient of one reference batch, not of one sample. The noise scale is reference batch x
+    grad_var / grad_sqr, in samples. The table shows times as multiples of the best one, and each
+    batch in noise scales at the end of the training.
     """
     from workbench.advisor.batch_choice import rank_batches, read_noise
     from workbench.advisor.step_time_tables import read_measured
@@ -129,8 +140,9 @@ def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None
     best = ranking[0]
     if best.noise_scales > MAX_NOISE_SCALES:
         print_note(
-            f"batch {best.global_batch} is {format_number(best.noise_scales)} times the noise scale at the "
-            f"end of the training, more than {MAX_NOISE_SCALES:g}: test it before you rely on it"
+            f"batch {best.global_batch} is {format_number(best.noise_scales)} times the noise scale"
+            f" at the end of the training, more than {MAX_NOISE_SCALES:g}: test it before you rely"
+            " on it"
         )
 
 
@@ -143,7 +155,8 @@ def _print(ranking: Sequence[RankedBatch]) -> None:
         table.add_row(
             str(ranked.global_batch),
             f"{ranked.time_to_accuracy_relative:.3f}",
-            f"{plan.micro_batch} x {plan.accumulation} accumulated x {format_count(plan.workers, 'worker')}",
+            f"{plan.micro_batch} x {plan.accumulation} accumulated x"
+            f" {format_count(plan.workers, 'worker')}",
             format_duration(ranked.step_time_s),
             f"{ranked.noise_scales:.2g}",
         )

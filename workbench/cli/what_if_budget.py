@@ -37,16 +37,24 @@ _file = click.Path(path_type=Path)
 )
 @batches_option
 @click.option(
-    "--max-runs", type=Count(min=0), default=3, show_default=True, help="Allow this many full runs in total."
+    "--max-runs",
+    type=Count(min=0),
+    default=3,
+    show_default=True,
+    help="Allow this many full runs in total.",
 )
 @json_option
-@example("workbench what-if budget --epochs epochs.csv --runs runs.csv --batches 32,64,128,256 --max-runs 3")
+@example(
+    "workbench what-if budget --epochs epochs.csv --runs runs.csv --batches 32,64,128,256"
+    " --max-runs 3"
+)
 def what_if_budget(
     epochs_file: Path, runs_file: Path, batches: tuple[int, ...], max_runs: int, as_json: bool
 ) -> None:
     """Recommend the most informative next full run, and the batch that reaches the target first.
 
-    A batch whose run never reached the target is not chosen, nor is one beyond it until a run there did.
+    A batch whose run never reached the target is not chosen, nor is one beyond it until a run there
+    did.
     """
     from workbench.advisor.next_run import advise_next_run, read_epoch_times, read_runs
 

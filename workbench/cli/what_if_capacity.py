@@ -31,7 +31,9 @@ _SIZES = {"depth": "layers", "length": "sequence", "batch": "micro batch"}
     help="Use a device with this memory, such as 16GB; repeat the option for several.",
 )
 @click.option(
-    "--depth", metavar="NAME", help="Count layers by this parameter of the model; num_layers unless given."
+    "--depth",
+    metavar="NAME",
+    help="Count layers by this parameter of the model; num_layers unless given.",
 )
 @click.option(
     "--set",
@@ -43,15 +45,19 @@ _SIZES = {"depth": "layers", "length": "sequence", "batch": "micro batch"}
 @json_option
 @example("workbench what-if capacity search_spaces/digits.yaml --memory 8GB --memory 16GB")
 def what_if_capacity(
-    file: str, memories: tuple[str, ...], depth: str | None, assignments: tuple[str, ...], as_json: bool
+    file: str,
+    memories: tuple[str, ...],
+    depth: str | None,
+    assignments: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Find the deepest network, the longest sequence and the largest batch that fit a device.
 
-    Each is as large as possible while the rest is as in FILE: with nothing recomputed, with all blocks
-    recomputed, and as a loop in plain torch holds it. Steps are traced from shapes alone, on one worker,
-    which takes minutes where the model can be deep. With a size as plan.recompute only some blocks are
-    recomputed: how much of them is shown for the middle between the largest without and with recomputation.
-    Without --memory the device is that of this machine.
+    Each is as large as possible while the rest is as in FILE: with nothing recomputed, with all
+    blocks recomputed, and as a loop in plain torch holds it. Steps are traced from shapes alone, on
+    one worker, which takes minutes where the model can be deep. With a size as plan.recompute only
+    some blocks are recomputed: how much of them is shown for the middle between the largest without
+    and with recomputation. Without --memory the device is that of this machine.
     """
     from workbench.advisor.capacity import capacity_of
     from workbench.runs import read_experiment
@@ -104,8 +110,10 @@ def _read_size(text: str) -> int:
             f"a device with {format_count(size, 'byte')} of memory trains nothing",
             field="--memory",
             allowed="1MB or more, with the unit",
-            next_step=f"Write {text.strip()}GB if that is meant."
-            if text.strip().isdecimal() and size
-            else None,
+            next_step=(
+                f"Write {text.strip()}GB if that is meant."
+                if text.strip().isdecimal() and size
+                else None
+            ),
         )
     return size

@@ -23,12 +23,14 @@ from workbench.foundation.formatting import format_bytes, format_duration
 @json_option
 @example("workbench what-if exchange last")
 def what_if_exchange(run_id: str, as_json: bool) -> None:
-    """Predict the seconds per step of every exchange, from the links that `workbench advise` measured.
+    """Predict the seconds per step of every exchange, from the links that `workbench advise`
+    measured.
 
-    All-reduces of a few sizes show what the links between the workers carry; what each exchange sends and
-    computes is known for the model. 90 % of the steps should lie between low and high. A faster step is not a
-    faster training: with an approximate exchange more steps are needed, so race it before you use it.
-    RUN is as in other commands, but "last" is the newest run that measured links.
+    All-reduces of a few sizes show what the links between the workers carry; what each exchange
+    sends and computes is known for the model. 90 % of the steps should lie between low and high. A
+    faster step is not a faster training: with an approximate exchange more steps are needed, so
+    race it before you use it. RUN is as in other commands, but "last" is the newest run that
+    measured links.
     """
     from workbench.advisor.exchange_forecast import forecast_exchanges, has_swept_links
     from workbench.runs.what_if import measurements_of, newest_measured
@@ -68,4 +70,6 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
         )
     make_console().print(table)
     click.echo(f"\nIn a step of {found[0].plan.batch_text} samples.")
-    print_note("an approximate exchange needs more steps to the same loss: search it to have it raced")
+    print_note(
+        "an approximate exchange needs more steps to the same loss: search it to have it raced"
+    )

@@ -19,7 +19,10 @@ _decay = FiniteRange(min=0, max=1, max_open=True)
 @click.command("lr")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), required=True)
 @click.option(
-    "--lr", type=_positive, required=True, help="Scale this learning rate, which is right at --from-batch."
+    "--lr",
+    type=_positive,
+    required=True,
+    help="Scale this learning rate, which is right at --from-batch.",
 )
 @click.option(
     "--from-batch",
@@ -53,24 +56,35 @@ _decay = FiniteRange(min=0, max=1, max_open=True)
     help="Set the fraction of the training that is warm-up at --from-batch.",
 )
 @click.option(
-    "--beta1", type=_decay, default=0.9, show_default=True, help="Set beta1 of Adam-type optimizers."
+    "--beta1",
+    type=_decay,
+    default=0.9,
+    show_default=True,
+    help="Set beta1 of Adam-type optimizers.",
 )
 @click.option(
-    "--beta2", type=_decay, default=0.999, show_default=True, help="Set beta2 of Adam-type optimizers."
+    "--beta2",
+    type=_decay,
+    default=0.999,
+    show_default=True,
+    help="Set beta2 of Adam-type optimizers.",
 )
 @json_option
 @example(
     "workbench what-if lr --optimizer sgd --lr 0.1 --from-batch 256 --to-batch 8192",
-    "workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024 --rule sqrt --json",
+    "workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024 --rule sqrt"
+    " --json",
 )
 def what_if_lr(as_json: bool, **arguments: Any) -> None:
     """Scale a learning rate from one global batch to another.
 
-    The warm-up is a fraction of the training: 0.05 is the first 5 %. The rate is extrapolated at more than 32
-    times the batch, for lamb 64 times, less than the same part of it, or far above the noise scale: there no
-    rule was tried.
+    The warm-up is a fraction of the training: 0.05 is the first 5 %. The rate is extrapolated at
+    more than 32 times the batch, for lamb 64 times, less than the same part of it, or far above the
+    noise scale: there no rule was tried.
     """
-    advice = advise_rate(RateRequest(**{**arguments, "optimizer": cast(str, arguments["optimizer"]).lower()}))
+    advice = advise_rate(
+        RateRequest(**{**arguments, "optimizer": cast(str, arguments["optimizer"]).lower()})
+    )
     if as_json:
         print_json(dataclasses.asdict(advice))
         return

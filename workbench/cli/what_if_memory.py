@@ -15,7 +15,10 @@ _COLUMNS = (
     "layers, hidden, feed_forward, vocabulary, sequence, nodes, replicas, stages, tensor, zero, "
     "micro_batch, accumulation"
 )
-_SHOWN = ("layers", "hidden"), ("replicas", "stages", "tensor", "zero", "micro_batch", "accumulation")
+_SHOWN = (
+    ("layers", "hidden"),
+    ("replicas", "stages", "tensor", "zero", "micro_batch", "accumulation"),
+)
 
 
 @click.command("memory")
@@ -36,10 +39,11 @@ _SHOWN = ("layers", "hidden"), ("replicas", "stages", "tensor", "zero", "micro_b
 def memory(measured: Path, points: Path, as_json: bool) -> None:
     """Predict the peak memory of a device from measured peaks, also of models that were never run.
 
-    Only memory_gb is required; a column that lacks is 1, 0 for zero, or unknown for the model. zero is what
-    replicas share: 1 the optimizer's state, 2 gradients too, 3 parameters too. feed_forward is the width of
-    the feed-forward part. 90 % of the peaks should be between low and high. A point is extrapolated if a
-    number is more than twice as far as any that was measured, or if no measured plan divides what it divides.
+    Only memory_gb is required; a column that lacks is 1, 0 for zero, or unknown for the model. zero
+    is what replicas share: 1 the optimizer's state, 2 gradients too, 3 parameters too. feed_forward
+    is the width of the feed-forward part. 90 % of the peaks should be between low and high. A point
+    is extrapolated if a number is more than twice as far as any that was measured, or if no
+    measured plan divides what it divides.
     """
     from workbench.advisor.plan_tables import predict_peaks
 

@@ -25,9 +25,14 @@ _count = Count(min=1)
 @run_argument
 @click.option("--workers", type=_count, help="Set the number of workers of a trial.")
 @click.option(
-    "--batch", "global_batch", type=_count, help="Set the samples per optimizer step, over all workers."
+    "--batch",
+    "global_batch",
+    type=_count,
+    help="Set the samples per optimizer step, over all workers.",
 )
-@click.option("--micro-batch", type=_count, help="Set the samples that one worker processes at once.")
+@click.option(
+    "--micro-batch", type=_count, help="Set the samples that one worker processes at once."
+)
 @click.option("--precision", type=click.Choice(("fp32", "bf16", "fp16")), help="Set the precision.")
 @click.option(
     "--objective",
@@ -48,7 +53,9 @@ def what_if_plan(
     objective: str,
     as_json: bool,
 ) -> None:
-    """Predict the effect of a plan from the measurements of a run; settings that are not given are chosen.
+    """Predict the effect of a plan from the measurements of a run.
+
+    Settings that are not given are chosen.
 
     RUN is as in other commands, but "last" is the newest run with advice.
     """
@@ -74,4 +81,6 @@ def what_if_plan(
     num_workers, num_cores = answer["plan"]["workers"], inventory().num_cpus
     if num_workers > num_cores:
         cores = format_count(num_cores, "core")
-        print_note(f"this machine has {cores}: {num_workers} workers need a larger one, or a cluster")
+        print_note(
+            f"this machine has {cores}: {num_workers} workers need a larger one, or a cluster"
+        )

@@ -33,16 +33,23 @@ if TYPE_CHECKING:
     help="Require at least this efficiency of each worker.",
 )
 @click.option(
-    "--servers", is_flag=True, help="Show how many parameter servers it takes to hide their traffic."
+    "--servers",
+    is_flag=True,
+    help="Show how many parameter servers it takes to hide their traffic.",
 )
 @click.option(
-    "--up-to", type=click.IntRange(2, 1024), help="Extrapolate to this many workers; shows powers of two."
+    "--up-to",
+    type=click.IntRange(2, 1024),
+    help="Extrapolate to this many workers; shows powers of two.",
 )
 @click.option(
     "--global-batch",
     type=click.IntRange(1, 2**24),
     metavar="SAMPLES",
-    help="Also divide this global batch over the workers, which trains alike with any number of them.",
+    help=(
+        "Also divide this global batch over the workers, which trains alike with any number of"
+        " them."
+    ),
 )
 @store_option
 @json_option
@@ -52,17 +59,22 @@ if TYPE_CHECKING:
     "workbench what-if scale last --global-batch 256",
 )
 def what_if_scale(
-    run_id: str, efficiency: float, servers: bool, up_to: int | None, global_batch: int | None, as_json: bool
+    run_id: str,
+    efficiency: float,
+    servers: bool,
+    up_to: int | None,
+    global_batch: int | None,
+    as_json: bool,
 ) -> None:
     """Predict how many workers are worth adding, from the steps of `workbench advise` or of trials.
 
-    Every worker takes the same micro batch, so that more workers have a larger global batch; --global-batch
-    shows plans that keep it beside these. Workers pay while the efficiency is reached; the curve bends
-    where one more brings less than half a worker. With fewer parameter servers than shown their network is
-    the bottleneck, more would idle. Numbers of workers that the measurements do not reach are left out
-    unless --up-to names them. A sweep over workers with a fixed plan.micro_batch and
-    plan.accumulation 1 measures them, too. RUN is as in other commands, but "last" is the newest run that
-    timed steps on one and on several workers, advice or not.
+    Every worker takes the same micro batch, so that more workers have a larger global batch;
+    --global-batch shows plans that keep it beside these. Workers pay while the efficiency is
+    reached; the curve bends where one more brings less than half a worker. With fewer parameter
+    servers than shown their network is the bottleneck, more would idle. Numbers of workers that the
+    measurements do not reach are left out unless --up-to names them. A sweep over workers with a
+    fixed plan.micro_batch and plan.accumulation 1 measures them, too. RUN is as in other commands,
+    but "last" is the newest run that timed steps on one and on several workers, advice or not.
     """
     from workbench.advisor.scale import has_several_workers, scale_of
     from workbench.runs.what_if import measurements_of, newest_measured
@@ -74,12 +86,22 @@ def what_if_scale(
         return
     from workbench.cli.output import make_table
 
-    heads = ["workers", "step", "speed", "efficiency", "waits for gradients", *(["servers"] * servers), ""]
+    heads = [
+        "workers",
+        "step",
+        "speed",
+        "efficiency",
+        "waits for gradients",
+        *(["servers"] * servers),
+        "",
+    ]
     table = make_table(*heads)
     for point in found.curve:
         if up_to is not None and not point.is_measured and point.workers & (point.workers - 1):
             continue
-        of_servers = "?" if point.servers is None else f"{point.servers} ({point.servers_used:.0%} used)"
+        of_servers = (
+            "?" if point.servers is None else f"{point.servers} ({point.servers_used:.0%} used)"
+        )
         table.add_row(
             str(point.workers),
             format_duration(point.step_time_s),
@@ -87,7 +109,13 @@ def what_if_scale(
             _efficiency(point),
             "" if point.exchange_share is None else f"{point.exchange_share:.0%}",
             *([of_servers] if servers else []),
-            "measured" if point.is_measured else "extrapolated" if point.extrapolated else "predicted",
+            (
+                "measured"
+                if point.is_measured
+                else "extrapolated"
+                if point.extrapolated
+                else "predicted"
+            ),
         )
     make_console().print(table)
     if global_batch is not None:
@@ -101,7 +129,10 @@ def what_if_scale(
     largest = next(point for point in found.curve if point.workers == found.measured_up_to)
     if largest.speedup < 1.0:
         step, alone = (format_duration(point.step_time_s) for point in (largest, found.curve[0]))
-        waits = found.exchange_s and f", of which {format_duration(found.exchange_s)} wait for gradients"
+        waits = (
+            found.exchange_s
+            and f", of which {format_duration(found.exchange_s)} wait for gradients"
+        )
         click.echo(
             f"{largest.workers} workers are slower than one: their step takes {step}{waits or ''}; "
             f"that of one worker {alone}."
@@ -113,24 +144,30 @@ def what_if_scale(
         )
     if found.by_trials:
         print_note(
-            "these are steps of trials, which others may have slowed; `workbench advise` measures alone"
+            "these are steps of trials, which others may have slowed; `workbench advise` measures"
+            " alone"
         )
     if servers and found.exchange_s is None:
         print_note(
-            "no exchange of gradients was measured that computing did not hide, so servers are not known"
+            "no exchange of gradients was measured that computing did not hide, so servers are not"
+            " known"
         )
     elif servers:
         print_note(
-            "an exchange that computing hid was not measured: where it hid much, more servers are needed"
+            "an exchange that computing hid was not measured: where it hid much, more servers are"
+            " needed"
         )
 
 
 def _show_divided(found: Scale, global_batch: int, up_to: int | None) -> None:
-    """Show what each number of workers makes of one global batch, beside what it makes of its micro batch."""
+    """Show what each number of workers makes of one global batch, beside what it makes of its micro
+    batch.
+    """
     from workbench.cli.output import make_table
 
     click.echo(
-        f"\nThe same workers with {found.micro_batch} samples each, and with {global_batch} samples in all:"
+        f"\nThe same workers with {found.micro_batch} samples each, and with {global_batch} samples"
+        " in all:"
     )
     num_samples = found.num_train_samples
     last = "samples/s" if num_samples is None else "epoch"

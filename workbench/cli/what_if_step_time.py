@@ -23,31 +23,37 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--measured",
     type=_FILE,
     required=True,
-    help="Read measured steps from this CSV file: nodes, gpus, micro_batch, step_time_s "
-    "[, gpus_per_node, sync_time_s]; or the columns of divided plans and step_time_s.",
+    help=(
+        "Read measured steps from this CSV file: nodes, gpus, micro_batch, step_time_s "
+        "[, gpus_per_node, sync_time_s]; or the columns of divided plans and step_time_s."
+    ),
 )
 @click.option(
     "--points",
     type=_FILE,
     required=True,
-    help="Predict the plans of this CSV file: nodes, gpus, micro_batch "
-    "[, gpus_per_node, accumulation]; or the columns of divided plans.",
+    help=(
+        "Predict the plans of this CSV file: nodes, gpus, micro_batch "
+        "[, gpus_per_node, accumulation]; or the columns of divided plans."
+    ),
 )
 @json_option
 @example("workbench what-if step-time --measured measured.csv --points plans.csv --json")
 def step_time(measured: Path, points: Path, as_json: bool) -> None:
     """Predict seconds per training step of plans from measured ones.
 
-    micro_batch is samples per GPU; gpus_per_node is written 4+4; sync_time_s is the rest of a step after
-    the last gradient was computed. 90 % of the steps should be between low and high. A point is extrapolated
-    if no topology of its kind (one GPU, one node, two nodes, more) or no similar batch was measured.
+    micro_batch is samples per GPU; gpus_per_node is written 4+4; sync_time_s is the rest of a step
+    after the last gradient was computed. 90 % of the steps should be between low and high. A point
+    is extrapolated if no topology of its kind (one GPU, one node, two nodes, more) or no similar
+    batch was measured.
 
-    Divided plans have any of the columns replicas, stages, tensor, accumulation, micro_batch, nodes, gpus,
-    and of a transformer layers, hidden, heads, sequence, vocabulary. One that lacks is 1, or unknown for the
-    model. gpus = replicas x stages x tensor; micro_batch is samples per replica, and accumulation how many
-    of them make a step. Plans that divide a model in two or three ways are predicted from plans that divide
-    it in one, and models that were not measured from the others. A point is extrapolated if a number is more
-    than twice as far as any that was measured, or if no measured plan divides what it divides.
+    Divided plans have any of the columns replicas, stages, tensor, accumulation, micro_batch,
+    nodes, gpus, and of a transformer layers, hidden, heads, sequence, vocabulary. One that lacks is
+    1, or unknown for the model. gpus = replicas x stages x tensor; micro_batch is samples per
+    replica, and accumulation how many of them make a step. Plans that divide a model in two or
+    three ways are predicted from plans that divide it in one, and models that were not measured
+    from the others. A point is extrapolated if a number is more than twice as far as any that was
+    measured, or if no measured plan divides what it divides.
     """
     from workbench.advisor.plan_tables import are_divided_plans, predict_divided_steps
     from workbench.advisor.step_time_tables import predict_step_times, read_measured, read_points
@@ -63,7 +69,11 @@ def step_time(measured: Path, points: Path, as_json: bool) -> None:
         predictions = predict_step_times(read_measured(measured), requested)
         heads = ("nodes", "gpus", "micro batch")
         rows = [
-            (str(point.topology.num_nodes), str(point.topology.num_gpus), format_number(point.micro_batch))
+            (
+                str(point.topology.num_nodes),
+                str(point.topology.num_gpus),
+                format_number(point.micro_batch),
+            )
             for point in requested
         ]
     if as_json:
@@ -72,7 +82,9 @@ def step_time(measured: Path, points: Path, as_json: bool) -> None:
         _show(heads, rows, predictions)
 
 
-def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], predictions: Sequence[Prediction]) -> None:
+def _show(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], predictions: Sequence[Prediction]
+) -> None:
     from workbench.cli.output import make_table
 
     table = make_table(*heads, "step", "low", "high", "")

@@ -1,8 +1,8 @@
 """Named data sets, split into train and validation, and the batches that workers draw from them.
 
-`load` turns a name and its options, a `package.module:function`, or a callable into `Datasets`. What is
-expensive to read is kept in a cache on disk. Everything here is numpy and plain sequences: tensors,
-devices and models are left to training and models.
+`load` turns a name and its options, a `package.module:function`, or a callable into `Datasets`.
+What is expensive to read is kept in a cache on disk. Everything here is numpy and plain sequences:
+tensors, devices and models are left to training and models.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def check_path(name: str, path: str) -> None:
 
 
 def task_of(data: Component) -> Task | None:
-    """Return the task of the data of an experiment without loading it; None if that is not possible.
+    """Return the task of the data of an experiment without loading it.
+
+    None if that is not possible.
 
     Args:
         data: The data of an experiment.
@@ -98,7 +100,9 @@ def task_of(data: Component) -> Task | None:
 
 
 def summary_of(data: Component) -> TableSummary | None:
-    """Return what the table of an experiment consists of, which takes reading it; None for other data.
+    """Return what the table of an experiment consists of, which takes reading it.
+
+    None for other data.
 
     Args:
         data: The data of an experiment.
@@ -111,7 +115,10 @@ def summary_of(data: Component) -> TableSummary | None:
 
 
 def notes_of(data: Component) -> tuple[str, ...]:
-    """Return what users should know about how data is read, which may take reading it; see `summary_of`."""
+    """Return what users should know about how data is read, which may take reading it.
+
+    See `summary_of`.
+    """
     return () if data.is_reference else check_options(data.name, data.options).notes()
 
 
@@ -126,9 +133,9 @@ def load(
     """Load a data set and split it.
 
     Args:
-        data: A name that `DATASETS` knows, `package.module:function`, or a callable; a function is called
-            with the options, and `training_seed` if it has such a parameter, and returns `Datasets` or a
-            pair (train, validation).
+        data: A name that `DATASETS` knows, `package.module:function`, or a callable; a function is
+            called with the options, and `training_seed` if it has such a parameter, and returns
+            `Datasets` or a pair (train, validation).
         options: Options of the data set.
         cache: Folder of the cache; the default one if None.
         seed: Seed of the division into train and validation.

@@ -1,7 +1,10 @@
-"""Random changes of training samples: images are moved, cut and recoloured, series shortened, noise added.
+"""Random changes of training samples.
+
+Images are moved, cut and recoloured, series shortened, noise added.
 
 What is drawn follows from seed, epoch and sample, as for any data set that draws; see `draws`.
-Sources: Zhang et al., mixup (2018); DeVries and Taylor, cutout (2017); Cubuk et al., RandAugment (2020).
+Sources: Zhang et al., mixup (2018); DeVries and Taylor, cutout (2017); Cubuk et al., RandAugment
+(2020).
 """
 
 from __future__ import annotations
@@ -37,14 +40,22 @@ def augmented(datasets: Datasets, changes: Augmentation) -> Datasets:
     """
     if not changes.used:
         return datasets
-    inputs = None if isinstance(datasets.train, OrderedSplit) else datasets.train.batch(np.arange(1))[0]
+    inputs = (
+        None if isinstance(datasets.train, OrderedSplit) else datasets.train.batch(np.arange(1))[0]
+    )
     if not isinstance(inputs, np.ndarray) or inputs.dtype.kind != "f":
-        raise _refusal(changes.used[0], "samples are not one array of numbers each", "arrays of numbers")
+        raise _refusal(
+            changes.used[0], "samples are not one array of numbers each", "arrays of numbers"
+        )
     for name in changes.used:
         if name in _OF_IMAGES and inputs.ndim != 4:
-            raise _refusal(name, "samples are not images", "images of shape (channels, height, width)")
+            raise _refusal(
+                name, "samples are not images", "images of shape (channels, height, width)"
+            )
         if name == "crop" and inputs.ndim not in (3, 4):
-            raise _refusal(name, "samples have no places", "images, or series of shape (time, features)")
+            raise _refusal(
+                name, "samples have no places", "images, or series of shape (time, features)"
+            )
         if name == "mixup" and datasets.task not in ("classification", "regression"):
             raise _refusal(name, f"the task is {datasets.task}", "classification, regression")
         has_places = datasets.task == "detection" or (
@@ -58,7 +69,9 @@ def augmented(datasets: Datasets, changes: Augmentation) -> Datasets:
 
 
 def _refusal(name: str, problem: str, allowed: str) -> ExperimentError:
-    return ExperimentError(f"cannot be used: {problem}", field=f"training.augment.{name}", allowed=allowed)
+    return ExperimentError(
+        f"cannot be used: {problem}", field=f"training.augment.{name}", allowed=allowed
+    )
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,9 @@ class AugmentedSplit:
         """Samples that should be visited near each other; see `batches.Groups`."""
         return getattr(self.split, "shuffle_groups", None)
 
-    def batch(self, indices: np.ndarray, *, before_sample: BeforeSample | None = None) -> tuple[Any, Any]:
+    def batch(
+        self, indices: np.ndarray, *, before_sample: BeforeSample | None = None
+    ) -> tuple[Any, Any]:
         """Return changed inputs and, where samples are mixed, targets as shares of classes."""
         inputs, targets = self.split.batch(indices)
         inputs = np.array(inputs)
@@ -101,7 +116,10 @@ class AugmentedSplit:
         return inputs, targets
 
     def _mixable(self, targets: np.ndarray) -> np.ndarray:
-        """Return targets as numbers that can be mixed: shares of classes, or the numbers themselves."""
+        """Return targets as numbers that can be mixed.
+
+        Shares of classes, or the numbers themselves.
+        """
         if self.num_classes is None:
             return np.array(targets, dtype=np.float32)
         values = np.asarray(targets)
@@ -115,11 +133,15 @@ class AugmentedSplit:
 def _changed(sample: np.ndarray, changes: Augmentation) -> np.ndarray:
     if changes.rand_augment:
         for number in np.random.randint(len(_CHANGES), size=_NUM_CHANGES):
-            sample = _CHANGES[number](sample, changes.rand_augment / _LARGEST * np.random.choice((-1.0, 1.0)))
+            sample = _CHANGES[number](
+                sample, changes.rand_augment / _LARGEST * np.random.choice((-1.0, 1.0))
+            )
     if changes.flip and np.random.random() < changes.flip:
         sample = sample[:, :, ::-1]
     if changes.crop:
-        sample = _shifted(sample, changes.crop) if sample.ndim == 3 else _shortened(sample, changes.crop)
+        sample = (
+            _shifted(sample, changes.crop) if sample.ndim == 3 else _shortened(sample, changes.crop)
+        )
     if changes.noise:
         sample = sample + np.random.normal(0.0, changes.noise * sample.std(), sample.shape)
     if changes.cutout:
@@ -132,7 +154,8 @@ def _shifted(image: np.ndarray, share: float) -> np.ndarray:
     _, height, width = image.shape
     rows, columns = (
         np.clip(
-            np.arange(size) + np.random.randint(-math.floor(share * size), math.floor(share * size) + 1),
+            np.arange(size)
+            + np.random.randint(-math.floor(share * size), math.floor(share * size) + 1),
             0,
             size - 1,
         )
@@ -158,11 +181,17 @@ def _cut(image: np.ndarray, share: float) -> np.ndarray:
     return changed
 
 
-def _moved(image: np.ndarray, matrix: np.ndarray, shift: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
-    """Return an image of which each pixel comes from where a matrix about the centre says, bilinearly."""
+def _moved(
+    image: np.ndarray, matrix: np.ndarray, shift: tuple[float, float] = (0.0, 0.0)
+) -> np.ndarray:
+    """Return an image of which each pixel comes from where a matrix about the centre says,
+    bilinearly.
+    """
     _, height, width = image.shape
     centre = np.array([[(height - 1) / 2], [(width - 1) / 2]])
-    places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij")).reshape(2, -1)
+    places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij")).reshape(
+        2, -1
+    )
     rows, columns = matrix @ (places - centre) + centre + np.array(shift)[:, None]
     rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
     top, left = np.minimum(rows.astype(int), height - 2), np.minimum(columns.astype(int), width - 2)
@@ -178,7 +207,9 @@ def _moved(image: np.ndarray, matrix: np.ndarray, shift: tuple[float, float] = (
 
 def _rotated(image: np.ndarray, strength: float) -> np.ndarray:
     angle = math.radians(30.0) * strength
-    return _moved(image, np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]))
+    return _moved(
+        image, np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+    )
 
 
 def _sheared(image: np.ndarray, strength: float) -> np.ndarray:

@@ -1,8 +1,10 @@
-"""Which samples make which batch: pure functions of (seed, epoch), so that any process can recompute them.
+"""Which samples make which batch.
+
+Pure functions of (seed, epoch), so that any process can recompute them.
 
 An epoch is one permutation of the samples, cut into global batches; a global batch is cut into one
-contiguous part for each worker. Nothing is repeated; the last batch is smaller, or dropped where a DataLoader
-of the user's states that.
+contiguous part for each worker. Nothing is repeated; the last batch is smaller, or dropped where a
+DataLoader of the user's states that.
 """
 
 from __future__ import annotations
@@ -43,13 +45,18 @@ def epoch_indices(
     rng = np.random.default_rng([seed, epoch])
     if groups is None:
         return rng.permutation(num_samples)
-    # Groups come in random order, and each is spread over the time of as many as may be in use at a time.
+    # Groups come in random order, and each is spread over the time of as many as may be in use at a
+    # time.
     begins = rng.permutation(int(groups.of_sample.max(initial=0)) + 1)
-    return np.argsort(begins[groups.of_sample] + rng.uniform(0, groups.num_at_once - 1, num_samples))
+    return np.argsort(
+        begins[groups.of_sample] + rng.uniform(0, groups.num_at_once - 1, num_samples)
+    )
 
 
 def num_batches(num_samples: int, global_batch: int, *, drops_last: bool = False) -> int:
-    """Return the number of global batches in an epoch, with the last, smaller one unless it is dropped."""
+    """Return the number of global batches in an epoch, with the last, smaller one unless it is
+    dropped.
+    """
     return num_samples // global_batch if drops_last else -(-num_samples // global_batch)
 
 
@@ -88,7 +95,8 @@ def global_batches(
 def drawn_batches(num_samples: int, *, sample_rate: float, num_batches: int) -> Iterator[Indices]:
     """Draw batches that take each sample independently, as differential privacy requires.
 
-    They follow from no seed, because a reader who knew which samples a step took could learn more from it.
+    They follow from no seed, because a reader who knew which samples a step took could learn more
+    from it.
 
     Args:
         num_samples: Number of samples in the split.

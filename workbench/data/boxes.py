@@ -1,4 +1,7 @@
-"""Images with boxes around what they show: folders of images and labels, or scenes made on the spot."""
+"""Images with boxes around what they show.
+
+Folders of images and labels, or scenes made on the spot.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ NO_BOX = -1
 class BoxesOptions(SceneOptions):
     """A folder with `images` and `labels`, files of the same names, to find things in images.
 
-    Labels are in the format of YOLO: a text file for each image, a line for each box, with the number of the
-    class and the centre, the width and the height as shares of the image. Images are resized to squares;
-    values go from -1 (black) to 1 (white). Without a path, 1,000 noisy scenes of 32 x 32 pixels with
-    scikit-learn's handwritten digits, to be found and read.
+    Labels are in the format of YOLO: a text file for each image, a line for each box, with the
+    number of the class and the centre, the width and the height as shares of the image. Images are
+    resized to squares; values go from -1 (black) to 1 (white). Without a path, 1,000 noisy scenes
+    of 32 x 32 pixels with scikit-learn's handwritten digits, to be found and read.
     """
 
     def find_task(self) -> Task:
@@ -32,7 +35,10 @@ class BoxesOptions(SceneOptions):
         return "detection"
 
     def notes(self) -> tuple[str, ...]:
-        """Return how files are read that cannot be used as they are stored; see DatasetOptions.notes."""
+        """Return how files are read that cannot be used as they are stored.
+
+        See DatasetOptions.notes.
+        """
         if self.path is None:
             return ()
         listed, _ = paired_files(existing_path(self.path), "labels", (".txt",))
@@ -127,5 +133,8 @@ def _refusal(path: Path, problem: str) -> DataError:
     return DataError(
         f"{path} cannot be read as boxes: {problem}",
         field="data.path",
-        allowed="lines of class, centre x, centre y, width, height, the last four as shares of the image",
+        allowed=(
+            "lines of class, centre x, centre y, width, height, the last four as shares of the"
+            " image"
+        ),
     )

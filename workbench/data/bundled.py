@@ -1,4 +1,7 @@
-"""Two small real data sets that come with scikit-learn: digits (images) and breast_cancer (features)."""
+"""Two small real data sets that come with scikit-learn.
+
+Digits (images) and breast_cancer (features).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,9 @@ class BundledOptions(DatasetOptions):
 
 
 class DigitsOptions(BundledOptions):
-    """1,797 grey images of handwritten digits, 1x8x8, standardised with the train split's statistics."""
+    """1,797 grey images of handwritten digits, 1x8x8, standardised with the train split's
+    statistics.
+    """
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """Load and split the data set; see DatasetOptions.load."""
@@ -71,11 +76,16 @@ class DigitsOptions(BundledOptions):
         inputs, train = made["inputs"], self._split(made, seed)[0]
         indices = some_of(len(train))
         mean, deviation = moments(inputs, train, axis=None)
-        return Reading({"inputs": inputs[train[indices]]}, indices, mean=float(mean), scale=float(deviation))
+        return Reading(
+            {"inputs": inputs[train[indices]]}, indices, mean=float(mean), scale=float(deviation)
+        )
 
 
 class BreastCancerOptions(BundledOptions):
-    """569 tumours with 30 features each, standardised with the train split's statistics; two classes."""
+    """569 tumours with 30 features each, standardised with the train split's statistics.
+
+    Two classes.
+    """
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """Load and split the data set; see DatasetOptions.load."""
@@ -109,7 +119,10 @@ def _read_digits() -> Cached:
     from sklearn.datasets import load_digits
 
     images, targets = load_digits(return_X_y=True)
-    arrays = {"inputs": images.reshape(-1, 1, 8, 8).astype(np.float32), "targets": targets.astype(np.int64)}
+    arrays = {
+        "inputs": images.reshape(-1, 1, 8, 8).astype(np.float32),
+        "targets": targets.astype(np.int64),
+    }
     return Cached(arrays, {"class_names": [str(digit) for digit in range(10)]})
 
 

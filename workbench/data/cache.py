@@ -1,9 +1,10 @@
 """A disk cache of arrays that are expensive to compute, keyed by the hash of their inputs.
 
-An entry is a folder of .npy files and a list of their sizes and checksums. It is built by one process at
-a time under a file lock, written under a temporary name and renamed when complete, so a reader sees all of
-it or nothing. A process that dies while writing leaves only a temporary folder, which the next one removes.
-An entry that does not match its list is rebuilt. What to keep is left to the data sets.
+An entry is a folder of .npy files and a list of their sizes and checksums. It is built by one
+process at a time under a file lock, written under a temporary name and renamed when complete, so a
+reader sees all of it or nothing. A process that dies while writing leaves only a temporary folder,
+which the next one removes. An entry that does not match its list is rebuilt. What to keep is left
+to the data sets.
 """
 
 from __future__ import annotations
@@ -42,11 +43,18 @@ class Cached:
 def cache_folder() -> Path:
     """Return the folder of the cache: WORKBENCH_CACHE, or the cache folder of the system."""
     given = os.environ.get(CACHE_VARIABLE)
-    return Path(given).expanduser() if given else user_cache_path("workbench", appauthor=False) / "data"
+    return (
+        Path(given).expanduser()
+        if given
+        else user_cache_path("workbench", appauthor=False) / "data"
+    )
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
-    """Return (path, size in bytes, time of change in ns): which identifies one version of a file."""
+    """Return (path, size in bytes, time of change in ns).
+
+    Which identifies one version of a file.
+    """
     status = path.stat()
     return str(path.resolve()), status.st_size, status.st_mtime_ns
 
@@ -63,7 +71,8 @@ def cached(
 
     Args:
         name: Name of the data set, to make the folder readable.
-        made_from: Everything that the result depends on: options, stamps of source files; JSON values.
+        made_from: Everything that the result depends on: options, stamps of source files; JSON
+            values.
         build: Makes the arrays; called in one process at a time.
         code: Paths of the source files whose change invalidates old entries.
         folder: Folder of the cache; `cache_folder()` if None.
@@ -87,7 +96,10 @@ def cached(
         raise DataError(
             f"cannot write the cache: {error}",
             field=CACHE_VARIABLE,
-            next_step=f"Make {folder} writable, free space there, or set {CACHE_VARIABLE} to another folder.",
+            next_step=(
+                f"Make {folder} writable, free space there, or set {CACHE_VARIABLE} to another"
+                " folder."
+            ),
         ) from error
 
 

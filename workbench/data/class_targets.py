@@ -1,4 +1,7 @@
-"""The class of each sample, from targets in any form that has one meaning; values are not judged."""
+"""The class of each sample, from targets in any form that has one meaning.
+
+Values are not judged.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from workbench.foundation.errors import DataError
 
 
 def are_shares(targets: np.ndarray, num_classes: int) -> bool:
-    """Return whether targets of samples with one class each are shares of the classes, such as one-hot.
+    """Return whether targets of samples with one class each are shares of the classes, such as
+    one-hot.
 
     Args:
         targets: Of some samples.
@@ -23,7 +27,8 @@ def class_of_each(targets: Any, num_classes: int) -> np.ndarray:
     """Return the class of each sample.
 
     Args:
-        targets: Class numbers, (samples,) or (samples, 1), or shares of the classes, (samples, classes).
+        targets: Class numbers, (samples,) or (samples, 1), or shares of the classes, (samples,
+            classes).
         num_classes: Number of classes.
 
     Returns:

@@ -1,7 +1,7 @@
 """From samples to a batch: what stands at the same place of each sample is stacked.
 
-Numbers and arrays become arrays, tensors stay tensors; tuples and mappings stay what they are. Text and other
-values become lists. Moving a batch to a device is left to training.
+Numbers and arrays become arrays, tensors stay tensors; tuples and mappings stay what they are. Text
+and other values become lists. Moving a batch to a device is left to training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy as np
 from workbench.foundation.errors import DataError, first_line_of
 
 TARGET_NAMES = ("labels", "label", "targets", "target")
-"""Under which names the target of a sample that is a mapping is found, the first of them that it has."""
+"""Under which names the target of a sample that is a mapping is found, the first of them that it
+has.
+"""
 _ALLOWED = "a pair (input, target), (input, input, ..., target), or a mapping of names to values"
 
 
@@ -53,8 +55,9 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
         batch: A mapping, a tuple of which the last member is the targets, or something else.
 
     Returns:
-        Of a mapping: the whole of it, as a model takes what it names, and its targets, or the whole again
-        where none of its names is in `TARGET_NAMES`. Of anything that is no tuple: twice the same.
+        Of a mapping: the whole of it, as a model takes what it names, and its targets, or the whole
+        again where none of its names is in `TARGET_NAMES`. Of anything that is no tuple: twice the
+        same.
     """
     if isinstance(batch, Mapping):
         plain = dict(batch)

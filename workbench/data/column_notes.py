@@ -1,7 +1,9 @@
-"""What users should know about how the columns of a table are read: texts, units, names of rows, constants.
+"""What users should know about how the columns of a table are read.
 
-Only the form of a column counts: how its values are written and how many differ. What follows from it is left
-to the caller.
+Texts, units, names of rows, constants.
+
+Only the form of a column counts: how its values are written and how many differ. What follows from
+it is left to the caller.
 """
 
 from __future__ import annotations
@@ -14,8 +16,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.data.columns import TextForm
-from workbench.data.dates import ISO, as_times, date_format_of, in_words, is_text, no_dates, num_in_iso
-from workbench.data.number_texts import NumberText, known_texts, number_text_of, units_of, without_units
+from workbench.data.dates import (
+    ISO,
+    as_times,
+    date_format_of,
+    in_words,
+    is_text,
+    no_dates,
+    num_in_iso,
+)
+from workbench.data.number_texts import (
+    NumberText,
+    known_texts,
+    number_text_of,
+    units_of,
+    without_units,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +46,8 @@ _RUNNING_NUMBER = re.compile(
     r"(^|[^a-z])(nr|no|num|number|row|line|record|serial|seq|sequence)\.?$|^#$", re.I
 )
 _TIME = re.compile(
-    r"(year|month|week|day|date|hour|minute|second|time|quarter|period|step|epoch)s?$|(^|[_ ])(t|h|min|m?s)$",
+    r"(year|month|week|day|date|hour|minute|second|time|quarter|period|step|epoch)s?$|(^|[_"
+    r" ])(t|h|min|m?s)$",
     re.IGNORECASE,
 )
 # With fewer rows, numbers in steps of 1 may as well be what was measured, such as doses.
@@ -48,8 +65,8 @@ def identifiers_in(
 ) -> list[str]:
     """Return the names of the columns that identify rows.
 
-    These are texts that differ nearly everywhere, numbers named so, and what counts the rows. Where nothing
-    else would be left to learn from, a column is not left out because it counts.
+    These are texts that differ nearly everywhere, numbers named so, and what counts the rows. Where
+    nothing else would be left to learn from, a column is not left out because it counts.
 
     Args:
         columns: The columns, by name.
@@ -61,7 +78,9 @@ def identifiers_in(
         for name, column in columns.items()
         if name not in texts and _is_identifier(name, column, forms.get(name))
     ]
-    counting = [name for name, column in columns.items() if name not in named and _counts_rows(name, column)]
+    counting = [
+        name for name, column in columns.items() if name not in named and _counts_rows(name, column)
+    ]
     found = {*named, *counting} if len(named) + len(counting) < len(columns) else {*named}
     return [name for name in columns if name in found]
 
@@ -74,13 +93,18 @@ def _is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
         if _units_apart(column) or _decimal_comma_in(column):
             return False  # these are numbers, too
         return known.astype(str).nunique() > _IDENTIFIER_FRACTION * len(known)
-    if not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)) or column.dtype.kind not in "iuf":
+    if (
+        not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name))
+        or column.dtype.kind not in "iuf"
+    ):
         return False
     return bool(known.is_unique and np.array_equal(known, np.round(known)))
 
 
 def _counts_rows(name: str, column: pd.Series) -> bool:
-    """Return whether a column is a running number: 1, 2, 3 in the order of the rows, and not a time.
+    """Return whether a column is a running number.
+
+    1, 2, 3 in the order of the rows, and not a time.
 
     One that is named so may be in any order, as in a table that was shuffled.
     """
@@ -97,7 +121,9 @@ def _counts_rows(name: str, column: pd.Series) -> bool:
 
 
 def sorted_by_time(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> str | None:
-    """Return the column of times by which rows are sorted, ascending or descending; None if there is none.
+    """Return the column of times by which rows are sorted, ascending or descending.
+
+    None if there is none.
 
     Args:
         columns: The columns, by name.
@@ -134,7 +160,8 @@ def constant_columns(columns: Mapping[str, pd.Series]) -> dict[str, str]:
 
 
 def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> list[str]:
-    """Return notes on columns of text that are read as numbers or dates, and on those that nearly would be.
+    """Return notes on columns of text that are read as numbers or dates, and on those that nearly
+    would be.
 
     Args:
         columns: The columns.
@@ -160,9 +187,15 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
         _example_of_unit(name, columns[name], form) for name, form in numbers.items() if form.unit
     ]:
         notes.append(f"read as numbers without their unit: {listed(with_unit)}")
-    notes += [_note_of_others(name, columns[name], form) for name, form in numbers.items() if form.missing]
-    others = {name: column for name, column in columns.items() if name not in forms and is_text(column)}
-    with_commas = {name: number for name, column in others.items() if (number := _decimal_comma_in(column))}
+    notes += [
+        _note_of_others(name, columns[name], form) for name, form in numbers.items() if form.missing
+    ]
+    others = {
+        name: column for name, column in columns.items() if name not in forms and is_text(column)
+    }
+    with_commas = {
+        name: number for name, column in others.items() if (number := _decimal_comma_in(column))
+    }
     if with_commas:
         named = listed([f"{name} (such as {number!r})" for name, number in with_commas.items()])
         notes.append(
@@ -178,7 +211,9 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
 
 
 def notes_of_numeric_target(target: pd.Series, name: str) -> list[str]:
-    """Return notes on how a target whose text is read as numbers writes them; none for other targets.
+    """Return notes on how a target whose text is read as numbers writes them.
+
+    None for other targets.
 
     Args:
         target: The column to predict, as it was given.
@@ -202,7 +237,11 @@ def _example_with_sign(name: str, column: pd.Series) -> str:
 
 def _dates_in_words(column: pd.Series, form: str) -> str:
     num_others = num_in_iso(column, form)
-    others = f", but year-month-day in {num_others:,} of {column.notna().sum():,} cells" if num_others else ""
+    others = (
+        f", but year-month-day in {num_others:,} of {column.notna().sum():,} cells"
+        if num_others
+        else ""
+    )
     return f"{in_words(form)}{others}"
 
 
@@ -218,8 +257,8 @@ def _note_of_others(name: str, column: pd.Series, form: NumberText) -> str:
     rows = _rows_of_others(column, form)
     share = f"{len(rows)} of {len(column)} values ({len(rows) / len(column):.1%})"
     return (
-        f"{name} is read as numbers: {share} are something else and count as missing, the first of them "
-        f"{column.iloc[rows[0]]!r} in row {column.index[rows[0]]} (from 0)"
+        f"{name} is read as numbers: {share} are something else and count as missing, the first of"
+        f" them {column.iloc[rows[0]]!r} in row {column.index[rows[0]]} (from 0)"
     )
 
 
@@ -238,7 +277,8 @@ def _decimal_comma_in(column: pd.Series) -> str | None:
 
 
 def notes_of_classes(target: pd.Series) -> list[str]:
-    """Return a note where the classes of a target are numbers, with several units or beside few other texts.
+    """Return a note where the classes of a target are numbers, with several units or beside few
+    other texts.
 
     Args:
         target: The column to predict, none missing.
@@ -248,8 +288,8 @@ def notes_of_classes(target: pd.Series) -> list[str]:
     is_of_few = target.nunique() <= _MAX_CLASSES
     if not is_of_few and (units := _units_apart(target)):
         return [
-            f"{target.name} is taken as classes: its numbers have no common unit ({_shares_of(units)}); "
-            "write all with the same one to have a number predicted"
+            f"{target.name} is taken as classes: its numbers have no common unit"
+            f" ({_shares_of(units)}); write all with the same one to have a number predicted"
         ]
     if (numbers := number_text_of(target, min_share=_NEARLY)) is None:
         return []
@@ -257,8 +297,8 @@ def notes_of_classes(target: pd.Series) -> list[str]:
         return []
     stray = f"row {target.index[rows[0]]} (from 0) holds {target.iloc[rows[0]]!r}"
     return [
-        f"{target.name} is taken as classes: {stray}, although most others are numbers; remove such rows "
-        "to have a number predicted"
+        f"{target.name} is taken as classes: {stray}, although most others are numbers; remove such"
+        " rows to have a number predicted"
     ]
 
 
@@ -266,17 +306,21 @@ def _notes_of_units(name: str, column: pd.Series) -> list[str]:
     if not (units := _units_apart(column)):
         return []
     return [
-        f"{name} is read as text: its numbers have no common unit ({_shares_of(units)}); write all with "
-        "the same one to have them read as numbers"
+        f"{name} is read as text: its numbers have no common unit ({_shares_of(units)}); write all"
+        " with the same one to have them read as numbers"
     ]
 
 
 def _shares_of(units: Sequence[tuple[str, int]]) -> str:
-    return ", ".join(f"{count} with {unit}" if unit else f"{count} without a unit" for unit, count in units)
+    return ", ".join(
+        f"{count} with {unit}" if unit else f"{count} without a unit" for unit, count in units
+    )
 
 
 def _units_apart(column: pd.Series) -> list[tuple[str, int]]:
-    """Return how many values have which unit, "" for none, of a column of numbers without a common one."""
+    """Return how many values have which unit, "" for none, of a column of numbers without a common
+    one.
+    """
     counts = known_texts(column)
     units = Counter(units_of(counts)).most_common(_MAX_UNITS)
     is_apart = len(units) > 1 and sum(count for _, count in units) >= _NEARLY * sum(counts.values())
@@ -293,6 +337,6 @@ def _notes_of_text(name: str, column: pd.Series) -> list[str]:
         return _notes_of_units(name, column)
     stray = f"row {column.index[row]} (from 0) holds {column.iloc[row]!r}"
     return [
-        f"{name} is read as text: {stray}, although most others are {content}; leave such cells empty to "
-        f"have them read as {content.split()[0]}"
+        f"{name} is read as text: {stray}, although most others are {content}; leave such cells"
+        f" empty to have them read as {content.split()[0]}"
     ]

@@ -1,6 +1,7 @@
 """Columns of a table as numbers: learns an encoding from the train rows and applies it to any rows.
 
-A column is learnt once and then encodes unseen rows. Which rows it learns from is left to the caller.
+A column is learnt once and then encodes unseen rows. Which rows it learns from is left to the
+caller.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Column:
 
     Attributes:
         name: Its name in the table.
-        kind: number is standardised; time too, beside its place in each of `cycles`; category has a column
-            for each value, frequency one for the rank of how often a value occurs.
+        kind: number is standardised; time too, beside its place in each of `cycles`; category has a
+            column for each value, frequency one for the rank of how often a value occurs.
         mean: Mean of the known values, or ranks, of the train rows.
         deviation: The divisor of the difference from the mean.
         marks_missing: Whether an extra column marks missing values.
@@ -56,7 +57,11 @@ class Column:
     @property
     def width(self) -> int:
         """The number of encoded numbers per value."""
-        return len(self.ranks) if self.kind == "category" else 1 + self.marks_missing + 2 * len(self.cycles)
+        return (
+            len(self.ranks)
+            if self.kind == "category"
+            else 1 + self.marks_missing + 2 * len(self.cycles)
+        )
 
     def encode(self, values: pd.Series) -> np.ndarray:
         """Return rows as (rows, width) numbers; an unknown category is all zeros.
@@ -65,8 +70,8 @@ class Column:
             values: The column in any table that has it.
 
         Raises:
-            DataError: If a number is infinite, or a value is not a number or date as in training; rows are
-                named as the index names them.
+            DataError: If a number is infinite, or a value is not a number or date as in training;
+                rows are named as the index names them.
         """
         numbers = self._numbers(values)
         if self.kind == "category":
@@ -105,7 +110,8 @@ def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | Non
     Args:
         values: The train rows.
         max_categories: Maximum number of categories that get a column each; at least 1.
-        form: How the column writes dates or numbers as text, by `text_form_of`; None if it contains none.
+        form: How the column writes dates or numbers as text, by `text_form_of`; None if it contains
+            none.
 
     Raises:
         DataError: If a number is infinite.
@@ -119,7 +125,9 @@ def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | Non
         learnt = _standardised(name, "time", times, {})
         return replace(learnt, date_format=date_format, cycles=cycles_of(times[~np.isnan(times)]))
     if form is not None:
-        return replace(_standardised(name, "number", _as_numbers(values, form), {}), number_text=form)
+        return replace(
+            _standardised(name, "number", _as_numbers(values, form), {}), number_text=form
+        )
     if types.is_numeric_dtype(values) or types.is_timedelta64_dtype(values):
         return _standardised(name, "number", _as_numbers(values), {})
     counts: dict[str | None, int] = {}
@@ -133,7 +141,9 @@ def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | Non
     return _standardised(name, "frequency", np.array([float(ranks[text]) for text in texts]), ranks)
 
 
-def _standardised(name: str, kind: ColumnKind, numbers: np.ndarray, ranks: dict[str | None, int]) -> Column:
+def _standardised(
+    name: str, kind: ColumnKind, numbers: np.ndarray, ranks: dict[str | None, int]
+) -> Column:
     missing = np.isnan(numbers)
     known = numbers[~missing]
     mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
@@ -173,7 +183,9 @@ def _as_numbers(values: pd.Series, form: NumberText | None = None) -> np.ndarray
         ) from error
     wrong = np.flatnonzero(np.isinf(numbers))
     if len(wrong):
-        rows = ", ".join(map(str, values.index[wrong[:_MAX_ROWS]])) + ", ..." * (len(wrong) > _MAX_ROWS)
+        rows = ", ".join(map(str, values.index[wrong[:_MAX_ROWS]])) + ", ..." * (
+            len(wrong) > _MAX_ROWS
+        )
         raise DataError(
             f"the column {values.name!r} is infinite in row {rows} (from 0)",
             allowed="finite numbers, or none where a value is missing",

@@ -51,8 +51,8 @@ _WORDS = {
 def date_format_of(values: pd.Series, *, min_share: float = 1.0) -> str | None:
     """Return the date format of a column of text; None if it contains something else.
 
-    A date has a year, a month and a day, and may have a time of day. If the order of day and month is
-    ambiguous in all values, the day comes first.
+    A date has a year, a month and a day, and may have a time of day. If the order of day and month
+    is ambiguous in all values, the day comes first.
 
     Args:
         values: The column.
@@ -98,7 +98,8 @@ def no_dates(values: pd.Series, form: str) -> np.ndarray:
 
 
 def num_in_iso(values: pd.Series, form: str) -> int:
-    """Return how many dates of a column are written as year-month-day although its format is another.
+    """Return how many dates of a column are written as year-month-day although its format is
+    another.
 
     Args:
         values: A column of text.
@@ -129,13 +130,19 @@ def as_times(values: pd.Series, form: str) -> np.ndarray:
         if not len(wrong):
             # Microseconds can represent years beyond 2262.
             times = _read(values, form).astype("datetime64[us, UTC]")
-            return np.where(times.isna(), np.nan, times.astype("int64").to_numpy(dtype=np.float64) * 1000.0)
+            return np.where(
+                times.isna(), np.nan, times.astype("int64").to_numpy(dtype=np.float64) * 1000.0
+            )
         problem = f"row {values.index[wrong[0]]} (from 0) holds {values.iloc[wrong[0]]!r}"
     elif values.notna().any():
         problem = "numbers are not dates"
     else:
         return np.full(len(values), np.nan)
-    allowed = "text such as 2026-01-31 or 2026-01-31T12:00" if form == ISO else f"text as {in_words(form)}"
+    allowed = (
+        "text such as 2026-01-31 or 2026-01-31T12:00"
+        if form == ISO
+        else f"text as {in_words(form)}"
+    )
     raise DataError(
         f"the column {values.name!r} held dates in the training data: {problem}",
         allowed=f"dates, or {allowed}",
@@ -153,12 +160,14 @@ def cycles_of(times_ns: np.ndarray) -> tuple[Cycle, ...]:
     return tuple(
         cycle
         for cycle in get_args(Cycle)
-        if span_days >= DAYS[cycle] and max(np.ptp(each) for each in place_in(cycle, times_ns)) > 1e-6
+        if span_days >= DAYS[cycle]
+        and max(np.ptp(each) for each in place_in(cycle, times_ns)) > 1e-6
     )
 
 
 def place_in(cycle: Cycle, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of times in a cycle as sine and cosine, so that its end is next to its start.
+    """Return the place of times in a cycle as sine and cosine, so that its end is next to its
+    start.
 
     Args:
         cycle: The cycle; a week has seven places, year and day are continuous.

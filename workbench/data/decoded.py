@@ -1,9 +1,11 @@
-"""Decoded images kept on the node's disk, so that each is decoded once for all epochs, trials and runs.
+"""Decoded images kept on the node's disk, so that each is decoded once for all epochs, trials and
+runs.
 
-One file holds a record of fixed size for each image: a checksum of its pixels and of the version of its
-source, then the pixels. Records are filled as images are needed, by any number of processes and without
-locks: two that write the same record write the same bytes, and one that is half written, damaged, or of an
-older source does not match its checksum and is made again. Which images there are is left to the data set.
+One file holds a record of fixed size for each image: a checksum of its pixels and of the version of
+its source, then the pixels. Records are filled as images are needed, by any number of processes and
+without locks: two that write the same record write the same bytes, and one that is half written,
+damaged, or of an older source does not match its checksum and is made again. Which images there are
+is left to the data set.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class DecodedImages:
 
         Args:
             path: The file of records.
-            versions: A number for each image, by the number of its record; it changes with the source.
+            versions: A number for each image, by the number of its record; it changes with the
+                source.
             record_bytes: Bytes of the pixels of an image.
 
         Raises:
@@ -53,7 +56,8 @@ class DecodedImages:
         os.utime(path)  # the most recently used
 
     def read_into(self, number: int, pixels: np.ndarray) -> bool:
-        """Read the pixels of an image into an array, and return whether they are there and undamaged.
+        """Read the pixels of an image into an array, and return whether they are there and
+        undamaged.
 
         Args:
             number: The image.
@@ -70,7 +74,9 @@ class DecodedImages:
     def write(self, number: int, pixels: bytes) -> None:
         """Keep the pixels of an image; on a full disk they are not kept."""
         with contextlib.suppress(OSError):
-            os.pwrite(self._descriptor, self._checksum(number, pixels) + pixels, self._offset(number))
+            os.pwrite(
+                self._descriptor, self._checksum(number, pixels) + pixels, self._offset(number)
+            )
 
     @property
     def _descriptor(self) -> int:
@@ -107,7 +113,8 @@ def open_decoded(
         files: The image files, or what identifies them.
         record_bytes: Bytes of the pixels of an image.
         made_with: What the pixels depend on besides: sizes, versions.
-        versions: A number for each file, which changes with it; None to take it from files of this machine.
+        versions: A number for each file, which changes with it; None to take it from files of this
+            machine.
         folder: Folder of the cache; the default one if None.
 
     Returns:
@@ -128,7 +135,9 @@ def open_decoded(
     return DecodedImages(path, versions, record_bytes)
 
 
-def is_worth_keeping(kept: DecodedImages, numbers: Sequence[int], decode: Callable[[int], bytes]) -> bool:
+def is_worth_keeping(
+    kept: DecodedImages, numbers: Sequence[int], decode: Callable[[int], bytes]
+) -> bool:
     """Measure whether decoding images takes longer than reading what was kept of them.
 
     Args:

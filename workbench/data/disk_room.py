@@ -1,8 +1,10 @@
-"""How much of the node's disk the caches of data may take: what was not used for longest makes room.
+"""How much of the node's disk the caches of data may take.
 
-The limit is `WORKBENCH_CACHE_LIMIT` bytes, 20 GB by default, for decoded images and shards together; a file
-also takes at most half of what is free on the disk. Files that processes have open can be read to their end
-after they were deleted.
+What was not used for longest makes room.
+
+The limit is `WORKBENCH_CACHE_LIMIT` bytes, 20 GB by default, for decoded images and shards
+together; a file also takes at most half of what is free on the disk. Files that processes have open
+can be read to their end after they were deleted.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ def has_room(path: Path, needed_bytes: int) -> bool:
     still_needed_bytes = needed_bytes - held_bytes(path)
     if needed_bytes > limit_bytes:
         return False
-    others = [file for ending in (DECODED, SHARD) for file in path.parent.glob(f"*{ending}") if file != path]
+    others = [
+        file
+        for ending in (DECODED, SHARD)
+        for file in path.parent.glob(f"*{ending}")
+        if file != path
+    ]
     total_bytes = sum(map(held_bytes, others))
     free_bytes = shutil.disk_usage(path.parent).free
     if still_needed_bytes > (free_bytes + total_bytes) // 2:
@@ -53,7 +60,9 @@ def has_room(path: Path, needed_bytes: int) -> bool:
 
 
 def held_bytes(path: Path) -> int:
-    """Return what a file takes of the disk, which is less than its length while records are missing."""
+    """Return what a file takes of the disk, which is less than its length while records are
+    missing.
+    """
     try:
         return path.stat().st_blocks * 512
     except FileNotFoundError:  # not written yet, or another process has made room

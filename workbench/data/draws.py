@@ -1,8 +1,10 @@
-"""What a data set draws at random while it is read: a function of seed, epoch and sample, nothing else.
+"""What a data set draws at random while it is read.
 
-So augmentations are the same whichever process reads a sample, and reading leaves the generators of the
-training, which dropout draws from, where they were. Only the global generators of Python, numpy and torch are
-seeded; a generator that a data set holds itself is its own affair.
+A function of seed, epoch and sample, nothing else.
+
+So augmentations are the same whichever process reads a sample, and reading leaves the generators of
+the training, which dropout draws from, where they were. Only the global generators of Python, numpy
+and torch are seeded; a generator that a data set holds itself is its own affair.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ class RandomStates:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the generators continue where they were left in here last; outside they stay as they are."""
+        """Let the generators continue where they were left in here last.
+
+        Outside they stay as they are.
+        """
         outside = _states()
         if self._states is None:
             seed_generators(self._seed)
@@ -88,7 +93,11 @@ class Draws:
 
 def _states() -> tuple[Any, ...]:
     torch = sys.modules.get("torch")
-    return random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()
+    return (
+        random.getstate(),
+        np.random.get_state(),
+        None if torch is None else torch.get_rng_state(),
+    )
 
 
 def _set_states(states: tuple[Any, ...]) -> None:
@@ -101,5 +110,7 @@ def _set_states(states: tuple[Any, ...]) -> None:
 def _are_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     if one[0] != other[0] or (one[2] is None) != (other[2] is None):
         return False
-    same_array = all(np.array_equal(left, right) for left, right in zip(one[1], other[1], strict=True))
+    same_array = all(
+        np.array_equal(left, right) for left, right in zip(one[1], other[1], strict=True)
+    )
     return same_array and (one[2] is None or bool((one[2] == other[2]).all()))

@@ -1,7 +1,8 @@
 """Raw samples as numbers: tables, images and texts, encoded with statistics of their train part.
 
-An encoder is learnt once, from train samples alone, and then encodes any others: validation, test, and
-later samples to predict. Splitting is left to the caller, models are left to `workbench.models`.
+An encoder is learnt once, from train samples alone, and then encodes any others: validation, test,
+and later samples to predict. Splitting is left to the caller, models are left to
+`workbench.models`.
 """
 
 from __future__ import annotations
@@ -45,12 +46,17 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """A table: numbers and times are standardised, categories get columns, what is missing is marked."""
+    """A table: numbers and times are standardised, categories get columns, what is missing is
+    marked.
+    """
 
     columns: tuple[Column, ...] = field(repr=False)
 
     def encode(self, samples: pd.DataFrame) -> np.ndarray:
-        """Return rows as (rows, features); see Encoder.encode. Columns that were not learnt are left out."""
+        """Return rows as (rows, features); see Encoder.encode.
+
+        Columns that were not learnt are left out.
+        """
         known = {str(name): name for name in samples.columns}
         missing = [column.name for column in self.columns if column.name not in known]
         if missing:
@@ -61,7 +67,10 @@ class TableEncoder:
 
 @dataclass(frozen=True)
 class ImageEncoder:
-    """Images of one shape, (height, width) or (height, width, channels): standardised, channels first."""
+    """Images of one shape, (height, width) or (height, width, channels).
+
+    Standardised, channels first.
+    """
 
     shape: tuple[int, ...]
     mean: np.ndarray = field(repr=False)
@@ -71,7 +80,8 @@ class ImageEncoder:
         """Return images as (images, channels, height, width); see Encoder.encode."""
         if samples.shape[1:] != self.shape:
             raise DataError(
-                f"images of shape {samples.shape[1:]} were given", allowed=f"the trained shape {self.shape}"
+                f"images of shape {samples.shape[1:]} were given",
+                allowed=f"the trained shape {self.shape}",
             )
         return ((_channels_first(samples) - self.mean) / self.scale).astype(np.float32)
 
@@ -99,7 +109,8 @@ class TextEncoder:
         return np.float32(np.sqrt(sum(len(terms) for terms, _ in self.weights())) / 2)
 
     def weights(self) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Yield the terms of words, and then of parts of words, in the order of the features, with weights.
+        """Yield the terms of words, and then of parts of words, in the order of the features, with
+        weights.
 
         Terms are as `workbench.data.tokens.terms_of` yields them.
         """
@@ -124,13 +135,19 @@ def learn_encoder(
     if kind == "table":
         forms = text_forms or {}
         columns = [
-            learn_column(column_of(train, name), max_categories=MAX_CATEGORIES, form=forms.get(str(name)))
+            learn_column(
+                column_of(train, name), max_categories=MAX_CATEGORIES, form=forms.get(str(name))
+            )
             for name in train
         ]
         # A constant column carries no information.
-        kept = tuple(column for column in columns if not _is_constant(column, column_of(train, column.name)))
+        kept = tuple(
+            column for column in columns if not _is_constant(column, column_of(train, column.name))
+        )
         if not kept:
-            raise DataError("every column is constant or empty", next_step="Add columns that differ.")
+            raise DataError(
+                "every column is constant or empty", next_step="Add columns that differ."
+            )
         return TableEncoder(kept)
     if kind == "images":
         pixels = _channels_first(train)
@@ -155,7 +172,10 @@ def _learn_texts(train: Sequence[str]) -> TextEncoder:
     texts = [str(text) for text in train]
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_WORDS)
     parts = TfidfVectorizer(
-        analyzer="char_wb", ngram_range=NUM_CHARACTERS_OF_PART, sublinear_tf=True, max_features=MAX_WORD_PARTS
+        analyzer="char_wb",
+        ngram_range=NUM_CHARACTERS_OF_PART,
+        sublinear_tf=True,
+        max_features=MAX_WORD_PARTS,
     )
     learnt = []
     for vectorizer in (words, parts):

@@ -1,4 +1,6 @@
-"""What other libraries call a data set, as a split: torch data sets and loaders, streams, plain sequences.
+"""What other libraries call a data set, as a split.
+
+Torch data sets and loaders, streams, plain sequences.
 
 Torch is not imported: what is made of it has loaded it.
 """
@@ -19,7 +21,11 @@ from workbench.foundation.errors import DataError, ExperimentError
 
 _TABLE_PACKAGES = ("pandas", "polars", "pyarrow", "modin", "cudf", "dask")
 _TABLES = ("DataFrame", "Series", "LazyFrame", "Table", "RecordBatch")
-_LENGTHS = {"train": "samples_per_epoch", "validation": "validation_samples", "test": "test_samples"}
+_LENGTHS = {
+    "train": "samples_per_epoch",
+    "validation": "validation_samples",
+    "test": "test_samples",
+}
 
 
 def as_split(
@@ -28,18 +34,20 @@ def as_split(
     """Return a data set as a split, and what a DataLoader around it states.
 
     Args:
-        dataset: A split; a map-style or iterable data set of torch or Hugging Face; a plain sequence; inputs
-            and targets as two arrays or tensors; or a `torch.utils.data.DataLoader`; see `loader_arguments`
-            for what its arguments mean.
+        dataset: A split; a map-style or iterable data set of torch or Hugging Face; a plain
+            sequence; inputs and targets as two arrays or tensors; or a
+            `torch.utils.data.DataLoader`; see `loader_arguments` for what its arguments mean.
         options: The options of the data, for the length of a stream that does not know its own.
         part: train, validation or test.
         name: Name of the data, for messages.
 
     Returns:
-        The split, without the last batch of an evaluation where the loader drops it; and the arguments.
+        The split, without the last batch of an evaluation where the loader drops it; and the
+        arguments.
 
     Raises:
-        DataError: If it is something else, or has no samples, or an argument of a loader is not followed.
+        DataError: If it is something else, or has no samples, or an argument of a loader is not
+            followed.
         ExperimentError: If the length of a stream is missing.
     """
     whose = f"{part} of {name}"
@@ -50,7 +58,9 @@ def as_split(
             f"{whose} is a mapping, and which of its members is the target is unknown",
             field="data",
             allowed="(inputs, targets), or a data set of (input, target) pairs",
-            next_step="Return (train['x'], train['y']) in its place, with the names of your columns.",
+            next_step=(
+                "Return (train['x'], train['y']) in its place, with the names of your columns."
+            ),
         )
     if _are_columns(dataset):
         return _with_samples(_columns(*dataset), whose), PLAIN
@@ -65,7 +75,9 @@ def as_split(
         if sampler is not None:
             num_used = _num_used(len(sampler), arguments, part, whose)
             generator = _shared_generator(loader, sampler)
-            split: Split = SampledSplit(dataset, sampler, gather, num_samples=num_used, shared=generator)
+            split: Split = SampledSplit(
+                dataset, sampler, gather, num_samples=num_used, shared=generator
+            )
             return _with_samples(split, whose), arguments
     is_stream = torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
     if is_stream or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
@@ -88,10 +100,11 @@ def as_split(
 
 
 def _num_used(num_samples: int, arguments: LoaderArguments, part: str, whose: str) -> int:
-    """Return how many samples there are without the last batch of an evaluation, where that is dropped.
+    """Return how many samples there are without the last batch of an evaluation, where that is
+    dropped.
 
-    It follows from the size of the loader's batches: with that of the plan, two trials would be judged on
-    different samples.
+    It follows from the size of the loader's batches: with that of the plan, two trials would be
+    judged on different samples.
     """
     if part == "train" or not arguments.drops_last or num_samples == 0:
         return num_samples
@@ -108,7 +121,9 @@ def _num_used(num_samples: int, arguments: LoaderArguments, part: str, whose: st
 
 
 def _shared_generator(loader: Any, sampler: Any) -> Any:
-    """Return the generator that a loader draws a seed from before its sampler draws an epoch, if it does."""
+    """Return the generator that a loader draws a seed from before its sampler draws an epoch, if it
+    does.
+    """
     shared = loader.generator if loader.generator is getattr(sampler, "generator", None) else None
     return None if shared is None else SharedGenerator(shared, loader.persistent_workers)
 
@@ -121,17 +136,26 @@ def _refuse_tables(dataset: Any, whose: str) -> None:
             f"{whose} is a {kind} of {package}, and which of its columns is the target is unknown",
             field="data",
             allowed="(input, target) pairs",
-            next_step="Return pairs, for example list(zip(frame[features].to_numpy('float32'), "
-            "frame['target'].to_numpy())); or write the table to a file, and use the data set `table`.",
+            next_step=(
+                "Return pairs, for example list(zip(frame[features].to_numpy('float32'),"
+                " frame['target'].to_numpy())); or write the table to a file, and use the data set"
+                " `table`."
+            ),
         )
 
 
 def _are_columns(dataset: Any) -> bool:
-    """Return whether a part is inputs and targets, each in one array: an array alone is no sample."""
+    """Return whether a part is inputs and targets, each in one array.
+
+    An array alone is no sample.
+    """
     return (
         type(dataset) in (tuple, list)
         and len(dataset) == 2
-        and all(isinstance(column, np.ndarray) or type(column).__module__ == "torch" for column in dataset)
+        and all(
+            isinstance(column, np.ndarray) or type(column).__module__ == "torch"
+            for column in dataset
+        )
         and all(column.ndim > 0 for column in dataset)
     )
 
@@ -141,13 +165,15 @@ def _columns(inputs: Any, targets: Any) -> Split:
         return ArraySplit(inputs, targets)
     if len(inputs) != len(targets):
         raise DataError(
-            f"inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(targets.shape)} do not have "
-            "the same number of samples",
+            f"inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(targets.shape)} do"
+            " not have the same number of samples",
             field="data",
             allowed="one target for each input, the sample first",
         )
     torch = sys.modules["torch"]  # one of the two is a tensor
-    return MapSplit(torch.utils.data.TensorDataset(torch.as_tensor(inputs), torch.as_tensor(targets)))
+    return MapSplit(
+        torch.utils.data.TensorDataset(torch.as_tensor(inputs), torch.as_tensor(targets))
+    )
 
 
 def _with_samples(split: Split, whose: str) -> Split:
@@ -161,7 +187,10 @@ def _length_of_stream(dataset: Any, options: Mapping[str, Any], *, part: str, na
         raise DataError(
             f"{part} of {name} is an object of type {type(dataset).__name__}",
             field="data",
-            allowed="a data set with __len__ and __getitem__, or one that can be iterated over repeatedly",
+            allowed=(
+                "a data set with __len__ and __getitem__, or one that can be iterated over"
+                " repeatedly"
+            ),
         )
     option = _LENGTHS[part]
     try:

@@ -1,4 +1,6 @@
-"""Which images there are in folders of classes, on this machine or behind a URL, and the class of each."""
+"""Which images there are in folders of classes, on this machine or behind a URL, and the class of
+each.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from workbench.data.shards import RemoteFiles
 from workbench.data.visible_files import is_hidden, visible_below
 from workbench.foundation.errors import DataError
 
-ENDINGS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+ENDINGS = frozenset(
+    {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+)
 PARTS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val"),
@@ -57,7 +61,11 @@ def version_of(folder: Path, client_folders: bool) -> tuple[int, ...]:
         DataError: If it is not a folder.
     """
     _check_folder(folder)
-    upper = folder.iterdir() if client_folders else (folder / name for name in part_names(folder).values())
+    upper = (
+        folder.iterdir()
+        if client_folders
+        else (folder / name for name in part_names(folder).values())
+    )
     below = (each.iterdir() for each in (folder, *upper) if each.is_dir())
     folders = [folder, *sorted(entry for entries in below for entry in entries if entry.is_dir())]
     return tuple(each.stat().st_mtime_ns for each in folders)
@@ -65,7 +73,9 @@ def version_of(folder: Path, client_folders: bool) -> tuple[int, ...]:
 
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder", field="data.path", allowed="one folder for each class")
+        raise DataError(
+            f"{folder} is not a folder", field="data.path", allowed="one folder for each class"
+        )
 
 
 def list_folder(folder: Path) -> Listed:
@@ -75,7 +85,9 @@ def list_folder(folder: Path) -> Listed:
         DataError: If there are fewer than two, or one is empty.
     """
     _check_folder(folder)
-    class_folders = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    class_folders = sorted(
+        entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
+    )
     if len(class_folders) < 2:
         raise DataError(
             f"{folder} holds {len(class_folders)} class folder(s)",
@@ -102,19 +114,25 @@ def list_folder(folder: Path) -> Listed:
         files += found
         targets += [number] * len(found)
     return Listed(
-        tuple(entry.name for entry in class_folders), np.array(files), np.array(targets, dtype=np.int64)
+        tuple(entry.name for entry in class_folders),
+        np.array(files),
+        np.array(targets, dtype=np.int64),
     )
 
 
 def _visible_in(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the folders below a folder, each with the names of its files, without what is hidden."""
+    """Yield the folders below a folder, each with the names of its files, without what is
+    hidden.
+    """
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_hidden([name])]
         yield place, [name for name in names if not is_hidden([name])]
 
 
 def list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
-    """Return what all clients hold, and the client of each file; a client need not have every class.
+    """Return what all clients hold, and the client of each file.
+
+    A client need not have every class.
 
     Raises:
         DataError: If one has no image, or there are fewer than two classes.
@@ -130,7 +148,11 @@ def list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
     names = tuple(sorted({name for _, name, _ in found}))
     without = sorted(set(range(len(clients))) - {number for *_, number in found})
     if without or len(names) < 2:
-        problem = f"{clients[without[0]].name} has no image" if without else f"there are {len(names)} classes"
+        problem = (
+            f"{clients[without[0]].name} has no image"
+            if without
+            else f"there are {len(names)} classes"
+        )
         raise DataError(
             f"{folder} is not a folder of clients: {problem}",
             field="data.client_folders",
@@ -149,7 +171,9 @@ def list_remote(files: RemoteFiles) -> dict[str, Listed]:
     """
     names = [tuple(name.split("/")) for name in files.names]
     tops = {parts[0] for parts in names if len(parts) > 2}
-    found = {part: next((name for name in known if name in tops), None) for part, known in PARTS.items()}
+    found = {
+        part: next((name for name in known if name in tops), None) for part, known in PARTS.items()
+    }
     parts = _named_parts(found, files.shown)
     if not parts:
         return {"train": _remote_part(files, names, ())}
@@ -168,10 +192,16 @@ def _named_parts(found: dict[str, str | None], shown: str) -> dict[str, str]:
             field="data.path",
             allowed="train beside validation, or one folder for each class",
         )
-    return {part: name for part, name in found.items() if name is not None and found["train"] is not None}
+    return {
+        part: name
+        for part, name in found.items()
+        if name is not None and found["train"] is not None
+    }
 
 
-def _remote_part(files: RemoteFiles, names: list[tuple[str, ...]], begin: tuple[str, ...]) -> Listed:
+def _remote_part(
+    files: RemoteFiles, names: list[tuple[str, ...]], begin: tuple[str, ...]
+) -> Listed:
     depth = len(begin)
     numbers = [
         number

@@ -1,6 +1,9 @@
-"""Finds image files that cannot be read, by their headers and ends; what looks whole is not decoded.
+"""Finds image files that cannot be read, by their headers and ends.
 
-A folder may hold millions of files on a slow disk: some of them are read, evenly spread, for a short time.
+What looks whole is not decoded.
+
+A folder may hold millions of files on a slow disk: some of them are read, evenly spread, for a
+short time.
 """
 
 from __future__ import annotations
@@ -17,9 +20,14 @@ MAX_FILES = 2000
 LONGEST_S = 3.0
 """How long files are read at most."""
 _NUM_PASSES = 8
-"""Each reads every eighth file, so that those that were read are evenly spread when the time is over."""
+"""Each reads every eighth file, so that those that were read are evenly spread when the time is
+over.
+"""
 _ENDS = {"PNG": b"IEND", "JPEG": b"\xff\xd9", "GIF": b";", "WEBP": b""}
-"""What stands at the end of a whole file; nothing where opening it shows that. Other formats are decoded."""
+"""What stands at the end of a whole file; nothing where opening it shows that.
+
+Other formats are decoded.
+"""
 _END_BYTES = 64
 
 
@@ -60,13 +68,17 @@ def check_headers(files: list[str], *, turns: bool = True) -> tuple[str, ...]:
 
 
 def _fault_of(path: str, traits: Counter[str], turns: bool) -> str | None:
-    """Return why a file cannot be read as an image; None if it looks whole. Its traits are counted."""
+    """Return why a file cannot be read as an image; None if it looks whole.
+
+    Its traits are counted.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as opened:
             if not _has_its_end(path, opened.format):
-                opened.load()  # other content may follow the end, so only decoding shows what is missing
+                # other content may follow the end, so only decoding shows what is missing
+                opened.load()
             if (reason := why_not_eight_bits(opened)) is not None:
                 return reason
             traits.update(traits_of(opened, turns=turns))

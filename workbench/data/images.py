@@ -42,11 +42,12 @@ MIDDLE = 127.5
 
 
 class ImagesOptions(DatasetOptions):
-    """A folder with one subfolder of images for each class, or with such folders in train, validation, test.
+    """A folder with one subfolder of images for each class, or with such folders in train,
+    validation, test.
 
-    Without a validation folder, images of train are held out. Images are resized to squares; values go
-    from -1 (black) to 1 (white). Files of a URL are kept on the node's disk, and read from there once per
-    cluster.
+    Without a validation folder, images of train are held out. Images are resized to squares; values
+    go from -1 (black) to 1 (white). Files of a URL are kept on the node's disk, and read from there
+    once per cluster.
     """
 
     reads_urls = True
@@ -67,7 +68,9 @@ class ImagesOptions(DatasetOptions):
     )
     cache: Literal["auto", "none"] = Field(
         "auto",
-        description="Keep decoded images on the node's disk where reading them is faster than decoding.",
+        description=(
+            "Keep decoded images on the node's disk where reading them is faster than decoding."
+        ),
     )
 
     def find_task(self) -> Task:
@@ -89,7 +92,10 @@ class ImagesOptions(DatasetOptions):
             raise DataError(f"{place} does not exist", field="data.path")
 
     def notes(self) -> tuple[str, ...]:
-        """Return how files are read that cannot be used as they are stored; see DatasetOptions.notes."""
+        """Return how files are read that cannot be used as they are stored.
+
+        See DatasetOptions.notes.
+        """
         if is_url(self.path):
             return ()
         folder = existing_path(Path(self.path))
@@ -107,14 +113,18 @@ class ImagesOptions(DatasetOptions):
         for part, other in listed.items():
             if other.class_names != names:
                 different = ", ".join(sorted(set(names) ^ set(other.class_names)))
-                raise DataError(f"train and {part} have different classes: {different}", field="data.path")
+                raise DataError(
+                    f"train and {part} have different classes: {different}", field="data.path"
+                )
         test = self._split(listed["test"], cache, source) if "test" in listed else None
         if self.test_fraction and ("test" in listed or "validation" in listed):
             part = "test" if "test" in listed else "validation"
             raise ExperimentError(
                 f"the folder has a {part} part of its own",
                 field="data.test_fraction",
-                next_step="Remove one of the two." if part == "test" else "Add a test folder beside it.",
+                next_step=(
+                    "Remove one of the two." if part == "test" else "Add a test folder beside it."
+                ),
             )
         if "validation" in listed:
             if "validation_fraction" in self.model_fields_set:
@@ -165,13 +175,20 @@ class ImagesOptions(DatasetOptions):
 
     def _split(self, listed: Listed, cache: Path | None, source: ShardReader | None) -> FolderSplit:
         split = FolderSplit(
-            listed.files, listed.targets, self.size, self.channels, numbers=listed.numbers, source=source
+            listed.files,
+            listed.targets,
+            self.size,
+            self.channels,
+            numbers=listed.numbers,
+            source=source,
         )
         return split if self.cache == "none" else split.keeping_decoded(cache)
 
 
 def _list_here(folder: Path, client_folders: bool) -> tuple[dict[str, Listed], np.ndarray | None]:
-    """Return the images of a folder of this machine by part, and the client of each where it has folders."""
+    """Return the images of a folder of this machine by part, and the client of each where it has
+    folders.
+    """
     if client_folders:
         whole, of_files = list_clients(folder)
         return {"train": whole}, of_files
@@ -226,7 +243,8 @@ class FolderSplit:
         pixels = np.empty((len(indices), self.channels, self.size, self.size), np.uint8)
         for place, index in zip(pixels, indices, strict=True):
             self._fill(place, int(index))
-        # Divided and shifted in place: batches are large, and every further array costs as much as reading.
+        # Divided and shifted in place: batches are large, and every further array costs as much as
+        # reading.
         inputs = np.divide(pixels, np.float32(MIDDLE), dtype=np.float32)
         inputs -= 1.0
         return inputs, self.targets[indices]
@@ -234,7 +252,9 @@ class FolderSplit:
     def part(self, indices: np.ndarray) -> FolderSplit:
         """Return the images at `indices`, which share what is kept of all of them."""
         numbers = self._numbers[indices]
-        return replace(self, files=self.files[indices], targets=self.targets[indices], numbers=numbers)
+        return replace(
+            self, files=self.files[indices], targets=self.targets[indices], numbers=numbers
+        )
 
     @property
     def _numbers(self) -> np.ndarray:
@@ -248,7 +268,8 @@ class FolderSplit:
         return Groups(self.source.files.shard_of[self._numbers], WINDOW_SHARDS)
 
     def keeping_decoded(self, folder: Path | None) -> FolderSplit:
-        """Return the same images, kept decoded where there is room and where reading that is faster.
+        """Return the same images, kept decoded where there is room and where reading that is
+        faster.
 
         Args:
             folder: Folder of the cache; the default one if None.
@@ -260,7 +281,9 @@ class FolderSplit:
             remote = self.source.files
             files, versions = [f"{remote.shown}/{name}" for name in remote.names], remote.versions
             # Of one shard, which must be fetched in any case.
-            measured = np.flatnonzero(remote.shard_of[self._numbers] == remote.shard_of[self._numbers[0]])
+            measured = np.flatnonzero(
+                remote.shard_of[self._numbers] == remote.shard_of[self._numbers[0]]
+            )
         index_of = {int(self._numbers[index]): int(index) for index in measured[:NUM_TIMED]}
         try:
             kept = open_decoded(
@@ -272,7 +295,10 @@ class FolderSplit:
                 kept, list(index_of), lambda number: self._decode(index_of[number]).tobytes()
             ):
                 return self
-        except (OSError, DataError):  # without room for a cache, or with a file that training will name
+        except (
+            OSError,
+            DataError,
+        ):  # without room for a cache, or with a file that training will name
             return self
         return replace(self, kept=kept)
 
@@ -290,11 +316,17 @@ class FolderSplit:
         content = None if self.source is None else self.source.read(int(self._numbers[index]))
         try:
             return decode_image(
-                path, self.size, self.channels, content=content, is_stored_way_up=self.is_stored_way_up
+                path,
+                self.size,
+                self.channels,
+                content=content,
+                is_stored_way_up=self.is_stored_way_up,
             )
         except DataError as error:
             raise DataError(
-                error.problem, field="data.path", next_step="Repair the file or move it out of the folder."
+                error.problem,
+                field="data.path",
+                next_step="Repair the file or move it out of the folder.",
             ) from error
 
 
@@ -308,7 +340,8 @@ def decode_image(
     max_pixels: int | None = None,
     is_stored_way_up: bool = False,
 ) -> np.ndarray:
-    """Return the pixels of an image file as training has them, uint8 of shape (channels, size, size).
+    """Return the pixels of an image file as training has them, uint8 of shape (channels, size,
+    size).
 
     Args:
         path: The file.
@@ -317,8 +350,8 @@ def decode_image(
         content: What the file holds, where it is not on this machine.
         formats: The formats that are read, as Pillow names them; None for all that it knows.
         max_pixels: How many pixels the image may have, at least 1; None for what Pillow allows.
-        is_stored_way_up: Whether the pixels stay where they are stored, as what describes them by their place
-            demands; otherwise a picture is turned as its camera noted.
+        is_stored_way_up: Whether the pixels stay where they are stored, as what describes them by
+            their place demands; otherwise a picture is turned as its camera noted.
 
     Raises:
         DataError: If it is not an image that can be decoded, or has more pixels.
@@ -337,7 +370,9 @@ def decode_image(
                 ImageOps.exif_transpose(opened, in_place=True)
             image = eight_bits(opened, channels)
             pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
-    except UnidentifiedImageError as error:  # its text names the memory that the content was read into
+    except (
+        UnidentifiedImageError
+    ) as error:  # its text names the memory that the content was read into
         raise _unreadable(path, "its content has the format of no image") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise _unreadable(path, str(error)) from error
@@ -345,11 +380,15 @@ def decode_image(
 
 
 def _unreadable(path: str, reason: str) -> DataError:
-    return DataError(f"{path} cannot be read as an image: {reason}", next_step="Repair or remove the file.")
+    return DataError(
+        f"{path} cannot be read as an image: {reason}", next_step="Repair or remove the file."
+    )
 
 
 def pixel_reading(train: Split) -> Reading:
-    """Return how pixels from 0 to 255 become inputs from -1 to 1, with some of the training samples."""
+    """Return how pixels from 0 to 255 become inputs from -1 to 1, with some of the training
+    samples.
+    """
     indices = some_of(min(len(train), 200))
     pixels = np.asarray(train.batch(indices)[0]) * MIDDLE + MIDDLE
     return Reading({"inputs": pixels.round()}, indices, mean=MIDDLE, scale=MIDDLE, is_image=True)
@@ -377,7 +416,11 @@ def paired_files(folder: Path, other: str, endings: Collection[str]) -> tuple[li
     images, others = found["images"], found[other]
     alone = sorted(str(name) for name in images.keys() ^ others.keys())
     if alone or len(images) < 2:
-        problem = f"{alone[0]} is not in both folders" if alone else f"{folder} holds {len(images)} images"
+        problem = (
+            f"{alone[0]} is not in both folders"
+            if alone
+            else f"{folder} holds {len(images)} images"
+        )
         raise DataError(
             problem,
             field="data.path",

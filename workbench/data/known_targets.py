@@ -1,4 +1,6 @@
-"""The targets of a split that are in memory, all of which can be looked at before any sample is used."""
+"""The targets of a split that are in memory, all of which can be looked at before any sample is
+used.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _MAX_SAMPLES = 1_000_000
 
 
 def known_targets(split: Split) -> np.ndarray | None:
-    """Return the targets of all samples in their order; None where samples would have to be read for them.
+    """Return the targets of all samples in their order.
+
+    None where samples would have to be read for them.
 
     Args:
         split: The samples.
@@ -56,6 +60,11 @@ def _of_list(samples: Sequence[Any]) -> np.ndarray | None:
         if size * len(targets) > _MAX_NUMBERS:
             return None
         found = np.stack([np.asarray(target) for target in targets])
-    except (TypeError, ValueError, LookupError, RuntimeError):  # `collate` says what is wrong with them
+    except (
+        TypeError,
+        ValueError,
+        LookupError,
+        RuntimeError,
+    ):  # `collate` says what is wrong with them
         return None
     return found if found.dtype.kind in "biuf" else None

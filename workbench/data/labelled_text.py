@@ -1,4 +1,7 @@
-"""Texts with a class each: columns of a table, or functions of Python's standard library by package."""
+"""Texts with a class each.
+
+Columns of a table, or functions of Python's standard library by package.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +34,26 @@ _LEFT_OUT = ("test", "lib2to3", "distutils", "idlelib", "ensurepip")
 class LabelledTextOptions(DatasetOptions):
     """A table with a column of texts and one of their classes, to classify texts.
 
-    A text becomes its words and signs, in small letters; the vocabulary is learned from the texts of train.
-    Without a path, functions of Python's standard library, whose class is the package that they are in.
+    A text becomes its words and signs, in small letters; the vocabulary is learned from the texts
+    of train. Without a path, functions of Python's standard library, whose class is the package
+    that they are in.
     """
 
     path: Path | None = Field(
-        None, description="A .csv, .tsv or .parquet file; functions of the standard library by default."
+        None,
+        description="A .csv, .tsv or .parquet file; functions of the standard library by default.",
     )
     text: str = Field(
-        "text", min_length=1, description="The column of texts.", json_schema_extra={"column_of": "path"}
+        "text",
+        min_length=1,
+        description="The column of texts.",
+        json_schema_extra={"column_of": "path"},
     )
     target: str = Field(
-        "label", min_length=1, description="The column to predict.", json_schema_extra={"column_of": "path"}
+        "label",
+        min_length=1,
+        description="The column to predict.",
+        json_schema_extra={"column_of": "path"},
     )
     context: int = Field(64, ge=1, le=65_536, description="Words of a text; the rest is left out.")
     vocabulary: int = Field(
@@ -60,7 +71,9 @@ class LabelledTextOptions(DatasetOptions):
     def _check(self) -> Self:
         for option in ("text", "target"):
             if self.path is None and option in self.model_fields_set:
-                raise ExperimentError("needs a table", field=option, next_step="Set path to a file.")
+                raise ExperimentError(
+                    "needs a table", field=option, next_step="Set path to a file."
+                )
         return self
 
     def find_task(self) -> Task:
@@ -76,7 +89,9 @@ class LabelledTextOptions(DatasetOptions):
             "options": self.model_dump(mode="json", exclude={"path"}),
         }
         code = [__file__, str(Path(__file__).with_name("tokens.py"))]
-        made = cached("labelled_text", made_from, lambda: self._encode(path, seed), code=code, folder=cache)
+        made = cached(
+            "labelled_text", made_from, lambda: self._encode(path, seed), code=code, folder=cache
+        )
         arrays, names = made.arrays, tuple(made.facts["class_names"])
         vocabulary = tuple(made.facts["vocabulary"])
         return Datasets(
@@ -84,9 +99,11 @@ class LabelledTextOptions(DatasetOptions):
             task="classification",
             train=ArraySplit(arrays["train_inputs"], arrays["train_targets"]),
             validation=ArraySplit(arrays["validation_inputs"], arrays["validation_targets"]),
-            test=ArraySplit(arrays["test_inputs"], arrays["test_targets"])
-            if "test_inputs" in arrays
-            else None,
+            test=(
+                ArraySplit(arrays["test_inputs"], arrays["test_targets"])
+                if "test_inputs" in arrays
+                else None
+            ),
             input_shape=(self.context,),
             num_outputs=len(names),
             vocabulary_size=len(vocabulary),
@@ -133,7 +150,9 @@ class LabelledTextOptions(DatasetOptions):
         columns = [str(name) for name in table.columns]
         for option, name in (("text", self.text), ("target", self.target)):
             if name not in columns:
-                raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
+                raise DataError(
+                    f"there is no column {name!r}", field=f"data.{option}", allowed=columns
+                )
         table = table.rename(columns=str)
         texts, targets = column_of(table, self.text), column_of(table, self.target)
         missing = (texts.isna() | targets.isna()).to_numpy().nonzero()[0]
@@ -142,14 +161,18 @@ class LabelledTextOptions(DatasetOptions):
             raise DataError(
                 f"{len(missing)} of {len(table)} rows have no text or no class{first}",
                 field="data.path",
-                allowed="at least two rows, each with both; empty cells, NA, None and null are missing",
+                allowed=(
+                    "at least two rows, each with both; empty cells, NA, None and null are missing"
+                ),
                 next_step="Remove these rows from the file, or write such a class as another word.",
             )
         return [str(text) for text in texts], *number_classes(targets)
 
 
 def _functions() -> tuple[list[str], list[str], np.ndarray]:
-    """Return the functions of the packages of the standard library with most of them, and their packages."""
+    """Return the functions of the packages of the standard library with most of them, and their
+    packages.
+    """
     folder = Path(sysconfig.get_path("stdlib"))
     found = {
         package.name: [

@@ -1,7 +1,8 @@
-"""Columns that predict the target alone and almost without a mistake, as only its copies and consequences do.
+"""Columns that predict the target alone and almost without a mistake, as only its copies and
+consequences do.
 
-Half of the rows are read to predict the other half: a value is taken to mean what it, or the nearest number,
-meant there. What is done about such a column is left to the user.
+Half of the rows are read to predict the other half: a value is taken to mean what it, or the
+nearest number, meant there. What is done about such a column is left to the user.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIN_SKILL = 0.98
-"""The share of the mistakes of the simplest guess, or of the squared error of the mean, that is avoided."""
+"""The share of the mistakes of the simplest guess, or of the squared error of the mean, that is
+avoided.
+"""
 MIN_ROWS = 20
 _MAX_ROWS = 4_000
 
@@ -47,8 +50,8 @@ class Leak:
             leave_out: How to leave the column out, such as --drop NAME.
         """
         return (
-            f"`{self.name}` alone predicts {target} with {self.metric} {self.score:.2f}: if it is not known "
-            f"when a prediction is made, leave it out with {leave_out}"
+            f"`{self.name}` alone predicts {target} with {self.metric} {self.score:.2f}: if it is"
+            f" not known when a prediction is made, leave it out with {leave_out}"
         )
 
 
@@ -81,7 +84,10 @@ def find_leaks(
 
 
 def _as_numbers(column: pd.Series, form: TextForm | None) -> np.ndarray:
-    """Return numbers in the order of the values, where they have one; missing ones are the least."""
+    """Return numbers in the order of the values, where they have one.
+
+    Missing ones are the least.
+    """
     import pandas as pd
 
     if isinstance(form, NumberText):
@@ -102,7 +108,9 @@ def _as_numbers(column: pd.Series, form: TextForm | None) -> np.ndarray:
 def _score(
     values: np.ndarray, targets: np.ndarray, num_read: int, is_classification: bool
 ) -> tuple[float, float]:
-    """Return how well the first rows predict the others, and how much better that is than a guess."""
+    """Return how well the first rows predict the others, and how much better that is than a
+    guess.
+    """
     distinct, place = np.unique(values[:num_read], return_inverse=True)
     read, rest, wanted = targets[:num_read], values[num_read:], targets[num_read:]
     if is_classification:

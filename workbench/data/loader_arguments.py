@@ -4,15 +4,20 @@
 |---|---|
 | dataset, collate_fn | used |
 | shuffle=False | train is visited in the order of the data; without meaning in an evaluation |
-| shuffle=True | another order in each epoch: that of `generator`, else one that follows from the seed |
-| sampler, generator | the numbers that torch would draw in each epoch; a `DistributedSampler` is refused |
+| shuffle=True | another order in each epoch: that of `generator`, else one that follows from the
+seed |
+| sampler, generator | the numbers that torch would draw in each epoch; a `DistributedSampler` is
+refused |
 | batch_sampler | a BatchSampler of torch: its sampler and its drop_last; others are refused |
-| batch_size | the plan decides on it, which is noted; used for drop_last of an evaluation; None is refused |
+| batch_size | the plan decides on it, which is noted; used for drop_last of an evaluation; None is
+refused |
 | drop_last | followed, in training by the global batch of the plan |
 | num_workers, prefetch_factor | used where `plan.loaders` is left open |
-| worker_init_fn, timeout | used wherever there are loaders; with a stream, worker_init_fn is refused |
+| worker_init_fn, timeout | used wherever there are loaders; with a stream, worker_init_fn is
+refused |
 | multiprocessing_context | fork; others are refused |
-| pin_memory, pin_memory_device, persistent_workers | as on the device and in a training they always are |
+| pin_memory, pin_memory_device, persistent_workers | as on the device and in a training they always
+are |
 | in_order=False | noted: batches come in their order |
 
 Torch is not imported: what is made of it has loaded it.
@@ -92,11 +97,15 @@ def arguments_of(loader: Any, torch_data: Any, whose: str) -> tuple[LoaderArgume
         dataset=loader.dataset,
         is_in_order=getattr(loader, "in_order", True),
     )
-    return found, None if is_stream or _is_plain(sampler, torch_data, len(loader.dataset)) else sampler
+    return found, (
+        None if is_stream or _is_plain(sampler, torch_data, len(loader.dataset)) else sampler
+    )
 
 
 def _is_plain(sampler: Any, torch_data: Any, num_samples: int) -> bool:
-    """Return whether a sampler visits each sample once, in order or shuffled by no generator of its own."""
+    """Return whether a sampler visits each sample once, in order or shuffled by no generator of its
+    own.
+    """
     if type(sampler) is torch_data.SequentialSampler:
         return len(sampler) == num_samples
     return (
@@ -111,17 +120,23 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
     is_stream = isinstance(loader.dataset, torch_data.IterableDataset)
     if type(loader).__iter__ is not torch_data.DataLoader.__iter__:
         raise DataError(
-            f"{whose} is a {type(loader).__name__}, which makes its batches in a way of its own (__iter__)",
+            f"{whose} is a {type(loader).__name__}, which makes its batches in a way of its own"
+            " (__iter__)",
             field="data",
-            next_step="Return its data set, or a DataLoader of torch with its sampler and its collate_fn.",
+            next_step=(
+                "Return its data set, or a DataLoader of torch with its sampler and its collate_fn."
+            ),
         )
     batches = loader.batch_sampler
     if batches is None:
         raise DataError(
-            f"{whose} makes no batches (batch_size=None), and the plan decides which samples make a batch",
+            f"{whose} makes no batches (batch_size=None), and the plan decides which samples make a"
+            " batch",
             field="data",
-            next_step="Return the data set itself, where it yields single samples. One that yields whole "
-            "batches must yield their samples.",
+            next_step=(
+                "Return the data set itself, where it yields single samples. One that yields whole "
+                "batches must yield their samples."
+            ),
         )
     if type(batches) is not torch_data.BatchSampler:
         raise DataError(
@@ -132,27 +147,30 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
         )
     if loader.worker_init_fn is not None and is_stream:
         raise DataError(
-            f"{whose} is a stream with a worker_init_fn, but a single process reads a stream from its "
-            "beginning to its end",
+            f"{whose} is a stream with a worker_init_fn, but a single process reads a stream from"
+            " its beginning to its end",
             field="data",
             next_step="Leave worker_init_fn out, and let the stream yield all its samples.",
         )
     context = loader.multiprocessing_context
     if context is not None and context.get_start_method() != "fork":
         raise DataError(
-            f"{whose} has multiprocessing_context={context.get_start_method()!r}, but the processes that "
-            "load data here share its memory, and are forked",
+            f"{whose} has multiprocessing_context={context.get_start_method()!r}, but the processes"
+            " that load data here share its memory, and are forked",
             field="data",
             allowed="'fork'",
-            next_step="Leave multiprocessing_context out. With num_workers=0 and plan.loaders 0 the training "
-            "process loads by itself.",
+            next_step=(
+                "Leave multiprocessing_context out. With num_workers=0 and plan.loaders 0 the"
+                " training process loads by itself."
+            ),
         )
 
 
 def _refuse_sampler(sampler: Any, torch_data: Any, whose: str) -> None:
     if isinstance(sampler, torch_data.DistributedSampler):
         raise DataError(
-            f"{whose} has a DistributedSampler, but each worker is given its part of a batch by the plan",
+            f"{whose} has a DistributedSampler, but each worker is given its part of a batch by the"
+            " plan",
             field="data",
             next_step="Leave the sampler out, or use one for all samples.",
         )
@@ -165,7 +183,11 @@ def _refuse_sampler(sampler: Any, torch_data: Any, whose: str) -> None:
 
 
 def notes_on(
-    arguments: Mapping[str, LoaderArguments], *, global_batch: int, num_loaders: int, draws_samples: bool
+    arguments: Mapping[str, LoaderArguments],
+    *,
+    global_batch: int,
+    num_loaders: int,
+    draws_samples: bool,
 ) -> list[str]:
     """Return what is followed otherwise than it was written, in words.
 
@@ -179,13 +201,14 @@ def notes_on(
     train = arguments.get("train", PLAIN)
     if train.batch_size not in (None, 1, global_batch):
         notes.append(
-            f"the DataLoader of train has batch_size={train.batch_size}, and a step takes {global_batch} "
-            f"samples: set training.global_batch to {train.batch_size} to train with its size"
+            f"the DataLoader of train has batch_size={train.batch_size}, and a step takes"
+            f" {global_batch} samples: set training.global_batch to {train.batch_size} to train"
+            " with its size"
         )
     if train.keeps_order and draws_samples:
         notes.append(
-            "the DataLoader of train has shuffle=False, but a private training draws the samples of each "
-            "step at random, on which its promise rests"
+            "the DataLoader of train has shuffle=False, but a private training draws the samples of"
+            " each step at random, on which its promise rests"
         )
     wanted = max((each.num_workers for each in arguments.values()), default=0)
     if wanted and wanted != num_loaders:

@@ -1,4 +1,7 @@
-"""Images with a class for each pixel: folders of images and masks, or scenes of digits made on the spot."""
+"""Images with a class for each pixel.
+
+Folders of images and masks, or scenes of digits made on the spot.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ _UNKNOWN_PIXEL = 255
 class MasksOptions(SceneOptions):
     """A folder with `images` and `masks`, files of the same names, to find the class of each pixel.
 
-    A pixel of a mask is the number of its class, in a grey or a palette image; 255 is left out. Images and
-    masks are resized to squares; values of images go from -1 (black) to 1 (white). Without a path, 1,000
-    noisy scenes of 32 x 32 pixels with scikit-learn's handwritten digits, to be found and read.
+    A pixel of a mask is the number of its class, in a grey or a palette image; 255 is left out.
+    Images and masks are resized to squares; values of images go from -1 (black) to 1 (white).
+    Without a path, 1,000 noisy scenes of 32 x 32 pixels with scikit-learn's handwritten digits, to
+    be found and read.
     """
 
     def find_task(self) -> Task:
@@ -35,7 +39,10 @@ class MasksOptions(SceneOptions):
         return "classification"
 
     def notes(self) -> tuple[str, ...]:
-        """Return how files are read that cannot be used as they are stored; see DatasetOptions.notes."""
+        """Return how files are read that cannot be used as they are stored.
+
+        See DatasetOptions.notes.
+        """
         if self.path is None:
             return ()
         images, _ = paired_files(existing_path(self.path), "masks", ENDINGS)
@@ -52,7 +59,9 @@ class MasksOptions(SceneOptions):
             folder = existing_path(self.path)
             images, masks = paired_files(folder, "masks", ENDINGS)
             names = self.classes or self._numbered(masks, cache)
-            whole = MaskSplit(np.array(images), np.array(masks), self.size, self.channels, len(names))
+            whole = MaskSplit(
+                np.array(images), np.array(masks), self.size, self.channels, len(names)
+            )
             shape = (self.channels, self.size, self.size)
         train, validation, test = split_in_three(
             len(whole),
@@ -118,12 +127,17 @@ class MaskSplit:
         """Return images, float32 of (batch, channels, size, size), and the class of each pixel.
 
         Raises:
-            DataError: If a file cannot be decoded, or a mask holds another class; it names the file.
+            DataError: If a file cannot be decoded, or a mask holds another class; it names the
+                file.
         """
         from workbench.data.images import FolderSplit
 
         folder = FolderSplit(
-            self.images, np.zeros(len(self), dtype=np.int64), self.size, self.channels, is_stored_way_up=True
+            self.images,
+            np.zeros(len(self), dtype=np.int64),
+            self.size,
+            self.channels,
+            is_stored_way_up=True,
         )
         masks = [self._mask(str(self.masks[int(index)])) for index in indices]
         return folder.batch(indices)[0], np.stack(masks)
@@ -143,7 +157,11 @@ class MaskSplit:
 def _part(split: Split, indices: np.ndarray) -> Split:
     if isinstance(split, MaskSplit):
         return MaskSplit(
-            split.images[indices], split.masks[indices], split.size, split.channels, split.num_classes
+            split.images[indices],
+            split.masks[indices],
+            split.size,
+            split.channels,
+            split.num_classes,
         )
     assert isinstance(split, ArraySplit)
     return ArraySplit(split.inputs[indices], split.targets[indices])
@@ -156,7 +174,9 @@ def _decode_mask(path: str, size: int | None) -> np.ndarray:
         with Image.open(path) as opened:
             if opened.mode not in ("1", "L", "P", "I") and not opened.mode.startswith("I;16"):
                 raise ValueError(f"its mode is {opened.mode}")
-            image = opened if size is None else opened.resize((size, size), Image.Resampling.NEAREST)
+            image = (
+                opened if size is None else opened.resize((size, size), Image.Resampling.NEAREST)
+            )
             return np.asarray(image).astype(np.int64)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(

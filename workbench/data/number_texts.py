@@ -1,7 +1,7 @@
 """Numbers that a column writes as text: with separators, a unit, or markers of missing values.
 
-How a column writes its numbers is found from all of its values, as with dates; statistics are left to
-columns.
+How a column writes its numbers is found from all of its values, as with dates; statistics are left
+to columns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ MISSING_TEXTS = frozenset(
 )
 """The cells of a text file that stand for a missing value, those of pandas."""
 MISSING_MARKERS = frozenset({text.lower() for text in MISSING_TEXTS} | {"?", "-"})
-"""What stands for a missing number, in small letters: the markers of pandas, a question mark and a hyphen."""
+"""What stands for a missing number, in small letters.
+
+The markers of pandas, a question mark and a hyphen.
+"""
 NEARLY_NUMBERS = 0.95
 """From this share of numbers on, the other texts of a column count as missing."""
 NUMBER_WITH_SEPARATORS = rf"[+-]?(?:{GROUPED_DIGITS}|[0-9]{{1,3}})(?:[.][0-9]*)?"
@@ -85,12 +88,19 @@ CURRENCIES = (
     "USD",
     "ZAR",
 )
-"""Words that may stand before a number: others are the kind of a code, such as SKU 123 or flat 12."""
+"""Words that may stand before a number.
+
+Others are the kind of a code, such as SKU 123 or flat 12.
+"""
 NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
 """The pattern of a number beside the unit UNIT; its groups are the number."""
 DECIMAL_COMMA = "decimal_comma"
-"""The attribute of columns from a file whose other columns write decimal commas, so that 1,234 is 1.234."""
-_PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
+"""The attribute of columns from a file whose other columns write decimal commas, so that 1,234 is
+1.234.
+"""
+_PLAIN = re.compile(
+    r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII
+)
 _WITH_SEPARATORS = re.compile(NUMBER_WITH_SEPARATORS)
 _WITH_DECIMAL_COMMA = re.compile(NUMBER_WITH_DECIMAL_COMMA)
 _WITH_POINTS = re.compile(r"[+-]?(?:[1-9][0-9]{0,2}(?:[.][0-9]{3})+|[0-9]{1,3})")
@@ -110,7 +120,8 @@ class NumberText:
     Attributes:
         has_thousands: Whether commas separate thousands.
         has_decimal_comma: Whether a comma stands before decimals, and points between thousands.
-        unit: The sign or word beside each number, such as %, CHF or m2; "" for none. 58.1% is read as 58.1.
+        unit: The sign or word beside each number, such as %, CHF or m2; "" for none. 58.1% is read
+            as 58.1.
         missing: Texts that count as missing beside the usual markers, in small letters.
     """
 
@@ -168,7 +179,9 @@ class NumberText:
         return found
 
     def _number(self, value: object) -> float:
-        return float(value) if isinstance(value, int | float | np.number) else self.parse(str(value))
+        return (
+            float(value) if isinstance(value, int | float | np.number) else self.parse(str(value))
+        )
 
 
 def text_of_category(value: object, known: Container[str]) -> str:
@@ -183,7 +196,11 @@ def text_of_category(value: object, known: Container[str]) -> str:
         ('1', '2.0', '2.5')
     """
     text = str(value)
-    if text in known or isinstance(value, str | bool | np.bool_) or not isinstance(value, SupportsFloat):
+    if (
+        text in known
+        or isinstance(value, str | bool | np.bool_)
+        or not isinstance(value, SupportsFloat)
+    ):
         return text
     number = float(value)
     if not number.is_integer():
@@ -202,17 +219,18 @@ def is_marker(text: str) -> bool:
 def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> NumberText | None:
     """Return how a column of text writes numbers; None if it contains something else.
 
-    Commas separate thousands only if every value of digits has them in all of these places: 950 and 1,200,
-    but not 1200 or 1,5 beside these. Otherwise they stand before decimals if every value of digits has one at
-    most, and points between thousands only: 1.200,5 and 1,25. Where the file of the column has decimal commas
-    (`DECIMAL_COMMA` among `values.attrs`), that is tried first: 1,234 could be either. A sign is a unit only
-    if it stands beside every number, a word if it stands beside at least half of them and the others have
-    none. Plain numbers alone are text on purpose, such as codes: a text file would have read them as such.
+    Commas separate thousands only if every value of digits has them in all of these places: 950 and
+    1,200, but not 1200 or 1,5 beside these. Otherwise they stand before decimals if every value of
+    digits has one at most, and points between thousands only: 1.200,5 and 1,25. Where the file of
+    the column has decimal commas (`DECIMAL_COMMA` among `values.attrs`), that is tried first: 1,234
+    could be either. A sign is a unit only if it stands beside every number, a word if it stands
+    beside at least half of them and the others have none. Plain numbers alone are text on purpose,
+    such as codes: a text file would have read them as such.
 
     Args:
         values: The column; one of the type category is left as it is.
-        min_share: Share of the values, those that are missing left out, that must be numbers; others count
-            as missing.
+        min_share: Share of the values, those that are missing left out, that must be numbers;
+            others count as missing.
     """
     from pandas import CategoricalDtype
 
@@ -224,7 +242,9 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     is_of_commas = bool(values.attrs.get(DECIMAL_COMMA)) and _may_have_decimal_commas(of_digits)
     has_thousands = not is_of_commas and _have_thousands(of_digits)
     has_decimal_comma = is_of_commas or (not has_thousands and _have_decimal_commas(of_digits))
-    form = _WITH_SEPARATORS if has_thousands else _WITH_DECIMAL_COMMA if has_decimal_comma else _PLAIN
+    form = (
+        _WITH_SEPARATORS if has_thousands else _WITH_DECIMAL_COMMA if has_decimal_comma else _PLAIN
+    )
     others = {text: count for text, count in counts.items() if not form.fullmatch(bare[text])}
     total = sum(counts.values())
     num_numbers = total - sum(others.values())
@@ -236,17 +256,20 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     return NumberText(has_thousands, missing, unit, has_decimal_comma)
 
 
-def shows_decimal_commas(columns: Iterable[Sequence[str]], *, are_usual: bool = False) -> bool | None:
+def shows_decimal_commas(
+    columns: Iterable[Sequence[str]], *, are_usual: bool = False
+) -> bool | None:
     """Return whether the columns of a file show that a comma stands before decimals in it.
 
     Args:
         columns: The texts of each column.
-        are_usual: Whether files of this form usually have decimal commas, as those with semicolons between
-            columns: then 12.5 in another column, such as a version, does not count against 12,5 in one.
+        are_usual: Whether files of this form usually have decimal commas, as those with semicolons
+            between columns: then 12.5 in another column, such as a version, does not count against
+            12,5 in one.
 
     Returns:
-        True if a column writes numbers such as 12,5; False if one has numbers such as 1,234,567 or 12.5; None
-        if all could be either.
+        True if a column writes numbers such as 12,5; False if one has numbers such as 1,234,567 or
+        12.5; None if all could be either.
 
     Example:
         >>> shows_decimal_commas([["1,234", "2,345"], ["12,5", "3,25"]])
@@ -295,12 +318,14 @@ def has_decimal_points(texts: Iterable[str], separator: str) -> bool:
     if any("," in text for text in known):
         return False
     return separator != ";" or any(
-        "." in text and _PLAIN.fullmatch(text) and not _WITH_DECIMAL_COMMA.fullmatch(text) for text in known
+        "." in text and _PLAIN.fullmatch(text) and not _WITH_DECIMAL_COMMA.fullmatch(text)
+        for text in known
     )
 
 
 def may_be_thousands(texts: Iterable[str]) -> bool:
-    """Return whether numbers may have points between thousands, as 950 and 1.200, and at least one has.
+    """Return whether numbers may have points between thousands, as 950 and 1.200, and at least one
+    has.
 
     Args:
         texts: The values of a column; markers of missing values are left out.
@@ -319,7 +344,9 @@ def _may_have_decimal_commas(texts: Sequence[str]) -> bool:
 
 
 def _have_decimal_commas(texts: Sequence[str]) -> bool:
-    """Return whether all numbers may have decimal commas, and at least half of the commas are no others."""
+    """Return whether all numbers may have decimal commas, and at least half of the commas are no
+    others.
+    """
     with_comma = [text for text in texts if "," in text]
     num_others = sum(_WITH_SEPARATORS.fullmatch(text) is not None for text in with_comma)
     return 2 * num_others < len(with_comma) and all(map(_WITH_DECIMAL_COMMA.fullmatch, texts))
@@ -343,7 +370,9 @@ def without_units(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
 
 
 def units_of(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many of some texts are numbers with each unit, a sign or a word; "" stands for none.
+    """Return how many of some texts are numbers with each unit, a sign or a word.
+
+    "" stands for none.
 
     Args:
         counts: How often each text occurs.
@@ -371,7 +400,10 @@ def _without_unit(text: str, unit: str) -> str:
 
 
 def known_texts(values: pd.Series) -> dict[str, int]:
-    """Return how often each text of a column occurs, without spaces around it; missing ones are left out."""
+    """Return how often each text of a column occurs, without spaces around it.
+
+    Missing ones are left out.
+    """
     return _counts(map(str, values.dropna()))
 
 

@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 
 def held_out_field() -> Any:
-    """Return the field of the share of samples that is held out for one test at the end of each training."""
+    """Return the field of the share of samples that is held out for one test at the end of each
+    training.
+    """
     return Field(
         0.0,
         ge=0.0,
         lt=1.0,
-        description="Share that nothing is chosen by, on which each complete training is measured once at "
-        "its end; 0 for none.",
+        description=(
+            "Share that nothing is chosen by, on which each complete training is measured once at "
+            "its end; 0 for none."
+        ),
     )
 
 
@@ -63,7 +67,9 @@ class DatasetOptions(BaseModel, ABC):
         for key in options:
             if key not in cls.model_fields:
                 allowed = list(cls.model_fields) or "no options"
-                raise ExperimentError(f"{name} has no such option", field=f"data.{key}", allowed=allowed)
+                raise ExperimentError(
+                    f"{name} has no such option", field=f"data.{key}", allowed=allowed
+                )
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
@@ -113,7 +119,9 @@ class DatasetOptions(BaseModel, ABC):
         return () if table is None else table.notes
 
     def summary(self) -> TableSummary | None:
-        """Return what a table consists of, which takes reading it; None if the data set is not a table.
+        """Return what a table consists of, which takes reading it.
+
+        None if the data set is not a table.
 
         Raises:
             DataError: If the source is missing or cannot be read or understood.
@@ -127,7 +135,8 @@ class DatasetOptions(BaseModel, ABC):
             num_rows: Maximum number of rows.
 
         Returns:
-            Names of the columns and the cells of each row, the target last; None if it is not a table.
+            Names of the columns and the cells of each row, the target last; None if it is not a
+            table.
         """
         return None
 
@@ -147,6 +156,8 @@ def existing_path(path: Path, *, field: str = "data.path") -> Path:
         raise DataError(
             f"the path {path} does not exist",
             field=field,
-            next_step=f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere.",
+            next_step=(
+                f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere."
+            ),
         )
     return expanded

@@ -1,7 +1,8 @@
 """Splits that set the order of their samples themselves: streams, and data sets with a sampler.
 
-Samples are named by their position in the order of an epoch. Every worker walks through the same order and
-takes the positions that are its own, so no sample is lost or seen twice, whatever the order is.
+Samples are named by their position in the order of an epoch. Every worker walks through the same
+order and takes the positions that are its own, so no sample is lost or seen twice, whatever the
+order is.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ class SampledSplit:
 
         Args:
             dataset: Samples by number.
-            sampler: Yields the numbers of an epoch. What it draws from torch's, numpy's or Python's generator
-                follows from the seed and the epoch. Generators that it holds itself go on from epoch to
-                epoch, as in a loop of torch. `set_epoch` is called if there is one.
+            sampler: Yields the numbers of an epoch. What it draws from torch's, numpy's or Python's
+                generator follows from the seed and the epoch. Generators that it holds itself go on
+                from epoch to epoch, as in a loop of torch. `set_epoch` is called if there is one.
             gather: From samples to a batch.
             num_samples: How many of its numbers are used, the first ones; None for all.
             shared: Its generator, if the DataLoader draws from it, too.
@@ -100,7 +101,9 @@ class SampledSplit:
         self._begun = key
 
     def _follow(self, epoch: int, seed: int) -> None:
-        """Draw the orders of all epochs up to one, since each begins where the generators were left."""
+        """Draw the orders of all epochs up to one, since each begins where the generators were
+        left.
+        """
         if self._num_drawn > epoch:
             self._generators.restart()
             self._num_drawn = 0
@@ -121,7 +124,9 @@ class SampledSplit:
             )
         return order
 
-    def batch(self, indices: np.ndarray, *, before_sample: BeforeSample | None = None) -> tuple[Any, Any]:
+    def batch(
+        self, indices: np.ndarray, *, before_sample: BeforeSample | None = None
+    ) -> tuple[Any, Any]:
         """Return the samples at some positions of the epoch as one batch; see MapSplit.batch."""
         if self._order is None:
             self.begin(0, 0)
@@ -134,13 +139,21 @@ class SampledSplit:
 
 
 class StreamSplit:
-    """An iterable data set: positions are served by reading on, or from the start again if they lie behind.
+    """An iterable data set.
 
-    It is read with random generators of its own, so that a stream that shuffles is the same on every worker.
+    Positions are served by reading on, or from the start again if they lie behind.
+
+    It is read with random generators of its own, so that a stream that shuffles is the same on
+    every worker.
     """
 
     def __init__(
-        self, dataset: Iterable[Any], num_samples: int, gather: Collate = collate, *, repeats: bool = True
+        self,
+        dataset: Iterable[Any],
+        num_samples: int,
+        gather: Collate = collate,
+        *,
+        repeats: bool = True,
     ) -> None:
         """Wrap a stream.
 
@@ -167,7 +180,10 @@ class StreamSplit:
         self._reader = None
 
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
-        """Return the samples at rising positions of the epoch as one batch; a repeated one is read once."""
+        """Return the samples at rising positions of the epoch as one batch.
+
+        A repeated one is read once.
+        """
         if self._reader is None or int(indices[0]) < self._position:
             self._random = RandomStates(seed_of(self._seed, self._epoch))
             self._generators.restart(self._epoch)
@@ -213,7 +229,8 @@ class OwnGenerators:
         """Set the states in which the generators came, or others that follow from these.
 
         Args:
-            epoch: Which epoch begins; that of a stream cannot be reached by drawing all the earlier ones.
+            epoch: Which epoch begins; that of a stream cannot be reached by drawing all the earlier
+                ones.
         """
         for (generator, access), state in zip(self._generators, self._first, strict=True):
             access.write(generator, state)

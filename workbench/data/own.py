@@ -26,7 +26,9 @@ class Description(BaseModel):
 
     task: Task = Field(description="The task: classification, regression, language_model or other.")
     num_outputs: int | None = Field(None, ge=1, description="Number of classes or of targets.")
-    vocabulary_size: int | None = Field(None, ge=1, description="Number of token ids, if inputs are tokens.")
+    vocabulary_size: int | None = Field(
+        None, ge=1, description="Number of token ids, if inputs are tokens."
+    )
     class_names: tuple[str, ...] = Field((), description="Names of the classes.")
 
 
@@ -42,11 +44,13 @@ def load_own(
     Args:
         function: Called with a copy of the options. Returns `Datasets`, or (train, validation) or
             (train, validation, test) of what `foreign.as_split` takes.
-        options: Its options. For a pair they also hold `task` and, where the samples do not determine them,
-            `num_outputs`, `vocabulary_size` and `class_names`, and for streams their lengths.
+        options: Its options. For a pair they also hold `task` and, where the samples do not
+            determine them, `num_outputs`, `vocabulary_size` and `class_names`, and for streams
+            their lengths.
         name: Name of the data.
-        training_seed: Passed if the function has a parameter of this name: repeats of a training can
-            then learn from different parts of the data, such as the folds of a cross-validation.
+        training_seed: Passed if the function has a parameter of this name: repeats of a training
+            can then learn from different parts of the data, such as the folds of a
+            cross-validation.
 
     Raises:
         ExperimentError: If the function takes no options, or the description is missing or wrong.
@@ -77,7 +81,9 @@ def load_own(
 
 
 def takes_training_seed(function: Callable[..., Any]) -> bool:
-    """Tell whether the data that a function returns may differ from one repeat of a training to the next."""
+    """Tell whether the data that a function returns may differ from one repeat of a training to the
+    next.
+    """
     try:
         return "training_seed" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # no signature
@@ -85,13 +91,19 @@ def takes_training_seed(function: Callable[..., Any]) -> bool:
 
 
 def _named_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a function names as parameters, beside the first, which receives them all."""
+    """Return the options that a function names as parameters, beside the first, which receives them
+    all.
+    """
     try:
         _, *others = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # no signature, or no parameter
         return {}
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {item.name: options[item.name] for item in others if item.kind in kinds and item.name in options}
+    return {
+        item.name: options[item.name]
+        for item in others
+        if item.kind in kinds and item.name in options
+    }
 
 
 def _check_callable(
@@ -150,7 +162,9 @@ def _first_batch(split: Split, name: str) -> tuple[Any, Any]:
         inputs, targets = split.batch(np.arange(1))
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"the first sample of {name} does not make a batch: {error}", field="data", allowed=_ALLOWED
+            f"the first sample of {name} does not make a batch: {error}",
+            field="data",
+            allowed=_ALLOWED,
         ) from error
     for part, values in (("inputs", inputs), ("targets", targets)):
         if not any(_is_numeric(leaf) for leaf in leaves(values)):
@@ -159,7 +173,9 @@ def _first_batch(split: Split, name: str) -> tuple[Any, Any]:
                 f"the {part} of {name} are of type {', '.join(kinds)}",
                 field="data",
                 allowed=_ALLOWED,
-                next_step="Return numbers, such as the number of a class from 0 in place of its name.",
+                next_step=(
+                    "Return numbers, such as the number of a class from 0 in place of its name."
+                ),
             )
     return inputs, targets
 

@@ -1,7 +1,7 @@
 """Pixels of image files as 8-bit grey or colour, whatever mode and depth they are stored in.
 
-The modes of Pillow are used as they are meant, or refused by name: nothing is clipped or left out silently.
-What was changed is noted by `traits_of`. Finding and resizing images is left to `images`.
+The modes of Pillow are used as they are meant, or refused by name: nothing is clipped or left out
+silently. What was changed is noted by `traits_of`. Finding and resizing images is left to `images`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ _EMBEDDED_PREVIEW = "MPO"
 
 
 def eight_bits(image, channels):
-    """Return an image in 8 bits: L for one channel, RGB for three; on white where it is transparent."""
-    # Exported scripts hold this function as it is: it imports what it needs, and has no annotations.
+    """Return an image in 8 bits: L for one channel, RGB for three.
+
+    On white where it is transparent.
+    """
+    # Exported scripts hold this function as it is: it imports what it needs, and has no
+    # annotations.
     import numpy as np
     from PIL import Image
 
-    if image.mode in ("I", "F", "LAB") and (image.mode != "I" or image.format not in ("PNG", "PPM")):
-        raise ValueError(f"pixels of mode {image.mode} have no fixed white: save it with 8 or 16 bits")
+    if image.mode in ("I", "F", "LAB") and (
+        image.mode != "I" or image.format not in ("PNG", "PPM")
+    ):
+        raise ValueError(
+            f"pixels of mode {image.mode} have no fixed white: save it with 8 or 16 bits"
+        )
     if image.mode.startswith("I"):
         depth = getattr(image, "tag_v2", {}).get(258, (16,))[0]  # TIFF files may have 12 bits
         values = np.asarray(image)
@@ -39,7 +47,10 @@ def eight_bits(image, channels):
 
 
 def why_not_eight_bits(image: Image) -> str | None:
-    """Return why the pixels of an opened image cannot be used; None if they can. Decodes nothing."""
+    """Return why the pixels of an opened image cannot be used; None if they can.
+
+    Decodes nothing.
+    """
     from PIL.Image import new
 
     sample = new(image.mode, (1, 1))
@@ -71,6 +82,9 @@ def traits_of(image: Image, *, turns: bool) -> list[str]:
         traits.append(
             "are turned as their camera noted"
             if turns
-            else "are not turned as their camera noted, as what describes them is of the stored pixels"
+            else (
+                "are not turned as their camera noted, as what describes them is of the stored"
+                " pixels"
+            )
         )
     return traits

@@ -1,7 +1,7 @@
 """Tables of any types of pandas and Arrow as numbers, truth values, times and text.
 
-A value is used as it is meant, converted with a note, or refused with the name of its column. What a column
-of plain values means is left to `columns`.
+A value is used as it is meant, converted with a note, or refused with the name of its column. What
+a column of plain values means is left to `columns`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class PlainFrame(NamedTuple):
 def plain_frame(frame: pd.DataFrame, *, field: str = "data") -> PlainFrame:
     """Return a table whose columns hold numbers, truth values, times, categories or text.
 
-    An index with a name, or of anything but whole numbers, becomes columns: it is content. The numbers of
-    rows that every frame has are left out.
+    An index with a name, or of anything but whole numbers, becomes columns: it is content. The
+    numbers of rows that every frame has are left out.
 
     Args:
         frame: The table; the names of its columns differ.
@@ -70,7 +70,9 @@ def _with_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     from pandas.api import types
 
     levels = [frame.index.get_level_values(level) for level in range(frame.index.nlevels)]
-    is_content = any(level.name is not None or not types.is_integer_dtype(level.dtype) for level in levels)
+    is_content = any(
+        level.name is not None or not types.is_integer_dtype(level.dtype) for level in levels
+    )
     if not is_content or not len(frame):
         return frame.reset_index(drop=True), []
     names = ["index" if level.name is None else str(level.name) for level in levels]
@@ -80,7 +82,9 @@ def _with_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         note = f"the index {', '.join(names)} is left out, as a column has its name"
         return frame.reset_index(drop=True), [note]
     plural = "s" if len(names) > 1 else ""
-    return frame.reset_index(names=names), [f"the index is used as the column{plural} {', '.join(names)}"]
+    return frame.reset_index(names=names), [
+        f"the index is used as the column{plural} {', '.join(names)}"
+    ]
 
 
 def _plain(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
@@ -91,13 +95,18 @@ def _plain(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
     if isinstance(dtype, pd.SparseDtype):
         return _plain(pd.Series(np.asarray(values), index=values.index, name=values.name), field)
     if isinstance(dtype, pd.PeriodDtype):
-        return values.dt.to_timestamp(), f"{name} holds periods, which are read as their first moment"
+        return (
+            values.dt.to_timestamp(),
+            f"{name} holds periods, which are read as their first moment",
+        )
     if isinstance(dtype, pd.IntervalDtype):
         return _as_text(values), f"{name} holds intervals, which are read as text"
     if isinstance(dtype, pd.ArrowDtype):
         return _plain(_out_of_arrow(values), field)
     if dtype.kind == "c":
-        raise _refusal(name, "complex numbers", "Give their real and imaginary parts a column each.", field)
+        raise _refusal(
+            name, "complex numbers", "Give their real and imaginary parts a column each.", field
+        )
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         return _plain_objects(values, field)
     is_whole = dtype.kind in "iu"
@@ -116,7 +125,9 @@ def _out_of_arrow(values: pd.Series) -> pd.Series:
     if kind == "b":
         return values.astype("boolean")
     objects = np.empty(len(values), dtype=object)
-    objects[:] = [None if missing else value for value, missing in zip(values, values.isna(), strict=True)]
+    objects[:] = [
+        None if missing else value for value, missing in zip(values, values.isna(), strict=True)
+    ]
     found = pd.Series(objects, index=values.index, name=values.name)
     return found.infer_objects() if kind in "mM" else found
 
@@ -144,7 +155,8 @@ def _plain_objects(values: pd.Series, field: str) -> tuple[pd.Series, str | None
         return numbers, _note_of_large(name, known)
     if all_are(datetime.time):
         seconds = [
-            value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6 for value in known
+            value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6
+            for value in known
         ]
         return (
             _as_floats(values, pd.Series(seconds, index=known.index)),
@@ -163,9 +175,13 @@ def _plain_objects(values: pd.Series, field: str) -> tuple[pd.Series, str | None
     if all_are(*_BYTES):
         return _decoded(values, field), f"{name} holds bytes, which are read as UTF-8 text"
     if all_are(complex, np.complexfloating):
-        raise _refusal(name, "complex numbers", "Give their real and imaginary parts a column each.", field)
+        raise _refusal(
+            name, "complex numbers", "Give their real and imaginary parts a column each.", field
+        )
     for kind in kinds:
-        if issubclass(kind, (list, tuple, set, frozenset, dict, np.ndarray, pd.Series, pd.DataFrame)):
+        if issubclass(
+            kind, (list, tuple, set, frozenset, dict, np.ndarray, pd.Series, pd.DataFrame)
+        ):
             step = "Give every value a column of its own, or leave the column out."
             raise _refusal(name, f"{kind.__name__}s, of several values each", step, field)
     if all_are(*_LABELS, pd.Interval):
@@ -192,7 +208,9 @@ def _as_floats(values: pd.Series, known: pd.Series) -> pd.Series:
 def _as_text(values: pd.Series) -> pd.Series:
     import pandas as pd
 
-    texts = np.array([None if missing else str(value) for value, missing in _pairs(values)], dtype=object)
+    texts = np.array(
+        [None if missing else str(value) for value, missing in _pairs(values)], dtype=object
+    )
     return pd.Series(texts, index=values.index, name=values.name)
 
 
@@ -209,18 +227,27 @@ def _decoded(values: pd.Series, field: str) -> pd.Series:
             texts[row] = None if missing else bytes(value).decode()
         except UnicodeDecodeError as error:
             step = "Decode it before, or leave the column out."
-            raise _refusal(str(values.name), f"bytes that are no text (row {row})", step, field) from error
+            raise _refusal(
+                str(values.name), f"bytes that are no text (row {row})", step, field
+            ) from error
     return pd.Series(texts, index=values.index, name=values.name)
 
 
 def _note_of_large(name: str, known: pd.Series) -> str | None:
-    """Return a note on whole numbers that are not exact as floating-point numbers; None for others."""
-    whole = known if known.dtype.kind in "iu" else [value for value in known if isinstance(value, _WHOLE)]
+    """Return a note on whole numbers that are not exact as floating-point numbers.
+
+    None for others.
+    """
+    whole = (
+        known
+        if known.dtype.kind in "iu"
+        else [value for value in known if isinstance(value, _WHOLE)]
+    )
     if not len(whole) or max(abs(int(min(whole))), abs(int(max(whole)))) <= _EXACT:
         return None
     return (
-        f"{name} holds whole numbers beyond 2^53, whose last digits are lost: write it as text if it "
-        "identifies something"
+        f"{name} holds whole numbers beyond 2^53, whose last digits are lost: write it as text if"
+        " it identifies something"
     )
 
 

@@ -1,7 +1,9 @@
-"""A cart that is pushed left or right to balance a pole: an environment that needs nothing but numpy.
+"""A cart that is pushed left or right to balance a pole.
 
-Source: Barto, Sutton and Anderson, Neuronlike Adaptive Elements That Can Solve Difficult Learning Control
-Problems (1983); masses, lengths, limits and rewards as in Gymnasium's CartPole-v1.
+An environment that needs nothing but numpy.
+
+Source: Barto, Sutton and Anderson, Neuronlike Adaptive Elements That Can Solve Difficult Learning
+Control Problems (1983); masses, lengths, limits and rewards as in Gymnasium's CartPole-v1.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Pole:
             seed: Seed of this and the following episodes; None to continue with the last one.
 
         Returns:
-            Position, velocity, angle and angular velocity, in metres, radians and seconds; and nothing else.
+            Position, velocity, angle and angular velocity, in metres, radians and seconds; and
+            nothing else.
         """
         if seed is not None:
             self._random = np.random.default_rng(seed)
@@ -50,8 +53,8 @@ class Pole:
             action: 0 to the left, 1 to the right.
 
         Returns:
-            The state as of `reset`, the reward, whether the pole has fallen or the cart has left the track,
-            whether the episode has lasted for 500 steps, and nothing else.
+            The state as of `reset`, the reward, whether the pole has fallen or the cart has left
+            the track, whether the episode has lasted for 500 steps, and nothing else.
         """
         position, velocity, angle, turning = self._state.tolist()
         mass = _CART_KG + _POLE_KG
@@ -63,6 +66,9 @@ class Pole:
         pushed = push - _POLE_KG * _HALF_POLE_M * turned * math.cos(angle) / mass
         position, velocity = position + _STEP_S * velocity, velocity + _STEP_S * pushed
         angle, turning = angle + _STEP_S * turning, turning + _STEP_S * turned
-        self._state, self._num_steps = np.array([position, velocity, angle, turning]), self._num_steps + 1
+        self._state, self._num_steps = (
+            np.array([position, velocity, angle, turning]),
+            self._num_steps + 1,
+        )
         has_ended = abs(position) > _MAX_POSITION_M or abs(angle) > _MAX_ANGLE
         return self._state.astype(np.float32), 1.0, has_ended, self._num_steps >= _MAX_STEPS, {}

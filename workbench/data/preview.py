@@ -1,6 +1,7 @@
 """Preview of a data set before training: sizes, classes, a few samples, loading speed.
 
-Samples are described as pictures, rows or text, depending on their kind; drawing them is left to the caller.
+Samples are described as pictures, rows or text, depending on their kind; drawing them is left to
+the caller.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def preview(
         needed_samples_per_s: Samples per second that training processes, if known.
 
     Returns:
-        Plain values: name, task, sizes, input_shape, num_outputs, class_names, class_counts (of the train
-        samples that were read, num_counted of them; None if there are no classes), target_histogram
-        (None if targets are not numbers), samples, load_samples_per_s, needed_samples_per_s, warnings.
+        Plain values: name, task, sizes, input_shape, num_outputs, class_names, class_counts (of the
+        train samples that were read, num_counted of them; None if there are no classes),
+        target_histogram (None if targets are not numbers), samples, load_samples_per_s,
+        needed_samples_per_s, warnings.
     """
     draw = np.random.default_rng(seed)
     targets = _targets(datasets, draw)
@@ -80,7 +82,10 @@ def preview(
 
 
 def _targets(datasets: Datasets, draw: np.random.Generator) -> np.ndarray | None:
-    """Return the targets of the train samples; if they must be read, of as many as the time limit allows."""
+    """Return the targets of the train samples.
+
+    If they must be read, of as many as the time limit allows.
+    """
     if datasets.task == "language_model":
         return None
     held = getattr(datasets.train, "targets", None)
@@ -131,7 +136,9 @@ def _load_samples_per_s(split: Split, draw: np.random.Generator, batch: int) -> 
 
 def _drawn(split: Split, draw: np.random.Generator) -> np.ndarray:
     """Return all positions in random order, or rising where a split sets its order itself."""
-    return np.arange(len(split)) if isinstance(split, OrderedSplit) else draw.permutation(len(split))
+    return (
+        np.arange(len(split)) if isinstance(split, OrderedSplit) else draw.permutation(len(split))
+    )
 
 
 def _as_numbers(part: Any) -> Any:
@@ -156,7 +163,10 @@ def _fields(inputs: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _in_words(value: Any) -> str:
-    """Return one field of a sample as short text: the shape of several numbers, and the first ones."""
+    """Return one field of a sample as short text.
+
+    The shape of several numbers, and the first ones.
+    """
     if not isinstance(value, np.ndarray | np.generic):
         return str(value)[:MAX_CHARACTERS]
     numbers = " ".join(format_number(float(number)) for number in value.reshape(-1)[:MAX_CELLS])
@@ -168,11 +178,16 @@ def _samples(datasets: Datasets, inputs: Any, targets: Any) -> list[dict[str, An
     if not isinstance(inputs, np.ndarray):
         fields = dict(_fields(inputs))
         shown = [
-            {"kind": "row", "cells": {name: _in_words(values[place]) for name, values in fields.items()}}
+            {
+                "kind": "row",
+                "cells": {name: _in_words(values[place]) for name, values in fields.items()},
+            }
             for place in range(min(len(values) for values in fields.values()))
         ]
         wanted = targets if isinstance(targets, np.ndarray) else [""] * len(shown)
-        return [{**row, "target": _in_words(target)} for row, target in zip(shown, wanted, strict=False)]
+        return [
+            {**row, "target": _in_words(target)} for row, target in zip(shown, wanted, strict=False)
+        ]
     if datasets.vocabulary_size is not None:
         contents = [_text(datasets, tokens) for tokens in inputs]
     elif len(datasets.input_shape) == 3:
@@ -189,14 +204,19 @@ def _text(datasets: Datasets, tokens: np.ndarray) -> dict[str, Any]:
     if datasets.token_names:
         words = [datasets.token_names[int(token)] for token in tokens if token]
         return {"kind": "text", "text": " ".join(words)[:MAX_CHARACTERS]}
-    is_named = datasets.task == "language_model" and len(datasets.class_names) == datasets.vocabulary_size
+    is_named = (
+        datasets.task == "language_model" and len(datasets.class_names) == datasets.vocabulary_size
+    )
     words = [datasets.class_names[int(token)] if is_named else f"{int(token)} " for token in tokens]
     return {"kind": "text", "text": "".join(words)[:MAX_CHARACTERS]}
 
 
 def _row(values: np.ndarray) -> dict[str, Any]:
     numbers = values.reshape(-1)[:MAX_CELLS]
-    return {"kind": "row", "cells": {f"input {place}": float(value) for place, value in enumerate(numbers)}}
+    return {
+        "kind": "row",
+        "cells": {f"input {place}": float(value) for place, value in enumerate(numbers)},
+    }
 
 
 def _target(datasets: Datasets, target: np.ndarray) -> str:
@@ -204,19 +224,30 @@ def _target(datasets: Datasets, target: np.ndarray) -> str:
         return f"next: {_text(datasets, target.reshape(-1)[-1:])['text']!r}"
     if datasets.task == "classification" and target.ndim == 0 and datasets.class_names:
         return datasets.class_names[int(target)]
-    if datasets.task == "classification" and target.ndim == 1 and datasets.class_names:  # of each token
+    if (
+        datasets.task == "classification" and target.ndim == 1 and datasets.class_names
+    ):  # of each token
         return " ".join(datasets.class_names[int(number)] for number in target if number >= 0)[
             :MAX_CHARACTERS
         ]
-    if datasets.task == "classification" and target.ndim == 2 and datasets.class_names:  # of each pixel
-        return ", ".join(datasets.class_names[int(number)] for number in np.unique(target[target >= 0]))
+    if (
+        datasets.task == "classification" and target.ndim == 2 and datasets.class_names
+    ):  # of each pixel
+        return ", ".join(
+            datasets.class_names[int(number)] for number in np.unique(target[target >= 0])
+        )
     if datasets.task == "detection" and datasets.class_names:
-        return ", ".join(datasets.class_names[int(number)] for number in target[:, 0] if number >= 0)
+        return ", ".join(
+            datasets.class_names[int(number)] for number in target[:, 0] if number >= 0
+        )
     return ", ".join(format_number(number) for number in target.reshape(-1)[:MAX_CELLS])
 
 
 def _pictures(inputs: np.ndarray) -> list[str]:
-    """Return images as data URLs; the darkest and the brightest value of all of them are black and white."""
+    """Return images as data URLs.
+
+    The darkest and the brightest value of all of them are black and white.
+    """
     from PIL import Image
 
     numbers = inputs.astype(np.float64)
@@ -235,7 +266,11 @@ def _pictures(inputs: np.ndarray) -> list[str]:
 
 
 def _warnings(
-    datasets: Datasets, inputs: Any, counts: Sequence[int] | None, loaded: float, needed: float | None
+    datasets: Datasets,
+    inputs: Any,
+    counts: Sequence[int] | None,
+    loaded: float,
+    needed: float | None,
 ) -> list[str]:
     """Return warnings to consider before training."""
     warnings = []
@@ -266,6 +301,6 @@ def _imbalance(counts: Sequence[int], names: Sequence[str]) -> list[str]:
     if counts[most] < _RARE * counts[least]:
         return []
     return [
-        f"{named(most)} is {format_count(counts[most] / counts[least])} times as frequent as {named(least)}: "
-        "accuracy alone is misleading"
+        f"{named(most)} is {format_count(counts[most] / counts[least])} times as frequent as"
+        f" {named(least)}: accuracy alone is misleading"
     ]

@@ -1,6 +1,8 @@
-"""How a data set turns what users have into the inputs of a model, for models that leave the workbench.
+"""How a data set turns what users have into the inputs of a model, for models that leave the
+workbench.
 
-Loading does the same for all samples at once; here it is described, so that an exported model can contain it.
+Loading does the same for all samples at once; here it is described, so that an exported model can
+contain it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
     from workbench.experiment.setting_types import TokenKind
 
 MAX_SAMPLES = 5_000
-"""How many train samples a reading has at most: what is known of their distribution comes from these."""
+"""How many train samples a reading has at most.
+
+What is known of their distribution comes from these.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,8 @@ class Reading:
         targets: The names of the numbers that are predicted, where there are several.
         target_mean: Added to a predicted number after scaling; one, or one for each number.
         target_scale: Factor of a predicted number, likewise.
-        is_image: Whether a sample is the pixels of an image file, from 0 to 255, the channels first.
+        is_image: Whether a sample is the pixels of an image file, from 0 to 255, the channels
+            first.
     """
 
     samples: Mapping[str, Any] = field(repr=False)
@@ -56,4 +62,6 @@ class Reading:
 
 def some_of(num_samples: int) -> np.ndarray:
     """Return sample numbers, evenly spread, of at most `MAX_SAMPLES` samples."""
-    return np.unique(np.linspace(0, num_samples - 1, min(num_samples, MAX_SAMPLES)).astype(np.int64))
+    return np.unique(
+        np.linspace(0, num_samples - 1, min(num_samples, MAX_SAMPLES)).astype(np.int64)
+    )

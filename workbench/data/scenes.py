@@ -1,4 +1,6 @@
-"""Images that show several things each: options of their folders, and scenes of digits in place of one.
+"""Images that show several things each.
+
+Options of their folders, and scenes of digits in place of one.
 
 What is to be found in them, the class of each pixel or boxes, is left to `masks` and `boxes`.
 """
@@ -23,22 +25,34 @@ _NUM_SCENES, _SIZE, _NUM_DIGITS, _DIGIT = 1_000, 32, 3, 8
 
 
 class SceneOptions(DatasetOptions):
-    """How a folder of images that show several things each is read; by default, scenes of digits."""
+    """How a folder of images that show several things each is read.
+
+    By default, scenes of digits.
+    """
 
     path: Path | None = Field(None, description="The folder; scenes of digits by default.")
     size: int = Field(64, ge=8, le=1024, description="Height and width in pixels; scenes have 32.")
-    channels: Literal[1, 3] = Field(3, description="1 for grey, 3 for red, green and blue; scenes have 1.")
-    classes: tuple[str, ...] = Field(
-        (), description="Names of the classes by number; numbers up to the largest that is found by default."
+    channels: Literal[1, 3] = Field(
+        3, description="1 for grey, 3 for red, green and blue; scenes have 1."
     )
-    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the images held out.")
+    classes: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Names of the classes by number; numbers up to the largest that is found by default."
+        ),
+    )
+    validation_fraction: float = Field(
+        0.2, gt=0.0, lt=1.0, description="Share of the images held out."
+    )
     test_fraction: float = held_out_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         for option in ("size", "channels", "classes"):
             if self.path is None and option in self.model_fields_set:
-                raise ExperimentError("needs a folder", field=option, next_step="Set path to a folder.")
+                raise ExperimentError(
+                    "needs a folder", field=option, next_step="Set path to a folder."
+                )
         return self
 
     def reading(self, *, seed: int) -> Reading:
@@ -53,9 +67,9 @@ def load_scenes(cache: Path | None) -> Mapping[str, np.ndarray]:
         cache: Folder of the cache; the default one if None.
 
     Returns:
-        `inputs`, values from -1 to 1 of shape (scenes, 1, 32, 32); `masks`, for each pixel 1 + the digit, or
-        0; `boxes` of shape (scenes, 3, 5), for each digit its number and the left, top, right and bottom edge
-        of what is visible on the noise, as shares of the side.
+        `inputs`, values from -1 to 1 of shape (scenes, 1, 32, 32); `masks`, for each pixel 1 + the
+        digit, or 0; `boxes` of shape (scenes, 3, 5), for each digit its number and the left, top,
+        right and bottom edge of what is visible on the noise, as shares of the side.
     """
     return cached("scenes", {"scenes": _NUM_SCENES}, _make, code=[__file__], folder=cache).arrays
 
@@ -73,10 +87,15 @@ def _make() -> Cached:
             top, left = random.integers(0, _SIZE - _DIGIT, 2)
             digit = digits[number].reshape(_DIGIT, _DIGIT) / 16.0
             part = (scene, slice(top, top + _DIGIT), slice(left, left + _DIGIT))
-            pixels[part] = np.maximum(pixels[part], 200 * digit + random.normal(0, 20, (_DIGIT, _DIGIT)))
+            pixels[part] = np.maximum(
+                pixels[part], 200 * digit + random.normal(0, 20, (_DIGIT, _DIGIT))
+            )
             is_visible = digit > 0.4
             masks[part] = np.where(is_visible, numbers[number] + 1, masks[part])
-            rows, columns = np.flatnonzero(is_visible.any(axis=1)), np.flatnonzero(is_visible.any(axis=0))
+            rows, columns = (
+                np.flatnonzero(is_visible.any(axis=1)),
+                np.flatnonzero(is_visible.any(axis=0)),
+            )
             edges = (left + columns[0], top + rows[0], left + columns[-1] + 1, top + rows[-1] + 1)
             boxes[scene, place] = (numbers[number], *(edge / _SIZE for edge in edges))
     inputs = np.clip(np.round(pixels), 0, 255)[:, None].astype(np.float32) / MIDDLE - 1.0

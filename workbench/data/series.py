@@ -1,7 +1,9 @@
-"""Time series as windows: rows of a table in the order of time, each window with the values that follow.
+"""Time series as windows.
 
-The table is divided by time: what is validated or tested comes after all that is trained with. A forecast is
-made from `lookback` rows of all columns for the next `horizon` rows of some of them.
+Rows of a table in the order of time, each window with the values that follow.
+
+The table is divided by time: what is validated or tested comes after all that is trained with. A
+forecast is made from `lookback` rows of all columns for the next `horizon` rows of some of them.
 """
 
 from __future__ import annotations
@@ -30,15 +32,18 @@ _SIMULATED = ("load", "temperature")
 
 
 class SeriesOptions(DatasetOptions):
-    """A table of which each row is a point in time, to forecast the next values of some of its columns.
+    """A table of which each row is a point in time, to forecast the next values of some of its
+    columns.
 
-    Rows are sorted by the column `time`. The last rows are the test part, those before them validation, so
-    that no value that is forecast there was trained with. Columns are standardised with the rows of train; a
-    missing value becomes the last known one. Without a path, the hourly electric load of a simulated town.
+    Rows are sorted by the column `time`. The last rows are the test part, those before them
+    validation, so that no value that is forecast there was trained with. Columns are standardised
+    with the rows of train; a missing value becomes the last known one. Without a path, the hourly
+    electric load of a simulated town.
     """
 
     path: Path | None = Field(
-        None, description="A .csv, .tsv or .parquet file; a simulated town's electric load by default."
+        None,
+        description="A .csv, .tsv or .parquet file; a simulated town's electric load by default.",
     )
     time: str | None = Field(
         None,
@@ -46,7 +51,9 @@ class SeriesOptions(DatasetOptions):
         description="The column of times; rows are in their order by default.",
         json_schema_extra={"column_of": "path"},
     )
-    targets: tuple[str, ...] = Field((), description="The columns to forecast; all that are used by default.")
+    targets: tuple[str, ...] = Field(
+        (), description="The columns to forecast; all that are used by default."
+    )
     columns: tuple[str, ...] = Field(
         (), description="The columns to forecast from; all columns of numbers by default."
     )
@@ -54,10 +61,16 @@ class SeriesOptions(DatasetOptions):
     horizon: int = Field(12, ge=1, le=4_096, description="Rows that are forecast.")
     stride: int = Field(1, ge=1, description="Rows from one window of train to the next.")
     validation_fraction: float = Field(
-        0.2, gt=0.0, lt=1.0, description="Share of the rows that is validated, after those of train."
+        0.2,
+        gt=0.0,
+        lt=1.0,
+        description="Share of the rows that is validated, after those of train.",
     )
     test_fraction: float = Field(
-        0.1, ge=0.0, lt=1.0, description="Share of the rows at the end that no decision uses; 0 for none."
+        0.1,
+        ge=0.0,
+        lt=1.0,
+        description="Share of the rows at the end that no decision uses; 0 for none.",
     )
 
     @model_validator(mode="after")
@@ -71,7 +84,10 @@ class SeriesOptions(DatasetOptions):
         return "regression"
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Read the table and cut it into windows; see DatasetOptions.load. The seed changes nothing."""
+        """Read the table and cut it into windows; see DatasetOptions.load.
+
+        The seed changes nothing.
+        """
         made = self._read()
         values = ((made.values - made.mean) / made.scale).astype(np.float32)
         parts = {
@@ -90,7 +106,10 @@ class SeriesOptions(DatasetOptions):
         )
 
     def reading(self, *, seed: int) -> Reading:
-        """Return how windows are standardised, and forecasts are not; see DatasetOptions.reading."""
+        """Return how windows are standardised, and forecasts are not.
+
+        See DatasetOptions.reading.
+        """
         made = self._read()
         starts = made.starts["train"]
         indices = some_of(min(len(starts), 500))
@@ -102,7 +121,9 @@ class SeriesOptions(DatasetOptions):
             mean=made.mean,
             scale=made.scale,
             array_columns=made.names,
-            targets=tuple(f"{name} +{step}" for step in range(1, self.horizon + 1) for name in targets),
+            targets=tuple(
+                f"{name} +{step}" for step in range(1, self.horizon + 1) for name in targets
+            ),
             target_mean=np.tile(made.mean[: made.num_targets], self.horizon),
             target_scale=np.tile(made.scale[: made.num_targets], self.horizon),
         )
@@ -127,7 +148,11 @@ class SeriesOptions(DatasetOptions):
 
     @property
     def _named_columns(self) -> dict[str, Iterable[str]]:
-        return {"targets": self.targets, "columns": self.columns, "time": [self.time] if self.time else []}
+        return {
+            "targets": self.targets,
+            "columns": self.columns,
+            "time": [self.time] if self.time else [],
+        }
 
     def _names(self, table: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns to forecast, and all that are used, those to forecast first."""
@@ -136,7 +161,9 @@ class SeriesOptions(DatasetOptions):
         found = [str(name) for name in table.columns]
         check_columns(found, self._named_columns)
         used = list(self.columns) or [
-            name for name in found if name != self.time and types.is_numeric_dtype(column_of(table, name))
+            name
+            for name in found
+            if name != self.time and types.is_numeric_dtype(column_of(table, name))
         ]
         targets = self.targets or tuple(used)
         if not targets:
@@ -160,7 +187,8 @@ class SeriesOptions(DatasetOptions):
             starts[part] = np.arange(first, end - self.horizon + 1, stride)
             if not len(starts[part]):
                 raise DataError(
-                    f"the rows of {part}, some of {num_rows}, are too few for a forecast of {self.horizon}",
+                    f"the rows of {part}, some of {num_rows}, are too few for a forecast of"
+                    f" {self.horizon}",
                     field="data.horizon",
                     allowed="at least horizon rows in each part, and lookback more in train",
                     next_step="Shorten lookback or horizon, or add rows.",
@@ -202,7 +230,9 @@ class WindowSplit:
         return len(self.starts)
 
     def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (batch, lookback, columns) and (batch, horizon * targets), the targets of a row together."""
+        """Return (batch, lookback, columns) and (batch, horizon * targets), the targets of a row
+        together.
+        """
         starts = self.starts[np.asarray(indices)][:, None]
         inputs = self.values[starts + np.arange(-self.lookback, 0)]
         targets = self.values[starts + np.arange(self.horizon), : self.num_targets]
@@ -214,7 +244,9 @@ def _numbers(table: pd.DataFrame, name: str) -> np.ndarray:
         values = column_of(table, name).to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"the column {name!r} is not numeric: {error}", field="data.columns", next_step="Leave it out."
+            f"the column {name!r} is not numeric: {error}",
+            field="data.columns",
+            next_step="Leave it out.",
         ) from error
     if np.isinf(values).any():
         raise DataError(f"{name!r} holds infinite values", field="data.path")
@@ -244,7 +276,9 @@ def _times(table: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def _filled(values: np.ndarray, num_train: int) -> np.ndarray:
-    """Return values with the last known one where one is missing, or the mean of train before the first."""
+    """Return values with the last known one where one is missing, or the mean of train before the
+    first.
+    """
     import pandas as pd
 
     if not np.isnan(values).any():
@@ -255,7 +289,10 @@ def _filled(values: np.ndarray, num_train: int) -> np.ndarray:
 
 
 def _simulate() -> pd.DataFrame:
-    """Return a town's electric load by hours: cycles of day and week, the temperature's effect, and noise."""
+    """Return a town's electric load by hours.
+
+    Cycles of day and week, the temperature's effect, and noise.
+    """
     import pandas as pd
 
     random = np.random.default_rng(0)
@@ -264,10 +301,19 @@ def _simulate() -> pd.DataFrame:
     for hour in range(1, _NUM_HOURS):
         weather[hour] = 0.98 * weather[hour - 1] + random.normal(0.0, 0.6)
     temperature = (
-        12 + 8 * np.sin(2 * np.pi * hours / 8_766) + 4 * np.sin(2 * np.pi * (hours - 9) / 24) + weather
+        12
+        + 8 * np.sin(2 * np.pi * hours / 8_766)
+        + 4 * np.sin(2 * np.pi * (hours - 9) / 24)
+        + weather
     )
     is_weekend = (hours // 24) % 7 >= 5
     day = np.sin(2 * np.pi * (hours - 7) / 24) + 0.5 * np.sin(4 * np.pi * (hours - 4) / 24)
     cold = np.maximum(0.0, 18 - temperature)
-    load = 60 + (8 - 3 * is_weekend) * day - 6 * is_weekend + 1.2 * cold + random.normal(0.0, 1.0, _NUM_HOURS)
+    load = (
+        60
+        + (8 - 3 * is_weekend) * day
+        - 6 * is_weekend
+        + 1.2 * cold
+        + random.normal(0.0, 1.0, _NUM_HOURS)
+    )
     return pd.DataFrame(dict(zip(_SIMULATED, (load, temperature), strict=True)))

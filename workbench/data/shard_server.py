@@ -1,10 +1,13 @@
-"""Brings shards to a node: from its disk, from the node that is responsible for a shard, or from the origin.
+"""Brings shards to a node.
 
-Each node runs one server, in a process that outlives trials, and processes that read data get what they lack
-from the server of their node. All servers agree on which of them reads a shard from the origin: it follows
-from a hash of both. So each file is read from there once per cluster, whatever nodes need it first. Where no
-cluster provides a server, the process that reads starts one for itself and for those that it forks.
-Who runs the servers and lists them is left to the caller; what a shard holds, to `shards`.
+From its disk, from the node that is responsible for a shard, or from the origin.
+
+Each node runs one server, in a process that outlives trials, and processes that read data get what
+they lack from the server of their node. All servers agree on which of them reads a shard from the
+origin: it follows from a hash of both. So each file is read from there once per cluster, whatever
+nodes need it first. Where no cluster provides a server, the process that reads starts one for
+itself and for those that it forks. Who runs the servers and lists them is left to the caller; what
+a shard holds, to `shards`.
 """
 
 from __future__ import annotations
@@ -53,8 +56,8 @@ class Wanted:
         endings: The extensions of these.
         digest: Of the files as the requester has listed them.
         shard: Its number.
-        source: From where it may come: anywhere, only from what the node holds or reads from the origin, or
-            only from what it holds.
+        source: From where it may come: anywhere, only from what the node holds or reads from the
+            origin, or only from what it holds.
     """
 
     url: str
@@ -72,7 +75,10 @@ _connection: socket.socket | None = None
 
 
 def find_server_by(find: Callable[[], Endpoint]) -> None:
-    """State how this process finds the server of its node; without that it starts one when it needs it."""
+    """State how this process finds the server of its node.
+
+    Without that it starts one when it needs it.
+    """
     global _find_server
     _find_server = find
 
@@ -148,7 +154,11 @@ class ShardServer:
     """Answers requests for shards, of processes of its node and of other servers."""
 
     def __init__(
-        self, folder: Path, *, host: str = "127.0.0.1", others: Callable[[], Sequence[Endpoint]] = tuple
+        self,
+        folder: Path,
+        *,
+        host: str = "127.0.0.1",
+        others: Callable[[], Sequence[Endpoint]] = tuple,
     ) -> None:
         """Start to answer.
 
@@ -237,7 +247,9 @@ def _ask(
 
 
 def _rank(server: Endpoint, wanted: Wanted) -> bytes:
-    return hashlib.sha256(f"{server.host}:{server.port} {wanted.digest} {wanted.shard}".encode()).digest()
+    return hashlib.sha256(
+        f"{server.host}:{server.port} {wanted.digest} {wanted.shard}".encode()
+    ).digest()
 
 
 class _Http(ThreadingHTTPServer):
@@ -278,7 +290,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(http.client.UNAUTHORIZED, b"")
             return
         try:
-            request: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request: dict[str, Any] = json.loads(
+                self.rfile.read(int(self.headers["Content-Length"]))
+            )
             wanted = Wanted(**{**request, "endings": tuple(request["endings"])})
             packed = self.server.answer(wanted)
         except WorkbenchError as error:

@@ -1,9 +1,10 @@
 """Many small files of another place, packed into checksummed shards on this node's disk.
 
-Which file lies in which shard follows from the listing alone, so all nodes agree on it without a word. Files
-are dealt to shards in random order: each shard is a sample of all, whatever folders they lie in. A shard is
-written under a temporary name and renamed, each file in it has a checksum, and one that is damaged or missing
-is fetched again. How a shard comes here, from another node or the place itself, is left to `shard_server`.
+Which file lies in which shard follows from the listing alone, so all nodes agree on it without a
+word. Files are dealt to shards in random order: each shard is a sample of all, whatever folders
+they lie in. A shard is written under a temporary name and renamed, each file in it has a checksum,
+and one that is damaged or missing is fetched again. How a shard comes here, from another node or
+the place itself, is left to `shard_server`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class RemoteFiles:
         except ArtifactsError as error:
             raise DataError(error.problem, field="data.path", next_step=error.next_step) from error
         found = [(name, stamp) for name, stamp in found if Path(name).suffix.lower() in endings]
-        # Numbered in the order in which they are packed, so that who reads them one after another reads
-        # shard after shard.
+        # Numbered in the order in which they are packed, so that who reads them one after another
+        # reads shard after shard.
         found = [found[place] for place in np.random.default_rng(0).permutation(len(found))]
         self.shown = str(self._place)
         """The URL without keys."""
@@ -60,9 +61,9 @@ class RemoteFiles:
         listed = [f"{name} {size_bytes} {changed_ns}" for name, (size_bytes, changed_ns) in found]
         self.versions = [zlib.crc32(each.encode()) for each in listed]
         """A number for each file, which changes with it."""
-        self.digest = hashlib.sha256("\n".join([self.shown, str(SHARD_BYTES), *listed]).encode()).hexdigest()[
-            :32
-        ]
+        self.digest = hashlib.sha256(
+            "\n".join([self.shown, str(SHARD_BYTES), *listed]).encode()
+        ).hexdigest()[:32]
         self._sizes = np.array([size_bytes for _, (size_bytes, _) in found], np.int64)
         begins = np.cumsum(self._sizes) - self._sizes
         # A file may be larger than a shard, so that numbers of shards would be left out.
@@ -91,10 +92,14 @@ class RemoteFiles:
     def members(self, shard: int) -> range:
         """Return the numbers of the files in a shard, in the order in which they lie there."""
         is_last = shard == len(self._firsts) - 1
-        return range(int(self._firsts[shard]), len(self.names) if is_last else int(self._firsts[shard + 1]))
+        return range(
+            int(self._firsts[shard]), len(self.names) if is_last else int(self._firsts[shard + 1])
+        )
 
     def place_in_shard(self, number: int) -> tuple[int, int, int]:
-        """Return which member of its shard a file is, where it begins in there, and its size in bytes."""
+        """Return which member of its shard a file is, where it begins in there, and its size in
+        bytes.
+        """
         at = number - int(self._firsts[self.shard_of[number]])
         return at, int(self._begins[number]), int(self._sizes[number])
 
@@ -111,7 +116,8 @@ class RemoteFiles:
             raise DataError(error.problem, field="data.path", next_step=error.next_step) from error
         if len(content) != self._sizes[number]:
             raise DataError(
-                f"{self.shown}/{name} has {len(content)} bytes, and {self._sizes[number]} when it was listed",
+                f"{self.shown}/{name} has {len(content)} bytes, and {self._sizes[number]} when it"
+                " was listed",
                 field="data.path",
                 next_step="Start the run again when nothing writes there any more.",
             )
@@ -121,7 +127,8 @@ class RemoteFiles:
         """Return a shard, given what its members hold."""
         members = self.members(shard)
         checksums = [
-            self._checksum(number, content) for number, content in zip(members, contents, strict=True)
+            self._checksum(number, content)
+            for number, content in zip(members, contents, strict=True)
         ]
         return b"".join([*checksums, *contents])
 
@@ -182,7 +189,9 @@ class ShardCache:
             make_private(self._folder)
             if not has_room(path, len(packed)):
                 raise OSError("there is no room")
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with open(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
                 file.write(packed)
             os.replace(temporary, path)
         except OSError as error:
@@ -244,7 +253,9 @@ class ShardReader:
             packed = self._fetch(shard)
             if not self.files.is_intact(shard, packed):
                 raise DataError(f"a part of {self.files.shown} arrived damaged", field="data.path")
-            if not self._cache.path(shard).exists():  # the process that fetched it may use the same folder
+            if not self._cache.path(
+                shard
+            ).exists():  # the process that fetched it may use the same folder
                 self._cache.write(shard, packed)
             _, begin, size_bytes = self.files.place_in_shard(number)
             content = packed[begin : begin + size_bytes]

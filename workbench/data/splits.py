@@ -1,7 +1,8 @@
 """Loaded data sets: splits that return whole batches by index.
 
-`batch(indices)` returns (inputs, targets) as numpy arrays, or as the tensors that a custom torch data set
-returned; several inputs are a tuple, named ones a mapping. Moving them to a device is left to training.
+`batch(indices)` returns (inputs, targets) as numpy arrays, or as the tensors that a custom torch
+data set returned; several inputs are a tuple, named ones a mapping. Moving them to a device is left
+to training.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Split(Protocol):
         ...
 
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
-        """Return the inputs and the targets of the samples at `indices`, each with the batch first."""
+        """Return the inputs and the targets of the samples at `indices`, each with the batch
+        first.
+        """
         ...
 
 
@@ -57,8 +60,8 @@ class ArraySplit:
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
             raise DataError(
-                f"inputs of shape {self.inputs.shape} and targets of shape {self.targets.shape} do not have "
-                "the same number of samples",
+                f"inputs of shape {self.inputs.shape} and targets of shape {self.targets.shape} do"
+                " not have the same number of samples",
                 field="data",
                 allowed="one target for each input, the sample first",
             )
@@ -73,12 +76,15 @@ class ArraySplit:
 
 @dataclass(frozen=True)
 class TokenSplit:
-    """Windows on a long text: each sample is `context` tokens, its targets are the tokens that follow.
+    """Windows on a long text.
+
+    Each sample is `context` tokens, its targets are the tokens that follow.
 
     Attributes:
         tokens: Token ids of the text, one after the other.
         context: Tokens in a window.
-        stride: Tokens from the start of a window to that of the next; `context` visits each token once.
+        stride: Tokens from the start of a window to that of the next; `context` visits each token
+            once.
     """
 
     tokens: np.ndarray = field(repr=False)
@@ -97,7 +103,9 @@ class TokenSplit:
 
 @dataclass(frozen=True)
 class MapSplit:
-    """A custom map-style data set, such as a torch Dataset, and what makes a batch of its samples."""
+    """A custom map-style data set, such as a torch Dataset, and what makes a batch of its
+    samples.
+    """
 
     dataset: MapStyle
     gather: Callable[[Sequence[Any]], tuple[Any, Any]] = collate
@@ -107,7 +115,9 @@ class MapSplit:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def batch(self, indices: np.ndarray, *, before_sample: BeforeSample | None = None) -> tuple[Any, Any]:
+    def batch(
+        self, indices: np.ndarray, *, before_sample: BeforeSample | None = None
+    ) -> tuple[Any, Any]:
         """Return the samples at `indices` as one batch: tensors if the data set returns tensors.
 
         Args:
@@ -117,7 +127,9 @@ class MapSplit:
         Raises:
             DataError: If the samples do not make a batch.
         """
-        return self.gather(fetch_samples(self.dataset, [int(index) for index in indices], before_sample))
+        return self.gather(
+            fetch_samples(self.dataset, [int(index) for index in indices], before_sample)
+        )
 
 
 def fetch_samples(
@@ -141,22 +153,25 @@ class Datasets:
 
     Attributes:
         name: Its display name.
-        task: What to predict: a class, a number, the next token, boxes, or what only the model knows.
+        task: What to predict: a class, a number, the next token, boxes, or what only the model
+            knows.
         train: Samples to learn from.
         validation: Samples to choose the best configuration by.
         test: Samples that no decision has used, if the data set has some.
-        input_shape: Shape of one sample: (features,), (channels, height, width), (time, features), or
-            (context,) for token ids.
+        input_shape: Shape of one sample: (features,), (channels, height, width), (time, features),
+            or (context,) for token ids.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
         vocabulary_size: Number of token ids, where inputs are token ids.
         class_names: Names of the classes, or of the tokens, by number, where they have names.
-        target_shape: Shape of one sample's targets where it has several: (height, width) or (context,) where
-            each pixel or token has a class, (horizon, series) of a forecast, whose targets are flat, and
-            (boxes, 5) of boxes: class, left, top, right and bottom as shares of the image; class -1 for none.
+        target_shape: Shape of one sample's targets where it has several: (height, width) or
+            (context,) where each pixel or token has a class, (horizon, series) of a forecast, whose
+            targets are flat, and (boxes, 5) of boxes: class, left, top, right and bottom as shares
+            of the image; class -1 for none.
         token_names: The texts that token ids stand for, where classes have other names.
-        owners: The client that holds each sample of train and of validation, by number from 0, where the data
-            name the clients of a federation.
-        target_scale: What the numbers to predict were divided by, in their unit; 1 where they keep it.
+        owners: The client that holds each sample of train and of validation, by number from 0,
+            where the data name the clients of a federation.
+        target_scale: What the numbers to predict were divided by, in their unit; 1 where they keep
+            it.
         loading: What DataLoaders of the user's state about train, validation and test, by part.
     """
 
@@ -188,17 +203,21 @@ def split_indices(
 
     Args:
         num_samples: Number of samples; at least 2.
-        validation_fraction: Share of the samples, of each class where `classes` is given, that is held
-            out; between 0 and 1, both excluded.
+        validation_fraction: Share of the samples, of each class where `classes` is given, that is
+            held out; between 0 and 1, both excluded.
         seed: Seed of the division.
-        classes: Class of each sample, for a division that keeps the share of each class. A class of one
-            sample stays in train.
+        classes: Class of each sample, for a division that keeps the share of each class. A class of
+            one sample stays in train.
 
     Returns:
         Sorted sample numbers of train and of validation: disjoint, complete, neither empty.
     """
     train, validation, _ = split_in_three(
-        num_samples, validation_fraction=validation_fraction, test_fraction=0.0, seed=seed, classes=classes
+        num_samples,
+        validation_fraction=validation_fraction,
+        test_fraction=0.0,
+        seed=seed,
+        classes=classes,
     )
     return train, validation
 
@@ -218,8 +237,8 @@ def split_in_three(
     Args:
         num_samples: Number of samples; at least 2.
         validation_fraction: As that of `split_indices`.
-        test_fraction: Share of the samples, of each class where `classes` is given, that nothing is chosen
-            by; from 0, and below 1 together with `validation_fraction`.
+        test_fraction: Share of the samples, of each class where `classes` is given, that nothing is
+            chosen by; from 0, and below 1 together with `validation_fraction`.
         seed: Seed of the division.
         classes: As those of `split_indices`.
 
@@ -228,7 +247,9 @@ def split_in_three(
     """
     order = np.random.default_rng(seed).permutation(num_samples)
     part = np.zeros(num_samples, dtype=np.int8)
-    groups = [order] if classes is None else [order[classes[order] == one] for one in np.unique(classes)]
+    groups = (
+        [order] if classes is None else [order[classes[order] == one] for one in np.unique(classes)]
+    )
     for group in groups:
         num_validation = min(max(round(len(group) * validation_fraction), 1), len(group) - 1)
         num_test = min(round(len(group) * test_fraction), len(group) - 1 - num_validation)
@@ -239,13 +260,16 @@ def split_in_three(
     return np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2)
 
 
-def standardise(inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int, ...] | None) -> np.ndarray:
+def standardise(
+    inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int, ...] | None
+) -> np.ndarray:
     """Shift and scale by the mean and standard deviation of the train samples.
 
     Args:
         inputs: All samples, batch first.
         train: Sample numbers of the train split.
-        axis: Axes to take the mean over: 0 for each feature by itself, None for all numbers together.
+        axis: Axes to take the mean over: 0 for each feature by itself, None for all numbers
+            together.
 
     Returns:
         The samples as float32; a feature that is constant in train becomes 0 there.
@@ -264,6 +288,10 @@ def moments(
 
 
 def divisor(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return what to divide by to standardise: the deviation, or 1 for a feature that is constant."""
-    # The deviation of equal numbers can be a rounding error above 0; dividing by it would amplify noise.
+    """Return what to divide by to standardise.
+
+    The deviation, or 1 for a feature that is constant.
+    """
+    # The deviation of equal numbers can be a rounding error above 0; dividing by it would amplify
+    # noise.
     return np.where(deviation > 1e-12 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)

@@ -31,7 +31,9 @@ from workbench.foundation.separators import (
 if TYPE_CHECKING:
     import pandas as pd
 
-_NUM_FIELDS = re.compile(r"Expected (?P<expected>\d+) fields in line (?P<line>\d+), saw (?P<found>\d+)")
+_NUM_FIELDS = re.compile(
+    r"Expected (?P<expected>\d+) fields in line (?P<line>\d+), saw (?P<found>\d+)"
+)
 """How pandas states that a row has more fields than those before it."""
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """How pandas names an index without a name in a parquet file."""
@@ -44,7 +46,8 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     """Read a table by the ending of its file; its columns are plain, as of `plain_frames`.
 
     Args:
-        path: A .csv, .tsv or .parquet file; the columns of a .csv file may be separated by semicolons.
+        path: A .csv, .tsv or .parquet file; the columns of a .csv file may be separated by
+            semicolons.
         num_rows: Maximum number of rows to read from text; None for all.
         only: The only column to read; None for all.
 
@@ -54,7 +57,9 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     return read_noted_table(path, num_rows, only=only).table
 
 
-def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> PlainFrame:
+def read_noted_table(
+    path: Path, num_rows: int | None = None, *, only: str | None = None
+) -> PlainFrame:
     """Read a table, and what was converted; arguments and errors as of `read_table`."""
     import pandas as pd
 
@@ -63,7 +68,9 @@ def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | Non
     wanted = None if only is None else [only]
     try:
         if signs is not None:
-            read_texts = functools.partial(pd.read_csv, path, header=None, dtype=str, keep_default_na=False)
+            read_texts = functools.partial(
+                pd.read_csv, path, header=None, dtype=str, keep_default_na=False
+            )
             # As a row, since pandas renames repeated names.
             heads = {
                 sign: [str(name) for name in read_texts(nrows=1, sep=sign).to_numpy(object)[0]]
@@ -73,7 +80,8 @@ def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | Non
             names = heads[separator]
             check_separator(path, names, separator, field="data.path")
             check_repeated(path, names, field="data.path")
-            # Fails where the next row has more fields, of which pandas would take the first for its name.
+            # Fails where the next row has more fields, of which pandas would take the first for its
+            # name.
             read_texts(nrows=2, sep=separator)
             read = pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
             num_first = min(_MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS // len(names))
@@ -82,7 +90,9 @@ def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | Non
             shown = shows_decimal_commas(texts, are_usual=separator == ";")
             notes: tuple[str, ...] = ()
             if shown:
-                read_again = functools.partial(pd.read_csv, path, sep=separator, nrows=num_rows, dtype=str)
+                read_again = functools.partial(
+                    pd.read_csv, path, sep=separator, nrows=num_rows, dtype=str
+                )
                 read, notes = _with_points_between_thousands(read, read_again)
             plain = plain_frame(read, field="data.path")
             # Excel writes semicolons between columns where commas stand before decimals.
@@ -105,7 +115,8 @@ def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | Non
 def _with_points_between_thousands(
     read: pd.DataFrame, read_again: Callable[..., pd.DataFrame]
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return a table of a file with decimal commas, in which 1.200 beside 950 is the text that it is.
+    """Return a table of a file with decimal commas, in which 1.200 beside 950 is the text that it
+    is.
 
     Args:
         read: The table, in which pandas took the points for those before decimals.
@@ -124,7 +135,9 @@ def _with_points_between_thousands(
         return read, ()
     texts = read_again(usecols=may_be)
     written = {name: column_of(texts, str(name)) for name in may_be}
-    thousands = {str(name): column for name, column in written.items() if may_be_thousands(column.dropna())}
+    thousands = {
+        str(name): column for name, column in written.items() if may_be_thousands(column.dropna())
+    }
     return read.assign(**thousands), tuple(
         f"{name} has points between thousands, because other columns have decimal commas"
         for name in thousands
@@ -136,10 +149,13 @@ def _unreadable(path: Path, error: Exception) -> DataError:
         problem, step = f"{path} is not UTF-8: {encoding_in_words(error)}", "Save it as UTF-8."
     elif (fields := _NUM_FIELDS.search(str(error))) is not None:
         problem = (
-            f"line {fields['line']} of {path} has {fields['found']} fields, and those before it have "
-            f"{fields['expected']}"
+            f"line {fields['line']} of {path} has {fields['found']} fields, and those before it"
+            f" have {fields['expected']}"
         )
-        step = "Remove the separator that is too many, quote texts that contain it, or name every column."
+        step = (
+            "Remove the separator that is too many, quote texts that contain it, or name every"
+            " column."
+        )
     else:
         problem = f"{path} cannot be read as a table: {error}"
         step = "Open it in an editor, or write it again from its source."
@@ -150,7 +166,8 @@ def _names_in_parquet(path: Path) -> list[str]:
     from pyarrow import parquet
 
     schema = parquet.read_schema(path)
-    # An index of pandas, which is a column of the file; whole numbers without a name only count the rows.
+    # An index of pandas, which is a column of the file; whole numbers without a name only count the
+    # rows.
     names = []
     for column in schema:
         if not _UNNAMED_INDEX.fullmatch(column.name):

@@ -1,4 +1,6 @@
-"""What a table consists of, for users to know before training: its columns, gaps, classes and risks.
+"""What a table consists of, for users to know before training.
+
+Its columns, gaps, classes and risks.
 
 How columns are read is left to columns, and what is notable about their form to column_notes.
 """
@@ -31,7 +33,12 @@ if TYPE_CHECKING:
 
 Kind = Literal["number", "date", "category", "text"]
 
-_CONTENTS: dict[Kind, str] = {"number": "numbers", "date": "dates", "category": "categories", "text": "text"}
+_CONTENTS: dict[Kind, str] = {
+    "number": "numbers",
+    "date": "dates",
+    "category": "categories",
+    "text": "text",
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,8 @@ class TableSummary:
     Attributes:
         num_rows: Number of rows.
         num_columns: Number of columns that are inputs.
-        num_of_kind: How many of these hold numbers, dates, categories, or text of too many categories.
+        num_of_kind: How many of these hold numbers, dates, categories, or text of too many
+            categories.
         num_missing: Values of these columns that are missing.
         target: The name of the target.
         class_counts: Number of rows of each class, the most frequent first; None for a regression.
@@ -77,18 +85,27 @@ class TableSummary:
             for kind, content in _CONTENTS.items()
             if self.num_of_kind[kind]
         ]
-        size = f"{format_count(self.num_rows, 'row')}, {format_count(self.num_columns, 'input column')}"
+        size = (
+            f"{format_count(self.num_rows, 'row')},"
+            f" {format_count(self.num_columns, 'input column')}"
+        )
         total = self.num_rows * self.num_columns
-        gaps = f"{self.num_missing:,} of {total:,} values are missing" if self.num_missing else "none missing"
+        gaps = (
+            f"{self.num_missing:,} of {total:,} values are missing"
+            if self.num_missing
+            else "none missing"
+        )
         found = [f"The table has {size} ({', '.join(kinds)}); {gaps}."]
         if self.class_counts is not None and self.majority_share is not None:
             named = list(self.class_counts.items())
             shares = [
-                f"{name} {format_percent(count / self.num_rows, has_tenths=True)}" for name, count in named
+                f"{name} {format_percent(count / self.num_rows, has_tenths=True)}"
+                for name, count in named
             ]
             found.append(
-                f"{self.target} has {format_count(len(named), 'class', 'classes')}: {listed(shares)}. Always "
-                f"guessing {named[0][0]} has an accuracy of {self.majority_share:.3f}."
+                f"{self.target} has {format_count(len(named), 'class', 'classes')}:"
+                f" {listed(shares)}. Always guessing {named[0][0]} has an accuracy of"
+                f" {self.majority_share:.3f}."
             )
         if self.target_range is not None:
             least, mean, most = map(format_number, self.target_range)
@@ -117,7 +134,9 @@ def summarise(
         notes: What the user should know about how the target is read.
         is_split_at_random: Whether validation rows are drawn at random.
     """
-    forms = {name: form for name, column in columns.items() if (form := text_form_of(column)) is not None}
+    forms = {
+        name: form for name, column in columns.items() if (form := text_form_of(column)) is not None
+    }
     kinds = [_kind_of(column, forms.get(name), max_categories) for name, column in columns.items()]
     counts = target.astype(str).value_counts() if is_classification else None
     numbers = None if is_classification else target.to_numpy(dtype=np.float64)
@@ -125,7 +144,8 @@ def summarise(
     others = {name: column for name, column in columns.items() if name not in named}
     targets = np.unique(target.astype(str), return_inverse=True)[1] if numbers is None else numbers
     leaks = find_leaks(others, targets, forms, is_classification=is_classification)
-    # Each list holds those of the notes before it, so that following one note does not undo another.
+    # Each list holds those of the notes before it, so that following one note does not undo
+    # another.
     empty, constant = empty_columns(others), constant_columns(others)
     to_drop = [*dropped, *named, *empty, *constant]
     option = _option_to_drop(to_drop)
@@ -136,10 +156,14 @@ def summarise(
         num_of_kind={kind: kinds.count(kind) for kind in _CONTENTS},
         num_missing=sum(_num_missing(column, forms.get(name)) for name, column in columns.items()),
         target=str(target.name),
-        class_counts=None if counts is None else {str(name): int(count) for name, count in counts.items()},
-        target_range=None
-        if numbers is None
-        else (float(numbers.min()), float(numbers.mean()), float(numbers.max())),
+        class_counts=(
+            None if counts is None else {str(name): int(count) for name, count in counts.items()}
+        ),
+        target_range=(
+            None
+            if numbers is None
+            else (float(numbers.min()), float(numbers.mean()), float(numbers.max()))
+        ),
         notes=(
             *notes,
             *(notes_of_classes(target) if is_classification else ()),
@@ -172,8 +196,8 @@ def _notes_of_order(columns: Mapping[str, pd.Series], forms: Mapping[str, TextFo
     if (name := sorted_by_time(columns, forms)) is None:
         return []
     return [
-        f"the rows are sorted by {name}, and validation rows are drawn from all of them: scores say little "
-        "about later rows; for these, set data: {validation: last}"
+        f"the rows are sorted by {name}, and validation rows are drawn from all of them: scores say"
+        " little about later rows; for these, set data: {validation: last}"
     ]
 
 
@@ -183,18 +207,28 @@ def _notes_of_identifiers(names: Sequence[str], option: str) -> list[str]:
     several = len(names) > 1
     columns = f"{'columns' if several else 'column'} {listed([repr(name) for name in names])}"
     verb, pronoun = ("differ", "them") if several else ("differs", "it")
-    return [f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with {option}"]
+    return [
+        f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with"
+        f" {option}"
+    ]
 
 
-def _notes_of_constants(empty: Sequence[str], constant: Mapping[str, str], option: str) -> list[str]:
+def _notes_of_constants(
+    empty: Sequence[str], constant: Mapping[str, str], option: str
+) -> list[str]:
     """Return a note on columns that are the same in every row, which no model can learn from."""
     if not (names := [*empty, *constant]):
         return []
     reasons = [f"{name!r} has no value" for name in empty]
     reasons += [f"{name!r} is always {value}" for name, value in constant.items()]
     which, pronoun = ("these columns", "them") if len(names) > 1 else ("this column", "it")
-    return [f"{listed(reasons)}: nothing can be learnt from {which}; leave {pronoun} out with {option}"]
+    return [
+        f"{listed(reasons)}: nothing can be learnt from {which}; leave {pronoun} out with {option}"
+    ]
 
 
 def _option_to_drop(names: Sequence[str]) -> str:
-    return f"data: {{drop: [{', '.join(name if name.isidentifier() else repr(name) for name in names)}]}}"
+    return (
+        "data: {drop:"
+        f" [{', '.join(name if name.isidentifier() else repr(name) for name in names)}]}}"
+    )

@@ -21,7 +21,13 @@ from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_in_three
-from workbench.data.table_files import check_columns, column_of, read_columns, read_noted_table, read_table
+from workbench.data.table_files import (
+    check_columns,
+    column_of,
+    read_columns,
+    read_noted_table,
+    read_table,
+)
 from workbench.data.table_summary import TableSummary, summarise
 from workbench.foundation.errors import DataError, WorkbenchError
 from workbench.foundation.separators import PARQUET_ENDINGS
@@ -29,7 +35,8 @@ from workbench.foundation.separators import PARQUET_ENDINGS
 if TYPE_CHECKING:
     import pandas as pd
 
-# A whole-number target with more distinct values than this is treated as a quantity, not as classes.
+# A whole-number target with more distinct values than this is treated as a quantity, not as
+# classes.
 MAX_DETECTED_CLASSES = 20
 _MAX_WHOLE = 2**53
 """Beyond it floating-point numbers are no longer exact."""
@@ -49,30 +56,39 @@ _READ_WITH = (
 class TableOptions(DatasetOptions):
     """A table with a target column.
 
-    Numbers, times and truth values are standardised, and a missing one becomes the mean beside a column that
-    marks it. Numbers may have thousands separators (1,200), and a unit that all of a column have, such as %,
-    CHF or m2, which is left out. Beside numbers, `?`, `-`, `NA`, `n/a`, `none` and `null` are missing, as is
-    any other text where at least 95 % of the column are numbers. A time, which may also be text where all of
-    a column are dates in one form, has its place in the year, the week and the day beside it, where the train
-    rows span these. Other text becomes one column for each category, a missing one being a category; with
-    more than `max_categories` it becomes the standardised rank of its frequency.
+    Numbers, times and truth values are standardised, and a missing one becomes the mean beside a
+    column that marks it. Numbers may have thousands separators (1,200), and a unit that all of a
+    column have, such as %, CHF or m2, which is left out. Beside numbers, `?`, `-`, `NA`, `n/a`,
+    `none` and `null` are missing, as is any other text where at least 95 % of the column are
+    numbers. A time, which may also be text where all of a column are dates in one form, has its
+    place in the year, the week and the day beside it, where the train rows span these. Other text
+    becomes one column for each category, a missing one being a category; with more than
+    `max_categories` it becomes the standardised rank of its frequency.
     """
 
-    path: Path = Field(description="A .csv, .tsv or .parquet file; text may be compressed (.csv.gz).")
+    path: Path = Field(
+        description="A .csv, .tsv or .parquet file; text may be compressed (.csv.gz)."
+    )
     target: str = Field(
         min_length=1, description="The column to predict.", json_schema_extra={"column_of": "path"}
     )
     task: Literal["auto", "classification", "regression"] = Field(
         "auto",
-        description="The task; auto treats text, booleans and few distinct whole numbers as classes.",
+        description=(
+            "The task; auto treats text, booleans and few distinct whole numbers as classes."
+        ),
     )
-    drop: tuple[str, ...] = Field((), description="Columns that must not be used, such as identifiers.")
+    drop: tuple[str, ...] = Field(
+        (), description="Columns that must not be used, such as identifiers."
+    )
     drop_missing_targets: bool = Field(
         False, description="Leave out rows without a target, which are refused otherwise."
     )
     client: str | None = Field(
         None,
-        description="The column that names who holds a row, such as a hospital; it is not an input.",
+        description=(
+            "The column that names who holds a row, such as a hospital; it is not an input."
+        ),
         json_schema_extra={"column_of": "path"},
     )
     validation_fraction: float = Field(
@@ -84,16 +100,20 @@ class TableOptions(DatasetOptions):
     test_fraction: float = held_out_field()
     validation: Literal["random", "last"] = Field(
         "random",
-        description="Which rows are held out: drawn at random, or the last ones of the file, as a model that "
-        "predicts later rows demands.",
+        description=(
+            "Which rows are held out: drawn at random, or the last ones of the file, as a model"
+            " that predicts later rows demands."
+        ),
     )
     max_categories: int = Field(
         32, ge=1, le=4096, description="Maximum number of categories that get a column each."
     )
     standardise_target: bool = Field(
         True,
-        description="Standardise a regression target for the training: the loss is that of the standardised "
-        "target, errors such as mean_absolute_error have its own unit.",
+        description=(
+            "Standardise a regression target for the training: the loss is that of the standardised"
+            " target, errors such as mean_absolute_error have its own unit."
+        ),
     )
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
@@ -116,13 +136,19 @@ class TableOptions(DatasetOptions):
             task=made.facts["task"],
             train=ArraySplit(arrays["train_inputs"], arrays["train_targets"]),
             validation=ArraySplit(arrays["validation_inputs"], arrays["validation_targets"]),
-            test=ArraySplit(arrays["test_inputs"], arrays["test_targets"])
-            if "test_inputs" in arrays
-            else None,
+            test=(
+                ArraySplit(arrays["test_inputs"], arrays["test_targets"])
+                if "test_inputs" in arrays
+                else None
+            ),
             input_shape=arrays["train_inputs"].shape[1:],
             num_outputs=len(made.facts["class_names"]) or 1,
             class_names=tuple(made.facts["class_names"]),
-            owners=(arrays["train_owners"], arrays["validation_owners"]) if self.client is not None else None,
+            owners=(
+                (arrays["train_owners"], arrays["validation_owners"])
+                if self.client is not None
+                else None
+            ),
             target_scale=made.facts["target_scale"],
         )
 
@@ -146,14 +172,20 @@ class TableOptions(DatasetOptions):
             return None
 
     def check_source(self) -> None:
-        """Refuse a table without the named columns or some targets; see DatasetOptions.check_source."""
+        """Refuse a table without the named columns or some targets.
+
+        See DatasetOptions.check_source.
+        """
         check_columns(read_columns(self.path), self._named_columns)
         found = _target_of(*file_stamp(self.path.expanduser()), self.target)
         if not self.drop_missing_targets:
             _check_known(self.target, found.num_missing, found.rows)
 
     def _read(self) -> pd.DataFrame:
-        """Return the table without the rows that are to be left out; its index numbers those of the file."""
+        """Return the table without the rows that are to be left out.
+
+        Its index numbers those of the file.
+        """
         return self._used_rows(read_table(existing_path(self.path)))
 
     def _used_rows(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -164,7 +196,9 @@ class TableOptions(DatasetOptions):
         known = table.assign(**{self.target: targets}).dropna(subset=[self.target])
         values = column_of(known, self.target)
         return (
-            known.astype({self.target: "int64"}) if len(known) < len(table) and are_whole(values) else known
+            known.astype({self.target: "int64"})
+            if len(known) < len(table) and are_whole(values)
+            else known
         )
 
     @property
@@ -195,11 +229,19 @@ class TableOptions(DatasetOptions):
         is_classification = (self.given_task or detect_task(target)) == "classification"
         written = column_of(whole, self.target)
         left_out = len(written) - len(target)
-        notes = [f"left out {left_out} of {len(written)} rows without a {self.target!r}"] if left_out else []
+        notes = (
+            [f"left out {left_out} of {len(written)} rows without a {self.target!r}"]
+            if left_out
+            else []
+        )
         notes += converted
         notes += [] if is_classification else notes_of_numeric_target(written, self.target)
         return summarise(
-            {str(name): column_of(table, name) for name in table.columns if name not in self.unused},
+            {
+                str(name): column_of(table, name)
+                for name in table.columns
+                if name not in self.unused
+            },
             target,
             is_classification=is_classification,
             max_categories=self.max_categories,
@@ -273,7 +315,9 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     task = options.given_task or detect_task(target)
     class_names, classes = number_classes(target) if task == "classification" else ([], None)
     if options.validation == "last":
-        num_validation = min(len(table) - 1, max(1, round(len(table) * options.validation_fraction)))
+        num_validation = min(
+            len(table) - 1, max(1, round(len(table) * options.validation_fraction))
+        )
         num_test = min(len(table) - 1 - num_validation, round(len(table) * options.test_fraction))
         ends = [len(table) - num_validation - num_test, len(table) - num_test]
         train, validation, test = np.split(np.arange(len(table)), ends)
@@ -286,7 +330,9 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
             classes=classes,
         )
     columns = tuple(
-        learn_column(column.iloc[train], max_categories=options.max_categories, form=text_form_of(column))
+        learn_column(
+            column.iloc[train], max_categories=options.max_categories, form=text_form_of(column)
+        )
         for name in table.columns
         if name not in options.unused
         for column in (column_of(table, name),)
@@ -298,7 +344,9 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
         mean = values[train].mean()
         scale = float(divisor(np.asarray(mean), np.asarray(values[train].std())))
         values = (values - mean) / scale
-    return _Learnt(task, [], columns, train, validation, test, values.astype(np.float32), float(mean), scale)
+    return _Learnt(
+        task, [], columns, train, validation, test, values.astype(np.float32), float(mean), scale
+    )
 
 
 def _checked_target(table: pd.DataFrame, options: TableOptions) -> pd.Series:
@@ -311,7 +359,9 @@ def _checked_target(table: pd.DataFrame, options: TableOptions) -> pd.Series:
     if not set(map(str, table.columns)) - options.unused:
         raise DataError("no column is left to predict the target from", field="data.drop")
     if len(table) < 2:
-        raise DataError(f"the table has {len(table)} row(s)", field="data.path", allowed="at least 2")
+        raise DataError(
+            f"the table has {len(table)} row(s)", field="data.path", allowed="at least 2"
+        )
     if options.client is not None and (gaps := int(column_of(table, options.client).isna().sum())):
         raise DataError(
             f"{gaps} of {len(table)} rows have no {options.client!r}",
@@ -332,13 +382,16 @@ def _check_known(name: str, num_missing: int, rows: str) -> None:
         raise DataError(
             f"{num_missing} of {rows} rows have no {name!r}",
             field="data.target",
-            next_step="Nothing can be learnt from them: set data.drop_missing_targets to true, or remove "
-            "them.",
+            next_step=(
+                "Nothing can be learnt from them: set data.drop_missing_targets to true, or remove "
+                "them."
+            ),
         )
 
 
 def read_targets(target: pd.Series, task: Task | None) -> pd.Series:
-    """Return a target in which markers of missing values are missing, and text of numbers is one of numbers.
+    """Return a target in which markers of missing values are missing, and text of numbers is one of
+    numbers.
 
     Classes keep the text that they are written as.
 
@@ -353,11 +406,14 @@ def read_targets(target: pd.Series, task: Task | None) -> pd.Series:
         return target
     numbers = pd.Series(form.parse_all(target), index=target.index, name=target.name)
     known = numbers.notna()
-    return numbers if (task or detect_task(numbers.dropna())) == "regression" else target.where(known)
+    return (
+        numbers if (task or detect_task(numbers.dropna())) == "regression" else target.where(known)
+    )
 
 
 def are_whole(target: pd.Series) -> bool:
-    """Return whether known targets are whole numbers that were read as 0.0 and 1.0, as beside missing ones.
+    """Return whether known targets are whole numbers that were read as 0.0 and 1.0, as beside
+    missing ones.
 
     These would be the names of the classes.
 
@@ -385,7 +441,10 @@ def detect_task(target: pd.Series) -> Task:
 
 
 class _Target(NamedTuple):
-    """The target of the rows of a file that were read, and its task; None if these do not determine it."""
+    """The target of the rows of a file that were read, and its task.
+
+    None if these do not determine it.
+    """
 
     task: Task | None
     num_missing: int
@@ -394,13 +453,18 @@ class _Target(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def _target_of(path: str, size_bytes: int, _changed_ns: int, target: str) -> _Target:
-    """Return what the target of one version of a file shows; of a large file the first rows are read."""
+    """Return what the target of one version of a file shows.
+
+    Of a large file the first rows are read.
+    """
     is_partial = size_bytes > _MAX_READ_BYTES and Path(path).suffix not in PARQUET_ENDINGS
     table = read_table(Path(path), _NUM_FIRST_ROWS if is_partial else None, only=target)
     values = read_targets(column_of(table, target), None)
     known = values.dropna()
     task = None if known.empty else detect_task(known)
-    if is_partial and task == "classification":  # further rows may hold more values, but never fewer
+    if (
+        is_partial and task == "classification"
+    ):  # further rows may hold more values, but never fewer
         task = None
     rows = f"the first {len(values)}" if is_partial else str(len(values))
     return _Target(task, len(values) - len(known), rows)

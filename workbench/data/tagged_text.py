@@ -1,4 +1,7 @@
-"""Texts with a tag for each token: a file of both, or Python's standard library and its names' roles."""
+"""Texts with a tag for each token.
+
+A file of both, or Python's standard library and its names' roles.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,15 @@ Tagged = list[tuple[list[str], list[str]]]
 class TaggedTextOptions(DatasetOptions):
     """Texts whose tokens have a tag each, such as the kinds of names in sentences.
 
-    A file has a token and its tag, the first and the last word, on each line and an empty line after each
-    text (CoNLL). The last texts are held out; the vocabulary is that of the others. Without a path, lines of
-    Python's standard library, whose tags are the roles of names: parameter, method, module, ...
+    A file has a token and its tag, the first and the last word, on each line and an empty line
+    after each text (CoNLL). The last texts are held out; the vocabulary is that of the others.
+    Without a path, lines of Python's standard library, whose tags are the roles of names:
+    parameter, method, module, ...
     """
 
-    path: Path | None = Field(None, description="A file of tokens and tags; Python source by default.")
+    path: Path | None = Field(
+        None, description="A file of tokens and tags; Python source by default."
+    )
     context: int = Field(32, ge=1, le=65_536, description="Tokens of a text; the rest is left out.")
     vocabulary: int = Field(
         5_000,
@@ -46,7 +52,9 @@ class TaggedTextOptions(DatasetOptions):
         le=1_000_000,
         description="Number of tokens that have a number of their own, the most frequent ones.",
     )
-    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the texts held out.")
+    validation_fraction: float = Field(
+        0.2, gt=0.0, lt=1.0, description="Share of the texts held out."
+    )
     test_fraction: float = held_out_field()
 
     def find_task(self) -> Task:
@@ -62,7 +70,11 @@ class TaggedTextOptions(DatasetOptions):
         }
         code = [__file__, str(Path(__file__).with_name("tokens.py"))]
         made = cached("tagged_text", made_from, lambda: self._encode(path), code=code, folder=cache)
-        inputs, targets, num_train = made.arrays["inputs"], made.arrays["targets"], made.facts["num_train"]
+        inputs, targets, num_train = (
+            made.arrays["inputs"],
+            made.arrays["targets"],
+            made.facts["num_train"],
+        )
         end = made.facts["num_untested"]
         names, vocabulary = tuple(made.facts["class_names"]), tuple(made.facts["vocabulary"])
         return Datasets(
@@ -139,7 +151,9 @@ def _read(path: Path) -> Tagged:
 
 
 def _lines_of_library() -> Tagged:
-    """Return logical lines of the modules of Python's standard library, with the roles of their tokens."""
+    """Return logical lines of the modules of Python's standard library, with the roles of their
+    tokens.
+    """
     texts: Tagged = []
     for file in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         source = file.read_text(encoding="utf-8", errors="replace")
@@ -165,7 +179,9 @@ def _lines_of(source: str) -> Tagged:
             text = token.string if " " not in token.string and "\n" not in token.string else '"..."'
             before = lines[-1][0][-1] if lines[-1][0] else ""
             is_keyword = token.type == tokenize.NAME and keyword.iskeyword(token.string)
-            role = {"def": "function", "class": "class"}.get(before) or roles.get(token.start, "module")
+            role = {"def": "function", "class": "class"}.get(before) or roles.get(
+                token.start, "module"
+            )
             lines[-1][0].append(text)
             lines[-1][1].append(_SIGNS.get(token.type) or ("keyword" if is_keyword else role))
     return [line for line in lines if len(line[0]) > 2]

@@ -1,4 +1,7 @@
-"""Text as a sequence of characters: a file, a folder, or the sources of Python's standard library."""
+"""Text as a sequence of characters.
+
+A file, a folder, or the sources of Python's standard library.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,12 @@ from workbench.foundation.errors import DataError, ExperimentError
 
 
 class TextOptions(DatasetOptions):
-    """A language model's corpus: each sample is a window of characters, its targets are the next ones.
+    """A language model's corpus.
 
-    The vocabulary is every character that occurs. The end of the text is held out, so that no window of
-    validation overlaps one of train.
+    Each sample is a window of characters, its targets are the next ones.
+
+    The vocabulary is every character that occurs. The end of the text is held out, so that no
+    window of validation overlaps one of train.
     """
 
     path: Path | None = Field(
@@ -32,16 +37,24 @@ class TextOptions(DatasetOptions):
     )
     context: int = Field(64, ge=1, le=1_048_576, description="Characters in a window.")
     stride: int | None = Field(
-        None, ge=1, description="Characters from one window to the next in train; the context by default."
+        None,
+        ge=1,
+        description="Characters from one window to the next in train; the context by default.",
     )
-    max_characters: int = Field(1_000_000, ge=4, description="Characters to read; the rest is left out.")
-    validation_fraction: float = Field(0.1, gt=0.0, lt=1.0, description="Share of the text that is held out.")
+    max_characters: int = Field(
+        1_000_000, ge=4, description="Characters to read; the rest is left out."
+    )
+    validation_fraction: float = Field(
+        0.1, gt=0.0, lt=1.0, description="Share of the text that is held out."
+    )
     test_fraction: float = held_out_field()
 
     @model_validator(mode="after")
     def _check_pattern(self) -> Self:
         if self.path is None and self.pattern != "*":
-            raise ExperimentError("needs a folder", field="pattern", next_step="Set path to a folder.")
+            raise ExperimentError(
+                "needs a folder", field="pattern", next_step="Set path to a folder."
+            )
         return self
 
     def find_task(self) -> Task:
@@ -67,9 +80,12 @@ class TextOptions(DatasetOptions):
         for part, split in (("train", train), ("validation", validation), ("test", test)):
             if not len(split) and (part != "test" or self.test_fraction):
                 raise DataError(
-                    f"{len(split.tokens)} characters of {part} are too few for a window of {self.context}",
+                    f"{len(split.tokens)} characters of {part} are too few for a window of"
+                    f" {self.context}",
                     field="data.context",
-                    next_step="Shorten context, raise max_characters or validation_fraction, or add text.",
+                    next_step=(
+                        "Shorten context, raise max_characters or validation_fraction, or add text."
+                    ),
                 )
         vocabulary = tuple(made.facts["vocabulary"])
         return Datasets(
@@ -88,7 +104,9 @@ class TextOptions(DatasetOptions):
         """Return which characters the token ids stand for; see DatasetOptions.reading."""
         datasets = self.load(seed=seed, cache=None)
         indices = some_of(min(len(datasets.train), 100))
-        return Reading({"inputs": datasets.train.batch(indices)[0]}, indices, vocabulary=datasets.class_names)
+        return Reading(
+            {"inputs": datasets.train.batch(indices)[0]}, indices, vocabulary=datasets.class_names
+        )
 
     def _files(self) -> list[Path]:
         if self.path is None:
@@ -96,7 +114,9 @@ class TextOptions(DatasetOptions):
         path = existing_path(self.path)
         files = [path] if path.is_file() else visible_below(path, self.pattern)
         if not files:
-            raise DataError(f"{path} holds no file that matches {self.pattern!r}", field="data.path")
+            raise DataError(
+                f"{path} holds no file that matches {self.pattern!r}", field="data.path"
+            )
         return files
 
 
@@ -121,4 +141,6 @@ def _encode(files: list[Path], max_characters: int) -> Cached:
         raise DataError("the text is empty", field="data.path")
     vocabulary, tokens = np.unique(characters, return_inverse=True)
     smallest = np.min_scalar_type(len(vocabulary) - 1)
-    return Cached({"tokens": tokens.astype(smallest)}, {"vocabulary": [chr(code) for code in vocabulary]})
+    return Cached(
+        {"tokens": tokens.astype(smallest)}, {"vocabulary": [chr(code) for code in vocabulary]}
+    )

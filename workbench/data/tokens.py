@@ -1,4 +1,6 @@
-"""Words as numbers: how a text is divided, which number each word has, and how often terms occur."""
+"""Words as numbers: how a text is divided, which number each word has, and how often terms
+occur.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def learn_vocabulary(texts: Iterable[Sequence[str]], size: int) -> tuple[str, ..
     return (PADDING, UNKNOWN, *kept)
 
 
-def encode_texts(texts: Sequence[Sequence[str]], vocabulary: Sequence[str], context: int) -> np.ndarray:
+def encode_texts(
+    texts: Sequence[Sequence[str]], vocabulary: Sequence[str], context: int
+) -> np.ndarray:
     """Return the numbers of tokens as int64 of shape (texts, context).
 
     Args:
@@ -63,8 +67,8 @@ def encode_texts(texts: Sequence[Sequence[str]], vocabulary: Sequence[str], cont
 def terms_of(text: str) -> Iterator[str]:
     """Yield the words, pairs of words, and parts of words of a text, in small letters.
 
-    These are the terms that scikit-learn's `TfidfVectorizer` counts by word and by `char_wb`, so that a model
-    which was trained on its counts can be used without it.
+    These are the terms that scikit-learn's `TfidfVectorizer` counts by word and by `char_wb`, so
+    that a model which was trained on its counts can be used without it.
 
     Example:
         >>> list(terms_of("Go"))

@@ -1,7 +1,9 @@
-"""The card of an exported model: where it comes from, what it takes and answers, and what was measured.
+"""The card of an exported model.
 
-It is `card.json` of a bundle, for programs: to serve or watch a model takes nothing else to know its inputs.
-Reading and writing the model is left to `predictor` and `onnx_export`.
+Where it comes from, what it takes and answers, and what was measured.
+
+It is `card.json` of a bundle, for programs: to serve or watch a model takes nothing else to know
+its inputs. Reading and writing the model is left to `predictor` and `onnx_export`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ import math
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, NonNegativeInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    NonNegativeInt,
+    ValidationError,
+    model_validator,
+)
 from typing_extensions import Self
 
 from workbench.experiment.setting_types import TokenKind
@@ -38,22 +48,25 @@ class Input(_Part):
 
     Attributes:
         name: Its name, in the table and in the graph.
-        kind: number and category: one value for each row; date: a date or text that holds one; text: a
-            text; array: numbers of `shape`.
+        kind: number and category: one value for each row; date: a date or text that holds one;
+            text: a text; array: numbers of `shape`.
         shape: The shape of one sample; () for a column.
-        dtype: What the graph takes: float32, float64, int64 or string. A date is seconds since 1970.
+        dtype: What the graph takes: float32, float64, int64 or string. A date is seconds since
+            1970.
         categories: The known values of a category, the most frequent first.
         date_format: How dates are written as text: ISO8601, or a format of `strptime`.
         has_missing: Whether values were missing in the training data.
         has_thousands: Whether numbers that are written as text have commas between thousands.
         has_decimal_comma: Whether they have a comma before decimals, and points between thousands.
-        unit: The sign or word beside numbers that are written as text, such as % or kg; "" for none.
-        missing_texts: Texts in place of a number that count as missing, in small letters, beside usual ones
-            such as ? and n/a.
+        unit: The sign or word beside numbers that are written as text, such as % or kg; "" for
+            none.
+        missing_texts: Texts in place of a number that count as missing, in small letters, beside
+            usual ones such as ? and n/a.
         columns: The columns of a table of whose successive rows an array consists.
-        tokens: How a text becomes the numbers of an array, by `workbench.data.tokens`; the number of a token
-            is its place in `categories`.
-        is_image: Whether an array is the pixels of an image file, from 0 to 255, the channels first.
+        tokens: How a text becomes the numbers of an array, by `workbench.data.tokens`; the number
+            of a token is its place in `categories`.
+        is_image: Whether an array is the pixels of an image file, from 0 to 255, the channels
+            first.
         example: A value from the training data.
     """
 
@@ -95,9 +108,9 @@ class Output(_Part):
 
     Attributes:
         name: Its name in the graph.
-        kind: classes: a probability for each class; values: predicted numbers; boxes: for each cell of an
-            image the edges of a box, as shares of the image, and a score of each class; outputs: what the
-            model returns, unchanged.
+        kind: classes: a probability for each class; values: predicted numbers; boxes: for each cell
+            of an image the edges of a box, as shares of the image, and a score of each class;
+            outputs: what the model returns, unchanged.
         shape: The shape for one sample.
         classes: The names of the classes.
         targets: The names of what is predicted.
@@ -115,7 +128,9 @@ class Output(_Part):
     def _check_classes(self) -> Self:
         num_scores = self.shape[-1] if self.shape else None
         if self.kind == "classes" and len(self.classes) != num_scores:
-            raise ValueError(f"{len(self.classes)} classes are named, and the model answers {num_scores}")
+            raise ValueError(
+                f"{len(self.classes)} classes are named, and the model answers {num_scores}"
+            )
         return self
 
 
@@ -139,7 +154,8 @@ class Timing(_Part):
         p95_s: 95 of 100 calls were at most this long, in seconds.
         num_calls: Number of calls that were timed.
         memory_bytes: Peak memory of the process; None where it is unknown.
-        energy_j: What all processors of the machine used for a call, in joules; None where it is not counted.
+        energy_j: What all processors of the machine used for a call, in joules; None where it is
+            not counted.
         measured_at: When, as ISO 8601.
     """
 
@@ -159,8 +175,8 @@ class Statistics(_Part):
     """How the training data is distributed, in bins that drift is measured against.
 
     Attributes:
-        edges: Inner edges of the bins of numbers, or of the numbers of words of texts, increasing: `shares`
-            has one bin more. A number that equals an edge belongs to the bin above it, as
+        edges: Inner edges of the bins of numbers, or of the numbers of words of texts, increasing:
+            `shares` has one bin more. A number that equals an edge belongs to the bin above it, as
             `workbench.deploy.distributions` counts.
         categories: The categories that have a bin each; the last bin of `shares` is for all others.
         shares: The share of the known values in each bin.
@@ -204,8 +220,8 @@ class Card(_Part):
         statistics_from: The split that both distributions were measured on.
         answers: The distribution of the answers for the training data, by class or as numbers.
         num_train_samples: Number of samples that it was trained on.
-        terms: What the graph takes the counts of, in the texts of a sample, by `workbench.data.tokens`; empty
-            where it takes the inputs themselves.
+        terms: What the graph takes the counts of, in the texts of a sample, by
+            `workbench.data.tokens`; empty where it takes the inputs themselves.
     """
 
     version: int = VERSION
@@ -256,8 +272,8 @@ def read_card(folder: Path) -> Card:
         folder: The bundle.
 
     Raises:
-        RunError: If there is none, it was changed to something that is no card, or a newer workbench has
-            written it.
+        RunError: If there is none, it was changed to something that is no card, or a newer
+            workbench has written it.
     """
     complete_export(folder)
     path = folder / CARD
@@ -267,24 +283,30 @@ def read_card(folder: Path) -> Card:
         if (folder / "configuration.json").exists():
             if not (folder / "weights.safetensors").exists():
                 raise RunError(
-                    f"{folder} holds no model: it was exported without weights, or only the code of its "
-                    "train function or command knows the model",
+                    f"{folder} holds no model: it was exported without weights, or only the code of"
+                    " its train function or command knows the model",
                     next_step="Load what the trial wrote, in `files`, with that code.",
                 ) from error
             raise RunError(
                 f"{folder} was exported without --format onnx, so its model runs only in Python",
-                next_step="Export the run again with --format onnx, or load the model with wb.load_bundle.",
+                next_step=(
+                    "Export the run again with --format onnx, or load the model with"
+                    " wb.load_bundle."
+                ),
             ) from error
         raise RunError(
             f"{folder} has no {CARD}, so it is not a bundle with a model to run",
             next_step="Export the run again with --format onnx.",
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read: {error}", next_step="Export the model again.") from error
+        raise RunError(
+            f"{path} cannot be read: {error}", next_step="Export the model again."
+        ) from error
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(version, int) or not 1 <= version <= VERSION:
         raise RunError(
-            f"{path} has the format version {version!r}, and this workbench reads versions up to {VERSION}",
+            f"{path} has the format version {version!r}, and this workbench reads versions up to"
+            f" {VERSION}",
             next_step="Read it with a newer workbench, or export the model again with this one.",
         )
     try:

@@ -1,7 +1,8 @@
-"""What early exits do: calibration, thresholds, the share of answers that leaves at each, their mean time.
+"""What early exits do: calibration, thresholds, the share of answers that leaves at each, their
+mean time.
 
-Reads what was seen on the validation split only. Training exits is left to `workbench.models`, running them
-to `workbench.tiers.processes`.
+Reads what was seen on the validation split only. Training exits is left to `workbench.models`,
+running them to `workbench.tiers.processes`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def exits_at(evidence: Evidence, thresholds: Sequence[float]) -> np.ndarray:
 
     Args:
         evidence: How each exit did.
-        thresholds: The probability from which an answer leaves, for each exit; all leave at the last.
+        thresholds: The probability from which an answer leaves, for each exit; all leave at the
+            last.
 
     Returns:
         (samples,): numbers of exits from 0.
@@ -77,9 +79,11 @@ def shares_at(exits: np.ndarray, num_exits: int) -> np.ndarray:
 
 
 def choose_thresholds(evidence: Evidence, *, tolerated_loss: float = 0.005) -> tuple[float, ...]:
-    """Return the lowest thresholds at which the answers stay about as accurate as those of the last exit.
+    """Return the lowest thresholds at which the answers stay about as accurate as those of the last
+    exit.
 
-    The exits are set one after another, the first one first; each is given a part of what may be lost.
+    The exits are set one after another, the first one first; each is given a part of what may be
+    lost.
 
     Args:
         evidence: How each exit did on the validation split.
@@ -90,7 +94,9 @@ def choose_thresholds(evidence: Evidence, *, tolerated_loss: float = 0.005) -> t
     thresholds = [1.1] * (num_exits - 1) + [0.0]  # above 1: nothing leaves there yet
     for number in range(num_exits - 1):
         least = final - tolerated_loss * (number + 1) / (num_exits - 1)
-        candidates = np.unique(np.quantile(evidence.confidence[:, number], np.linspace(0, 1, _HIGHEST)))
+        candidates = np.unique(
+            np.quantile(evidence.confidence[:, number], np.linspace(0, 1, _HIGHEST))
+        )
         for candidate in candidates:
             tried = [*thresholds[:number], float(candidate), *thresholds[number + 1 :]]
             if accuracy_at(evidence, exits_at(evidence, tried)) >= least:

@@ -1,7 +1,8 @@
 """An exported model timed where it will run: on this machine, or on another that ssh reaches.
 
-A small runner (`device_runner`) is copied there with the model and one input; ssh and scp are the system's
-own, with the user's keys and settings. What is measured is kept in the card, for each machine.
+A small runner (`device_runner`) is copied there with the model and one input; ssh and scp are the
+system's own, with the user's keys and settings. What is measured is kept in the card, for each
+machine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from workbench.training.programs.last_error import last_error
 HERE = "here"
 _TIMEOUT_S = 300.0
 _NO_SUCH_COMMAND, _OF_SSH = 127, 255
-"""The exit statuses of a shell that does not find a program, and of ssh where it is not connected."""
+"""The exit statuses of a shell that does not find a program, and of ssh where it is not
+connected.
+"""
 RUNNER = "runner.py"
 _TIMER = Path(__file__).with_name("device_runner.py")
 _IN_TURN = Path(__file__).parent / "compression" / "latency.py"
@@ -57,7 +60,8 @@ def measure(
         python: The Python of the other machine, which has numpy and onnxruntime.
 
     Returns:
-        What was measured; an earlier measurement of the same machine, threads and batch is replaced.
+        What was measured; an earlier measurement of the same machine, threads and batch is
+        replaced.
 
     Raises:
         ArgumentError: If the device is unknown.
@@ -75,12 +79,16 @@ def measure(
     found.pop("mean_s")
     place = "" if device == HERE else f" ({device})"
     timing = Timing(
-        machine=f"{found.pop('host')}, {found.pop('processor')}, {found.pop('num_cores')} cores{place}",
+        machine=(
+            f"{found.pop('host')}, {found.pop('processor')}, {found.pop('num_cores')} cores{place}"
+        ),
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **found,
     )
     same = (timing.machine, timing.runtime, timing.threads, timing.batch)
-    others = [one for one in card.timings if (one.machine, one.runtime, one.threads, one.batch) != same]
+    others = [
+        one for one in card.timings if (one.machine, one.runtime, one.threads, one.batch) != same
+    ]
     card.model_copy(update={"timings": (*others, timing)}).write(folder)
     return timing
 
@@ -105,8 +113,8 @@ def time_model(
         threads: Number of threads that compute a call.
         num_calls: As in `measure`.
         python: As in `measure`.
-        base: Another graph with one input, as the first; both are then called in turn, too, which is in the
-            result as `in_turn`: the fields of a `latency.Comparison`.
+        base: Another graph with one input, as the first; both are then called in turn, too, which
+            is in the result as `in_turn`: the fields of a `latency.Comparison`.
         samples: Inputs of the only input of the graph; what it answers for them is in the result as
             `answers`, an array.
     """
@@ -123,7 +131,9 @@ def time_model(
             np.save(parcel / "samples.npy", samples)
         found = run_parcel(parcel, device, [str(threads), str(num_calls)], python=python)
     if samples is not None:
-        found["answers"] = np.load(io.BytesIO(base64.b64decode(found["answers"])), allow_pickle=False)
+        found["answers"] = np.load(
+            io.BytesIO(base64.b64decode(found["answers"])), allow_pickle=False
+        )
     return found
 
 
@@ -153,22 +163,31 @@ def run_parcel(
 def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]:
     """Return one input for the graph of a bundle, from the examples of the card."""
     columns = {
-        one.name: np.zeros((batch, *one.shape))
-        if one.example is None and one.kind == "array"
-        else np.array([one.example] * batch)
-        if one.kind == "array"
-        else [one.example] * batch
+        one.name: (
+            np.zeros((batch, *one.shape))
+            if one.example is None and one.kind == "array"
+            else np.array([one.example] * batch)
+            if one.kind == "array"
+            else [one.example] * batch
+        )
         for one in card.inputs
     }
     predictor = Predictor(card, open_session(folder / MODEL, threads=1))
     shaped = predictor.shaped(feeds_of(card, columns)[0])
-    return {name: each.astype(str) if each.dtype.kind == "O" else each for name, each in shaped.items()}
+    return {
+        name: each.astype(str) if each.dtype.kind == "O" else each for name, each in shaped.items()
+    }
 
 
 def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> dict[str, Any]:
     url = urlsplit(device)
     host = url.hostname or ""
-    if url.scheme != "ssh" or not host or host.startswith("-") or (url.username or "").startswith("-"):
+    if (
+        url.scheme != "ssh"
+        or not host
+        or host.startswith("-")
+        or (url.username or "").startswith("-")
+    ):
         raise ArgumentError(
             f"{device!r} is not a device",
             field="device",
@@ -182,7 +201,11 @@ def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> 
     place = _call([*ssh, "mktemp -d"], target).strip()
     try:
         copied = (
-            target if ":" not in host else f"[{host}]" if not url.username else f"{url.username}@[{host}]"
+            target
+            if ":" not in host
+            else f"[{host}]"
+            if not url.username
+            else f"{url.username}@[{host}]"
         )
         _call([*scp, str(parcel), f"{copied}:{place}/"], target)
         there = f"{place}/{parcel.name}"
@@ -190,7 +213,10 @@ def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> 
         return _run([*ssh, command], target)
     finally:
         subprocess.run(
-            [*ssh, shlex.join(["rm", "-rf", place])], capture_output=True, timeout=_TIMEOUT_S, check=False
+            [*ssh, shlex.join(["rm", "-rf", place])],
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
         )
 
 
@@ -204,21 +230,31 @@ def _run(command: Sequence[str], where: str) -> dict[str, Any]:
 
 def _call(command: Sequence[str], where: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
     except FileNotFoundError as error:
-        raise RunError(f"there is no program {command[0]}", next_step=f"Install {command[0]}.") from error
+        raise RunError(
+            f"there is no program {command[0]}", next_step=f"Install {command[0]}."
+        ) from error
     except subprocess.TimeoutExpired as error:
-        raise RunError(f"{where} did not answer within {_TIMEOUT_S:.0f} s", next_step="Try again.") from error
+        raise RunError(
+            f"{where} did not answer within {_TIMEOUT_S:.0f} s", next_step="Try again."
+        ) from error
     if done.returncode:
         problem = headline(last_error(done.stderr)) or f"{command[0]} ended with {done.returncode}"
-        raise RunError(f"{where}: {problem}", next_step=_next_step(command, done.returncode, problem))
+        raise RunError(
+            f"{where}: {problem}", next_step=_next_step(command, done.returncode, problem)
+        )
     return done.stdout
 
 
 def _next_step(command: Sequence[str], status: int, problem: str) -> str:
     """Return what to do about a command that failed there."""
     if status == _NO_SUCH_COMMAND or "No module named" in problem:
-        return "Install numpy and onnxruntime there, or name the Python that has them with --python."
+        return (
+            "Install numpy and onnxruntime there, or name the Python that has them with --python."
+        )
     if command[0] == "scp" or (command[0] == "ssh" and status == _OF_SSH):
         return f"Check that `{shlex.join(command[:-1])}` works without a password."
     return "Export the model again."

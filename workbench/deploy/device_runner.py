@@ -1,9 +1,10 @@
 """Times a model on the machine where this file runs; it needs numpy and onnxruntime only.
 
-It is copied as it is to other machines, so it imports nothing of the workbench. It is called with a folder
-that holds model.onnx and feeds.npz, the number of threads and of calls, and prints one line of JSON. Where
-base.onnx and latency.py are there, too, both models are then called in turn. Where samples.npy is there, it
-also prints what the model answers for these samples: another processor may compute otherwise.
+It is copied as it is to other machines, so it imports nothing of the workbench. It is called with a
+folder that holds model.onnx and feeds.npz, the number of threads and of calls, and prints one line
+of JSON. Where base.onnx and latency.py are there, too, both models are then called in turn. Where
+samples.npy is there, it also prints what the model answers for these samples: another processor may
+compute otherwise.
 """
 
 import base64
@@ -78,7 +79,9 @@ def answer(session: onnxruntime.InferenceSession, samples: np.ndarray) -> str:
     name = session.get_inputs()[0].name
     parts = [samples[first : first + _AT_ONCE] for first in range(0, len(samples), _AT_ONCE)]
     written = io.BytesIO()
-    np.save(written, np.concatenate([np.asarray(session.run(None, {name: part})[0]) for part in parts]))
+    np.save(
+        written, np.concatenate([np.asarray(session.run(None, {name: part})[0]) for part in parts])
+    )
     return base64.b64encode(written.getvalue()).decode("ascii")
 
 
@@ -86,7 +89,9 @@ def read_energy(folder: str) -> dict[str, tuple[int, int]]:
     """Return the counter of each processor package and where it begins again, in microjoules."""
     found: dict[str, tuple[int, int]] = {}
     try:
-        names = [name for name in os.listdir(folder) if name.count(":") == 1]  # others are parts of these
+        names = [
+            name for name in os.listdir(folder) if name.count(":") == 1
+        ]  # others are parts of these
         for name in names:
             with open(os.path.join(folder, name, "energy_uj"), encoding="ascii") as file:
                 energy = int(file.read())
@@ -97,8 +102,13 @@ def read_energy(folder: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def used_energy(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> "float | None":
-    """Return the joules that all packages used between two readings; None where nothing counts them."""
+def used_energy(
+    before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
+) -> "float | None":
+    """Return the joules that all packages used between two readings.
+
+    None where nothing counts them.
+    """
     if not before or before.keys() != after.keys():
         return None
     return sum((after[name][0] - before[name][0]) % (before[name][1] + 1) for name in before) / 1e6
@@ -132,7 +142,9 @@ def name_of_processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             names = [
-                line.partition(":")[2].strip() for line in file if line.startswith(("model name", "Model"))
+                line.partition(":")[2].strip()
+                for line in file
+                if line.startswith(("model name", "Model"))
             ]
     except OSError:
         names = []

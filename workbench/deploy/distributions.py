@@ -1,7 +1,7 @@
 """How values are distributed in the bins of a card, and how far that is from the training data.
 
-The measure is the population stability index, the sum over bins of (live - trained) ln(live / trained).
-Missing values have a bin of their own. Where the values come from is left to others.
+The measure is the population stability index, the sum over bins of (live - trained) ln(live /
+trained). Missing values have a bin of their own. Where the values come from is left to others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def num_bins(statistics: Statistics) -> int:
 
 
 def bin_of(statistics: Statistics, value: Any) -> int:
-    """Return the bin of a value, of a text by its number of words; that of missing values is the last.
+    """Return the bin of a value, of a text by its number of words.
+
+    That of missing values is the last.
 
     Example:
         >>> ages = Statistics(edges=(2.0, 4.0), shares=(0.2, 0.5, 0.3))
@@ -42,7 +44,9 @@ def bin_of(statistics: Statistics, value: Any) -> int:
             return statistics.categories.index(value)
         except ValueError:
             return len(statistics.categories)
-    return bisect.bisect_right(statistics.edges, num_words(value) if isinstance(value, str) else value)
+    return bisect.bisect_right(
+        statistics.edges, num_words(value) if isinstance(value, str) else value
+    )
 
 
 def num_words(text: str) -> int:
@@ -93,7 +97,11 @@ def drift_of(
         return None
     known = 1 - statistics.missing
     trained = [*(share * known for share in statistics.shares), statistics.missing]
-    used = [(expected, count) for expected, count in zip(trained, counts, strict=True) if expected or count]
+    used = [
+        (expected, count)
+        for expected, count in zip(trained, counts, strict=True)
+        if expected or count
+    ]
     index = 0.0
     for expected, count in used:
         # Half a value more in each bin: with few of them, an empty one means little.
@@ -104,7 +112,9 @@ def drift_of(
 
 
 def _chi_squared(freedom: int) -> float:
-    """Return the 99.9 % quantile of the chi-squared distribution, by the formula of Wilson and Hilferty."""
+    """Return the 99.9 % quantile of the chi-squared distribution, by the formula of Wilson and
+    Hilferty.
+    """
     if freedom < 1:
         return 0.0
     part = 2 / (9 * freedom)

@@ -1,7 +1,7 @@
 """The files by which a bundle predicts without the workbench: model.onnx, card.json and predict.py.
 
-The graph is compared with the model on training samples before anything is kept. The rest of a bundle, and
-which trial it is of, is left to the caller.
+The graph is compared with the model on training samples before anything is kept. The rest of a
+bundle, and which trial it is of, is left to the caller.
 """
 
 from __future__ import annotations
@@ -145,11 +145,17 @@ def add_mean(
     def expected(numbers: np.ndarray) -> np.ndarray:
         some = _some(tensors, numbers)
         with torch.inference_mode():
-            answers = [weight * answering(output_in(call_model(each, some))) for each, weight in models]
+            answers = [
+                weight * answering(output_in(call_model(each, some))) for each, weight in models
+            ]
             return torch.stack(answers).sum(dim=0).numpy()
 
-    program = None if format == ONNX else answering_program(member, inputs, output, _first(tensors, 7))
-    card = write(folder, made, inputs, output, samples, expected, origin, format=format, program=program)
+    program = (
+        None if format == ONNX else answering_program(member, inputs, output, _first(tensors, 7))
+    )
+    card = write(
+        folder, made, inputs, output, samples, expected, origin, format=format, program=program
+    )
     # What tiers send each other is one array, and their exits answer with a score of each class.
     is_binary = pairing is not None and pairing.form == "binary"
     has_stages = len(models) == len(inputs) == 1 and inputs[0].kind == "array"
@@ -218,9 +224,11 @@ def write(
     card = card.model_copy(
         update={
             "guarantees": (
-                f"within {TOLERANCE:g} of the trained model for {num_compared} samples of the {split} split, "
-                f"and for batches of {' and '.join(map(str, BATCHES))}, by ONNX Runtime "
-                "where it was exported",
+                (
+                    f"within {TOLERANCE:g} of the trained model for {num_compared} samples of the"
+                    f" {split} split, and for batches of {' and '.join(map(str, BATCHES))}, by ONNX"
+                    " Runtime where it was exported"
+                ),
             ),
             "statistics_from": split,
             "statistics": describe_samples(card, samples),
@@ -256,14 +264,19 @@ def compare(
         difference = difference_of(torch.from_numpy(found), torch.from_numpy(expected(places)))
         if not difference <= TOLERANCE:
             raise RunError(
-                f"the exported model differs from the trained one by {difference:.2g} for {size} samples",
-                next_step="Check that the data is what it was in training. Else export it without "
-                "--format onnx, and report this.",
+                f"the exported model differs from the trained one by {difference:.2g} for {size}"
+                " samples",
+                next_step=(
+                    "Check that the data is what it was in training. Else export it without "
+                    "--format onnx, and report this."
+                ),
             )
     return total
 
 
-def output_of(task: str, shape: tuple[int, ...], classes: Sequence[str], reading: Reading | None) -> Output:
+def output_of(
+    task: str, shape: tuple[int, ...], classes: Sequence[str], reading: Reading | None
+) -> Output:
     """Return what a graph answers.
 
     Args:
@@ -275,7 +288,9 @@ def output_of(task: str, shape: tuple[int, ...], classes: Sequence[str], reading
     if task == "classification" and shape and shape[-1] >= 2:
         names = tuple(classes) if len(classes) == shape[-1] else tuple(map(str, range(shape[-1])))
         target = (reading.target,) if reading is not None and reading.target else ()
-        return Output(name="probabilities", kind="classes", shape=shape, classes=names, targets=target)
+        return Output(
+            name="probabilities", kind="classes", shape=shape, classes=names, targets=target
+        )
     if task == "detection" and len(shape) == 3:
         names = tuple(classes) if classes else tuple(map(str, range(shape[-1] - NUM_EDGES)))
         return Output(name="boxes", kind="boxes", shape=shape, classes=names)
@@ -283,12 +298,17 @@ def output_of(task: str, shape: tuple[int, ...], classes: Sequence[str], reading
         target = (reading.target,) if reading is not None and reading.target else ()
         if reading is not None and reading.targets:
             target = reading.targets
-        return Output(name="values", kind="values", shape=() if shape == (1,) else shape, targets=target)
+        return Output(
+            name="values", kind="values", shape=() if shape == (1,) else shape, targets=target
+        )
     return Output(name="outputs", kind="outputs", shape=shape)
 
 
 def example_in(values: Any) -> Any:
-    """Return the first known value as plain JSON; None where there is none, or it is too large to show."""
+    """Return the first known value as plain JSON.
+
+    None where there is none, or it is too large to show.
+    """
     for value in values[:100]:
         if isinstance(value, np.ndarray):
             return value.tolist() if value.size <= _MAX_EXAMPLE_NUMBERS else None
@@ -297,7 +317,9 @@ def example_in(values: Any) -> Any:
         if isinstance(value, np.timedelta64):
             return float(value / np.timedelta64(1, "s"))
         plain = value.item() if isinstance(value, np.generic) else value
-        is_plain = isinstance(plain, bool | int | float | str) and not isinstance(value, np.datetime64)
+        is_plain = isinstance(plain, bool | int | float | str) and not isinstance(
+            value, np.datetime64
+        )
         return plain if is_plain else str(value)
     return None
 
@@ -310,7 +332,10 @@ def _reading(experiment: Experiment) -> Reading | None:
 
 
 def _pairing_of(model: nn.Module, data: Datasets, experiment: Experiment) -> Pairing | None:
-    """Return how outputs are read; None where a sample has several classes, so that none is the answer."""
+    """Return how outputs are read.
+
+    None where a sample has several classes, so that none is the answer.
+    """
     try:
         return learned_pairing(experiment, data, model)
     except DataError:
@@ -329,7 +354,11 @@ def _samples(tensors: Any) -> dict[str, np.ndarray]:
     """Return inputs as arrays by the name that the graph gives them."""
     if isinstance(tensors, torch.Tensor):
         return {"inputs": tensors.numpy()}
-    named = tensors if isinstance(tensors, Mapping) else {f"inputs_{n}": one for n, one in enumerate(tensors)}
+    named = (
+        tensors
+        if isinstance(tensors, Mapping)
+        else {f"inputs_{n}": one for n, one in enumerate(tensors)}
+    )
     wrong = [str(name) for name, one in named.items() if not isinstance(one, torch.Tensor)]
     if wrong:
         raise RunError(
@@ -342,7 +371,8 @@ def _samples(tensors: Any) -> dict[str, np.ndarray]:
 def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -> tuple[Input, ...]:
     if reading is not None and reading.columns:
         return tuple(
-            table_graph.input_of(column, example_in(samples[column.name])) for column in reading.columns
+            table_graph.input_of(column, example_in(samples[column.name]))
+            for column in reading.columns
         )
     return tuple(
         Input(
@@ -350,7 +380,9 @@ def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -
             kind="array",
             shape=values.shape[1:],
             example=_example_of_array(values, reading),
-            dtype="int64" if values.dtype.kind in "iub" else _FLOATS.get(values.dtype.name, "float32"),
+            dtype=(
+                "int64" if values.dtype.kind in "iub" else _FLOATS.get(values.dtype.name, "float32")
+            ),
             categories=() if reading is None else reading.vocabulary,
             columns=() if reading is None else reading.array_columns,
             tokens=None if reading is None else reading.tokens,

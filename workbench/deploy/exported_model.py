@@ -1,8 +1,8 @@
 """A trained model as one graph: from the user's rows through the model to probabilities or numbers.
 
-A module of torch becomes a graph by `onnx_export`, trees by `tree_graph`, and a compressed model is one. It
-is put between the encoding of the inputs and the conversion of the outputs. Which trial is exported is left
-to the caller.
+A module of torch becomes a graph by `onnx_export`, trees by `tree_graph`, and a compressed model is
+one. It is put between the encoding of the inputs and the conversion of the outputs. Which trial is
+exported is left to the caller.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Member:
         scale: What an array is then divided by.
         target_mean: Added to a predicted number after scaling; one, or one for each number.
         target_scale: Factor of a predicted number, likewise.
-        image_shape: The shape of an image as users have it, (height, width) or (height, width, channels);
-            None where samples have the shape that the model takes.
+        image_shape: The shape of an image as users have it, (height, width) or (height, width,
+            channels); None where samples have the shape that the model takes.
         pairing: How scores of classes are read from outputs; None for classes that come last.
     """
 
@@ -66,7 +66,9 @@ class Member:
     pairing: Pairing | None = None
 
     @classmethod
-    def of(cls, model: nn.Module, reading: Reading | None, pairing: Pairing | None = None) -> Member:
+    def of(
+        cls, model: nn.Module, reading: Reading | None, pairing: Pairing | None = None
+    ) -> Member:
         """Return a model with the conversions of a data set."""
         if reading is None:
             return cls(model, pairing=pairing)
@@ -96,7 +98,8 @@ def build(
         inputs: What the graph takes.
         output: What it answers.
         examples: For each model some inputs as it was trained with, arrays or tensors.
-        terms: The terms of texts whose counts the graph takes instead of the inputs; empty for other inputs.
+        terms: The terms of texts whose counts the graph takes instead of the inputs; empty for
+            other inputs.
 
     Raises:
         RunError: If a model cannot be exported.
@@ -176,8 +179,12 @@ def encode_inputs(
         if member.image_shape is not None or _is_encoded(member):
             # In float64, as the training data was.
             value = graph.add("Cast", _channels_first(graph, member, values[0]), to=11)
-            value = graph.add("Sub", value, graph.constant(np.asarray(member.mean, dtype=np.float64)))
-            value = graph.add("Div", value, graph.constant(np.asarray(member.scale, dtype=np.float64)))
+            value = graph.add(
+                "Sub", value, graph.constant(np.asarray(member.mean, dtype=np.float64))
+            )
+            value = graph.add(
+                "Div", value, graph.constant(np.asarray(member.scale, dtype=np.float64))
+            )
             values = [graph.add("Cast", value, to=1)]
     return values
 
@@ -206,8 +213,8 @@ def answering_program(
         example: Some inputs of the model as it was trained with.
 
     Returns:
-        None where the inputs are columns of a table, which may be text, or images as users have them, and
-        where the model is none of torch.
+        None where the inputs are columns of a table, which may be text, or images as users have
+        them, and where the model is none of torch.
     """
     is_other = isinstance(member.model, TreeEnsemble | FittedEstimator | OnnxModule)
     if member.columns or member.image_shape is not None or is_other:
@@ -249,7 +256,9 @@ class Answering(nn.Module):
         """Take the conversion of a member's outputs."""
         super().__init__()
         self._kind, self._shape, self._pairing = output.kind, output.shape, member.pairing
-        self.register_buffer("factor", torch.from_numpy(np.asarray(member.target_scale, np.float32)))
+        self.register_buffer(
+            "factor", torch.from_numpy(np.asarray(member.target_scale, np.float32))
+        )
         self.register_buffer("mean", torch.from_numpy(np.asarray(member.target_mean, np.float32)))
 
     def forward(self, outputs: torch.Tensor) -> torch.Tensor:
@@ -293,7 +302,9 @@ class _Called(nn.Module):
         return output_in(call_model(self.model, inputs))
 
 
-def _positional(model: nn.Module, example: Any) -> tuple[nn.Module, torch.Tensor | tuple[torch.Tensor, ...]]:
+def _positional(
+    model: nn.Module, example: Any
+) -> tuple[nn.Module, torch.Tensor | tuple[torch.Tensor, ...]]:
     if isinstance(example, torch.Tensor):
         return _Output(model), example
     if isinstance(example, Mapping):
@@ -314,7 +325,10 @@ class _Output(nn.Module):
 
 
 def _scores(graph: Graph, found: str, member: Member, num_dims: int) -> str:
-    """Return scores with the classes last; a single one of two classes stands beside that of the first, 0."""
+    """Return scores with the classes last.
+
+    A single one of two classes stands beside that of the first, 0.
+    """
     pairing = member.pairing
     if pairing is None or pairing.form is None:
         return found
@@ -326,7 +340,8 @@ def _scores(graph: Graph, found: str, member: Member, num_dims: int) -> str:
         return found
     if pairing.single_scores == "probabilities":  # the softmax of their logits gives them back
         low, high = (
-            graph.constant(np.array(bound, np.float32)) for bound in (MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+            graph.constant(np.array(bound, np.float32))
+            for bound in (MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         )
         found = graph.add("Clip", found, low, high)
         rest = graph.add("Sub", graph.constant(np.array(1, np.float32)), found)
@@ -341,13 +356,19 @@ def _answer(graph: Graph, found: str, member: Member, output: Output) -> str:
         return found
     if output.kind == "boxes":
         places = (0, NUM_EDGES, output.shape[-1], -1)
-        first, middle, end, last = (graph.constant(np.array([one], dtype=np.int64)) for one in places)
+        first, middle, end, last = (
+            graph.constant(np.array([one], dtype=np.int64)) for one in places
+        )
         edges = graph.add("Slice", found, first, middle, last)
         scores = graph.add("Sigmoid", graph.add("Slice", found, middle, end, last))
         return graph.add("Concat", edges, scores, axis=-1)
-    scale, mean = (np.asarray(each, np.float32) for each in (member.target_scale, member.target_mean))
+    scale, mean = (
+        np.asarray(each, np.float32) for each in (member.target_scale, member.target_mean)
+    )
     if np.any(scale != 1.0) or np.any(mean):
-        found = graph.add("Add", graph.add("Mul", found, graph.constant(scale)), graph.constant(mean))
+        found = graph.add(
+            "Add", graph.add("Mul", found, graph.constant(scale)), graph.constant(mean)
+        )
     if output.shape:
         return found
     return graph.add("Reshape", found, graph.constant(np.array([-1], dtype=np.int64)))

@@ -1,7 +1,8 @@
-"""Columns and arrays as a user gives them, checked and converted to what the graph of a model takes.
+"""Columns and arrays as a user gives them, checked and converted to what the graph of a model
+takes.
 
-Every refusal names the column and the row. Values that training never saw are accepted, because the model has
-an answer for them, and noted.
+Every refusal names the column and the row. Values that training never saw are accepted, because the
+model has an answer for them, and noted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
         columns: Values by the name of the input, the sample first; others are left out.
 
     Raises:
-        DataError: If a column is missing, or a value is not of its kind; it names column and row, from 0.
+        DataError: If a column is missing, or a value is not of its kind; it names column and row,
+            from 0.
     """
     absent = [one.name for one in card.inputs if one.name not in columns]
     if absent:
@@ -58,20 +60,32 @@ def _feed(one: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     if one.kind in ("category", "text"):
         return _texts(one, values)
     convert = _number if one.kind == "number" else seconds_of
-    found = np.array([convert(one, row, value) for row, value in enumerate(values)], dtype=np.float64)
+    found = np.array(
+        [convert(one, row, value) for row, value in enumerate(values)], dtype=np.float64
+    )
     rows = np.flatnonzero(np.isnan(found))
     note = f"column {one.name!r} is missing in {_rows(rows)}, and was never missing in training"
-    notes = [f"{note}: the mean of the training data is used"] if len(rows) and not one.has_missing else []
+    notes = (
+        [f"{note}: the mean of the training data is used"]
+        if len(rows) and not one.has_missing
+        else []
+    )
     return found, notes
 
 
 def _array(one: Input, values: Any) -> np.ndarray:
     try:
-        given = np.ma.filled(values.astype(float), np.nan) if np.ma.isMaskedArray(values) else values
+        given = (
+            np.ma.filled(values.astype(float), np.nan) if np.ma.isMaskedArray(values) else values
+        )
         found = ids_of(one, list(given)) if has_texts(one, given) else np.asarray(given)
         if found.dtype.kind not in "biuf":
             raise ValueError(f"numbers are needed, and these are of type {found.dtype}")
-        if one.dtype == "int64" and found.dtype.kind == "f" and not np.array_equal(found, np.round(found)):
+        if (
+            one.dtype == "int64"
+            and found.dtype.kind == "f"
+            and not np.array_equal(found, np.round(found))
+        ):
             raise ValueError("whole numbers are needed")
     except ValueError as error:
         raise DataError(f"the input {one.name!r} is not an array of numbers: {error}") from error
@@ -92,18 +106,27 @@ def _array(one: Input, values: Any) -> np.ndarray:
 
 def has_texts(one: Input, values: Any) -> bool:
     """Return whether values are texts, for an input that takes these as numbers of tokens."""
-    return one.tokens is not None and len(values) > 0 and all(isinstance(value, str) for value in values)
+    return (
+        one.tokens is not None
+        and len(values) > 0
+        and all(isinstance(value, str) for value in values)
+    )
 
 
 def ids_of(one: Input, texts: Sequence[str]) -> np.ndarray:
     """Return texts as numbers of tokens: (texts, context)."""
     assert one.tokens is not None
-    return encode_texts([split_text(text, one.tokens) for text in texts], one.categories, one.shape[0])
+    return encode_texts(
+        [split_text(text, one.tokens) for text in texts], one.categories, one.shape[0]
+    )
 
 
 def _texts(one: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
     if one.kind == "text":
-        return np.array(["" if is_missing(value) else str(value) for value in values], dtype=object), []
+        return (
+            np.array(["" if is_missing(value) else str(value) for value in values], dtype=object),
+            [],
+        )
     categories = frozenset(one.categories)
     missing = missing_text_of(one)
     texts = [category_in(categories, value, missing) for value in values]
@@ -115,8 +138,8 @@ def _texts(one: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
     row = int(unknown[0])
     first = "a missing value" if texts[row] == missing else repr(texts[row])
     return found, [
-        f"column {one.name!r} holds values that training never saw in {_rows(unknown)}, such as {first}: "
-        "they count as none of the known categories"
+        f"column {one.name!r} holds values that training never saw in {_rows(unknown)}, such as"
+        f" {first}: they count as none of the known categories"
     ]
 
 
@@ -142,7 +165,9 @@ def _number(one: Input, row: int, value: Any) -> float:
 
 
 def number_in(one: Input, text: str) -> float:
-    """Return the number that a text stands for, as the training data wrote numbers; NaN if it is missing.
+    """Return the number that a text stands for, as the training data wrote numbers.
+
+    NaN if it is missing.
 
     Args:
         one: The input that the number is for.
@@ -181,7 +206,9 @@ def seconds_of(one: Input, row: int, value: Any) -> float:
             raise ValueError
     except ValueError:
         form = one.date_format
-        shown = "such as 2026-01-31 or 2026-01-31T12:00" if form in (None, "ISO8601") else f"as {form}"
+        shown = (
+            "such as 2026-01-31 or 2026-01-31T12:00" if form in (None, "ISO8601") else f"as {form}"
+        )
         raise DataError(
             f"column {one.name!r}, row {row} (from 0) holds {value!r}", allowed=f"a date {shown}"
         ) from None
@@ -199,7 +226,9 @@ def _read_date(text: str, form: str) -> datetime:
 
 
 def missing_text_of(one: Input) -> str:
-    """Return the text by which a graph takes a missing value of a category: an empty one if that is none.
+    """Return the text by which a graph takes a missing value of a category.
+
+    An empty one if that is none.
 
     Args:
         one: An input of categories.
@@ -211,8 +240,8 @@ def missing_text_of(one: Input) -> str:
 def category_in(categories: Container[str], value: Any, missing: str = "") -> str:
     """Return the text of a category as training wrote it.
 
-    A text such as NA is a category where training had it as one. A whole number is the same whether it is
-    written as 1 or 1.0, which gaps in a column exchange.
+    A text such as NA is a category where training had it as one. A whole number is the same whether
+    it is written as 1 or 1.0, which gaps in a column exchange.
 
     Args:
         categories: The known categories.
@@ -231,7 +260,10 @@ def category_in(categories: Container[str], value: Any, missing: str = "") -> st
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a cell holds no value: nothing, not a number, or a text that stands for nothing."""
+    """Return whether a cell holds no value.
+
+    Nothing, not a number, or a text that stands for nothing.
+    """
     if value is None or (isinstance(value, str) and value in MISSING_TEXTS):
         return True
     try:

@@ -1,9 +1,9 @@
 """Further formats of an exported model, by name: files beside model.onnx that answer the same.
 
-A format is a function of the folder of a bundle and, for converters that lower a torch program rather than a
-graph (ExecuTorch, LiteRT), of the model as a torch module; other packages add some by the entry point
-`workbench.export_formats`. What it wrote is run on training samples and compared with ONNX Runtime before it
-is kept, so a format need not check itself.
+A format is a function of the folder of a bundle and, for converters that lower a torch program
+rather than a graph (ExecuTorch, LiteRT), of the model as a torch module; other packages add some by
+the entry point `workbench.export_formats`. What it wrote is run on training samples and compared
+with ONNX Runtime before it is kept, so a format need not check itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 
 ONNX = "onnx"
 FORMATS = Registry(
-    "format", {"openvino": "workbench.deploy.openvino_format:write"}, group="workbench.export_formats"
+    "format",
+    {"openvino": "workbench.deploy.openvino_format:write"},
+    group="workbench.export_formats",
 )
-"""Each is a function `write(folder, program) -> Written`; the bundle is complete with its model.onnx."""
+"""Each is a function `write(folder, program) -> Written`.
+
+The bundle is complete with its model.onnx.
+"""
 SIZES = (1, 7)
 """The numbers of samples with which a format is compared."""
 _TOLERANCE = 1e-5
@@ -79,7 +84,8 @@ def add_format(
         name: A name that `FORMATS` knows.
         feeds: Samples as model.onnx takes them, at least one.
         compute: What model.onnx answers.
-        program: The model as a module of torch; None where it is none, such as trees and text columns.
+        program: The model as a module of torch; None where it is none, such as trees and text
+            columns.
 
     Returns:
         The card with the files and what was verified.
@@ -95,7 +101,10 @@ def add_format(
     for size in SIZES:
         places = np.arange(size) % num_samples
         some = {key: values[places] for key, values in feeds.items()}
-        found, wanted = np.asarray(written.run(some), dtype=np.float64), compute(some).astype(np.float64)
+        found, wanted = (
+            np.asarray(written.run(some), dtype=np.float64),
+            compute(some).astype(np.float64),
+        )
         difference = float("inf")
         if found.shape == wanted.shape:
             largest = max(1.0, float(np.abs(wanted).max(initial=0.0)))
@@ -104,12 +113,13 @@ def add_format(
             for file in written.files:
                 (folder / file).unlink(missing_ok=True)
             raise RunError(
-                f"the model as {name} differs from the exported one by {difference:.2g} for {size} samples",
+                f"the model as {name} differs from the exported one by {difference:.2g} for {size}"
+                " samples",
                 next_step="Export it with --format onnx.",
             )
     guarantee = (
-        f"{name}: within {_TOLERANCE:g} of model.onnx for batches of {' and '.join(map(str, SIZES))}, "
-        "where it was exported"
+        f"{name}: within {_TOLERANCE:g} of model.onnx for batches of"
+        f" {' and '.join(map(str, SIZES))}, where it was exported"
     )
     return card.model_copy(
         update={

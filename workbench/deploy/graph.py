@@ -1,6 +1,7 @@
 """An ONNX graph as it is put together: nodes, constants, and whole models within one.
 
-What the nodes compute is left to those that add them: `table_graph`, `tree_graph`, `exported_model`.
+What the nodes compute is left to those that add them: `table_graph`, `tree_graph`,
+`exported_model`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ BATCH = "batch"
 class Graph:
     """A graph under construction; values are known by their names.
 
-    What several models of an ensemble compute alike, such as the encoding of their inputs, is there once.
+    What several models of an ensemble compute alike, such as the encoding of their inputs, is there
+    once.
 
     Example:
         >>> graph = Graph()
@@ -71,7 +73,9 @@ class Graph:
         if key not in self._known:
             output = self._known[key] = self._new(kind)
             self._nodes.append(
-                helper.make_node(kind, list(inputs), [output], name=output, domain=domain, **attributes)
+                helper.make_node(
+                    kind, list(inputs), [output], name=output, domain=domain, **attributes
+                )
             )
         return self._known[key]
 
@@ -86,7 +90,9 @@ class Graph:
         whole = inliner.inline_local_functions(model) if model.functions else model
         inner = compose.add_prefix(whole, prefix).graph
         for one, name in zip(inner.input, given, strict=True):
-            self._nodes.append(helper.make_node("Identity", [name], [one.name], name=f"{one.name}_given"))
+            self._nodes.append(
+                helper.make_node("Identity", [name], [one.name], name=f"{one.name}_given")
+            )
         self._nodes.extend(inner.node)
         self._constants.extend(inner.initializer)
         self._domains = {**{one.domain: one.version for one in whole.opset_import}, **self._domains}
@@ -108,11 +114,14 @@ class Graph:
             name: What the output is called.
             dtype: Its type.
             shape: Its shape for one sample.
-            more: Further outputs of the same type: the value, what it is called, its shape for one sample.
+            more: Further outputs of the same type: the value, what it is called, its shape for one
+                sample.
         """
         outputs = [(output, name, shape), *more]
         nodes = self._nodes + [
-            helper.make_node("Identity", [value], [called], name="answer" if called == name else called)
+            helper.make_node(
+                "Identity", [value], [called], name="answer" if called == name else called
+            )
             for value, called, _ in outputs
         ]
         made = helper.make_model(

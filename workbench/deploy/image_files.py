@@ -1,4 +1,6 @@
-"""Images as samples of a model that was trained on image files: which are meant, and what the model answers.
+"""Images as samples of a model that was trained on image files.
+
+Which are meant, and what the model answers.
 
 Decoding is left to `workbench.data.images`, all other samples to `rows`.
 """
@@ -23,7 +25,10 @@ from workbench.foundation.errors import DataError
 MEDIA_TYPES = ("image/bmp", "image/gif", "image/jpeg", "image/png", "image/tiff", "image/webp")
 """What a client may send as the body of a request."""
 MAX_SENT_PIXELS = 50_000_000
-"""Pixels of an image that a client sends: a small body may become an image that fills the memory."""
+"""Pixels of an image that a client sends.
+
+A small body may become an image that fills the memory.
+"""
 _SENT_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Those of image files; others, such as PostScript, would be run by programs of the machine."""
 _BATCH = 64
@@ -35,8 +40,8 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
 
     Args:
         predictor: The model.
-        samples: The path of an image file or of a folder of images, or several of them, for a model that was
-            trained on image files; else what `columns_from` takes.
+        samples: The path of an image file or of a folder of images, or several of them, for a model
+            that was trained on image files; else what `columns_from` takes.
 
     Raises:
         DataError: If the samples cannot be read, or are not of the kind that the model takes.
@@ -47,7 +52,11 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
     one = predictor.card.inputs[0]
     answered = [
         predictor.predict(
-            {one.name: np.stack([_pixels(one, str(file)) for file in files[first : first + _BATCH]])}
+            {
+                one.name: np.stack(
+                    [_pixels(one, str(file)) for file in files[first : first + _BATCH]]
+                )
+            }
         )
         for first in range(0, len(files), _BATCH)
     ]
@@ -55,9 +64,11 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
         classes=_joined([each.classes for each in answered]),
         probabilities=_joined([each.probabilities for each in answered]),
         values=_joined([each.values for each in answered]),
-        boxes=None
-        if answered[0].boxes is None
-        else list(itertools.chain.from_iterable(each.boxes or [] for each in answered)),
+        boxes=(
+            None
+            if answered[0].boxes is None
+            else list(itertools.chain.from_iterable(each.boxes or [] for each in answered))
+        ),
         files=tuple(map(str, files)),
     )
 
@@ -73,7 +84,8 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
         None where the samples are something else, such as a table.
 
     Raises:
-        DataError: If there are none in a folder, a file does not exist, or the model takes no image files.
+        DataError: If there are none in a folder, a file does not exist, or the model takes no image
+            files.
     """
     several = not isinstance(samples, str | Path)
     paths = _paths_in(card, samples) if several else [Path(samples)]
@@ -82,10 +94,14 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
     if not takes_images(card):
         takes = "an array" if card.inputs[0].kind == "array" else "the columns of a table"
         raise DataError(
-            f"the model takes {takes}, and {paths[0]} is {'a folder' if paths[0].is_dir() else 'a file'}"
+            f"the model takes {takes}, and {paths[0]} is"
+            f" {'a folder' if paths[0].is_dir() else 'a file'}"
             f"{' beside others' if several else ''}",
             allowed="one file of rows; images only for a model that was trained on image files",
-            next_step="Export the model again if it was trained on image files, and by an earlier version.",
+            next_step=(
+                "Export the model again if it was trained on image files, and by an earlier"
+                " version."
+            ),
         )
     return [file for path in paths for file in _files_at(path)]
 
@@ -95,7 +111,9 @@ def _paths_in(card: Card, samples: Any) -> list[Path]:
     if not isinstance(samples, Sequence):
         return []
     kinds = (str, Path) if takes_images(card) else (Path,)
-    return [Path(each) for each in samples] if all(isinstance(each, kinds) for each in samples) else []
+    return (
+        [Path(each) for each in samples] if all(isinstance(each, kinds) for each in samples) else []
+    )
 
 
 def takes_images(card: Card) -> bool:
@@ -107,7 +125,8 @@ def _files_at(path: Path) -> list[Path]:
     if not path.is_dir():
         if not path.exists():
             raise DataError(
-                f"the file {path} does not exist", next_step=f"Relative paths start in {Path.cwd()}."
+                f"the file {path} does not exist",
+                next_step=f"Relative paths start in {Path.cwd()}.",
             )
         return [path]
     found = [file for file in visible_below(path) if file.suffix.lower() in ENDINGS]
@@ -124,9 +143,12 @@ def sent_pixels(one: Input, content: bytes) -> np.ndarray:
         content: What the image file holds.
 
     Raises:
-        DataError: If it is not an image that can be decoded, or has more than `MAX_SENT_PIXELS` pixels.
+        DataError: If it is not an image that can be decoded, or has more than `MAX_SENT_PIXELS`
+            pixels.
     """
-    return _pixels(one, "the image", content=content, formats=_SENT_FORMATS, max_pixels=MAX_SENT_PIXELS)
+    return _pixels(
+        one, "the image", content=content, formats=_SENT_FORMATS, max_pixels=MAX_SENT_PIXELS
+    )
 
 
 def _pixels(one: Input, name: str, **options: Any) -> np.ndarray:

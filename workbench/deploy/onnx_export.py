@@ -1,6 +1,9 @@
-"""A torch module as an ONNX file: exported with a dynamic batch, and compared with torch before it is kept.
+"""A torch module as an ONNX file.
 
-What turns a user's rows into the input of the module, and its outputs into answers, is left to `graph`.
+Exported with a dynamic batch, and compared with torch before it is kept.
+
+What turns a user's rows into the input of the module, and its outputs into answers, is left to
+`graph`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError, first_line_of
 
 TOLERANCE = 1e-5
-"""How far outputs of ONNX Runtime may be from those of torch, relative to the largest of them or 1."""
+"""How far outputs of ONNX Runtime may be from those of torch, relative to the largest of them or
+1.
+"""
 BATCHES = (1, 7)
 """The numbers of samples with which an exported model is compared with torch."""
 _AS_IT_IS = "Export it without --format onnx: the bundle then has its weights and retrains it."
@@ -75,7 +80,8 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
     except Exception as error:  # torch raises many kinds, which have no common base class
         path.unlink(missing_ok=True)
         raise RunError(
-            f"{type(model).__name__} cannot be exported to ONNX: {_reason(error)}", next_step=_AS_IT_IS
+            f"{type(model).__name__} cannot be exported to ONNX: {_reason(error)}",
+            next_step=_AS_IT_IS,
         ) from error
     finally:
         model.train(was_training)
@@ -85,11 +91,13 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
 def _read_operators_once() -> None:
     """Let torch keep what it reads of the operators of ONNX.
 
-    It parses the source of all 500 at each export, which takes longer than a small model itself. Where
-    another version of torch keeps them elsewhere, it goes on doing so.
+    It parses the source of all 500 at each export, which takes longer than a small model itself.
+    Where another version of torch keeps them elsewhere, it goes on doing so.
     """
     with contextlib.suppress(ImportError, AttributeError):
-        operators: Any = importlib.import_module("torch.onnx._internal._lazy_import").onnxscript_apis
+        operators: Any = importlib.import_module(
+            "torch.onnx._internal._lazy_import"
+        ).onnxscript_apis
         operators.get_torchlib_ops = functools.cache(operators.get_torchlib_ops)
 
 
@@ -102,16 +110,20 @@ def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> Non
             expected = model(*given)
         if not isinstance(expected, Tensor):
             raise RunError(
-                f"{type(model).__name__} returns {type(expected).__name__}, and only a tensor is exported",
+                f"{type(model).__name__} returns {type(expected).__name__}, and only a tensor is"
+                " exported",
                 next_step=_AS_IT_IS,
             )
         found = torch.from_numpy(
-            session.run(None, {name: one.numpy() for name, one in zip(names, given, strict=True)})[0]
+            session.run(None, {name: one.numpy() for name, one in zip(names, given, strict=True)})[
+                0
+            ]
         )
         difference = difference_of(found, expected)
         if not difference <= TOLERANCE:
             raise RunError(
-                f"{type(model).__name__} as ONNX differs from torch by {difference:.2g} for {size} samples",
+                f"{type(model).__name__} as ONNX differs from torch by {difference:.2g} for {size}"
+                " samples",
                 next_step=_AS_IT_IS,
             )
 
@@ -136,7 +148,9 @@ def _names(model: nn.Module, number: int) -> list[str]:
     if number == 1:
         return ["inputs"]
     names = list(inspect.signature(model.forward).parameters)
-    return names[:number] if len(names) >= number else [f"inputs_{index}" for index in range(number)]
+    return (
+        names[:number] if len(names) >= number else [f"inputs_{index}" for index in range(number)]
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -149,7 +163,9 @@ def _reason(error: Exception) -> str:
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
     """Keep what the exporter prints and warns of from the user, who can do nothing about it."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
+    loggers = [
+        logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
+    ]
     levels = [one.level for one in loggers]
     for one in loggers:
         one.setLevel(logging.ERROR)

@@ -1,4 +1,7 @@
-"""A model that is an ONNX file already, called as a module of torch: to be exported with its encoding."""
+"""A model that is an ONNX file already, called as a module of torch.
+
+To be exported with its encoding.
+"""
 
 from __future__ import annotations
 

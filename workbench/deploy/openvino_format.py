@@ -1,4 +1,7 @@
-"""The model of a bundle for OpenVINO, Intel's engine: openvino.xml and openvino.bin, with 32-bit floats."""
+"""The model of a bundle for OpenVINO, Intel's engine.
+
+openvino.xml and openvino.bin, with 32-bit floats.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def write(folder: Path, program: Program | None) -> Written:
     files = (_NETWORK, _WEIGHTS)
     try:
         # Not in half precision, which is its default: the answers would differ.
-        openvino.save_model(openvino.convert_model(folder / MODEL), folder / _NETWORK, compress_to_fp16=False)
+        openvino.save_model(
+            openvino.convert_model(folder / MODEL), folder / _NETWORK, compress_to_fp16=False
+        )
         precision = {"INFERENCE_PRECISION_HINT": "f32"}
         compiled: Any = openvino.Core().compile_model(folder / _NETWORK, "CPU", precision)
     except Exception as error:  # OpenVINO has no common base class for its errors

@@ -1,4 +1,7 @@
-"""The packages that deploying needs and a plain installation lacks: the message of a missing one."""
+"""The packages that deploying needs and a plain installation lacks.
+
+The message of a missing one.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The script of an exported bundle: predicts with numpy and onnxruntime, short enough to be read.
 
-It contains what its model needs and no more. It runs where the workbench is not installed, so it imports
-nothing of it.
+It contains what its model needs and no more. It runs where the workbench is not installed, so it
+imports nothing of it.
 """
 
 from __future__ import annotations

@@ -27,12 +27,12 @@ class Answers:
     """What a model answers for some samples, the sample first.
 
     Attributes:
-        classes: The predicted class of each sample, by name, or of each of its tokens or pixels; None where
-            no classes are predicted.
+        classes: The predicted class of each sample, by name, or of each of its tokens or pixels;
+            None where no classes are predicted.
         probabilities: The probability of each class, in the order of the card; None likewise.
         values: Predicted numbers, or what the model returns; None where classes are predicted.
-        boxes: What was found in each image, the best first: `class`, `score`, and `left`, `top`, `right` and
-            `bottom` as shares of the image; None where no boxes are predicted.
+        boxes: What was found in each image, the best first: `class`, `score`, and `left`, `top`,
+            `right` and `bottom` as shares of the image; None where no boxes are predicted.
         notes: What the user should know about the samples, such as values that training never saw.
         files: The image files that the samples are, in their order; empty for other samples.
     """
@@ -68,7 +68,8 @@ class Predictor:
             threads: Number of threads that compute one call; None for all cores.
 
         Raises:
-            RunError: If it is not such a bundle, or the model is not the one that the card describes.
+            RunError: If it is not such a bundle, or the model is not the one that the card
+                describes.
             MissingDependencyError: If ONNX Runtime is not installed.
         """
         folder = Path(folder)
@@ -88,17 +89,23 @@ class Predictor:
             columns: Values by the name of the input, the sample first.
 
         Raises:
-            DataError: If a column is missing, or a value is not of its kind; it names column and row.
+            DataError: If a column is missing, or a value is not of its kind; it names column and
+                row.
         """
         feeds, notes = feeds_of(self.card, columns)
         return self.answers_of(self.run(feeds), notes, feeds)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the output of the graph for values that were checked and converted to what it takes."""
+        """Return the output of the graph for values that were checked and converted to what it
+        takes.
+        """
         return self._session.run(None, self.shaped(feeds))[0]
 
     def shaped(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return values as the graph takes them: a column as a table of one, texts as counts of terms."""
+        """Return values as the graph takes them.
+
+        A column as a table of one, texts as counts of terms.
+        """
         if self.card.terms:
             texts = zip(*(feeds[one.name] for one in self.card.inputs), strict=True)
             return {COUNTS: count_terms([" ".join(each) for each in texts], self._places)}
@@ -112,9 +119,15 @@ class Predictor:
         return self.answers_of(self.run(feeds), feeds=feeds)
 
     def answers_of(
-        self, found: np.ndarray, notes: list[str] | None = None, feeds: Mapping[str, np.ndarray] | None = None
+        self,
+        found: np.ndarray,
+        notes: list[str] | None = None,
+        feeds: Mapping[str, np.ndarray] | None = None,
     ) -> Answers:
-        """Return the outputs of the graph as answers; places after the end of a text have the class ""."""
+        """Return the outputs of the graph as answers.
+
+        Places after the end of a text have the class "".
+        """
         output = self.card.outputs[0]
         given = tuple(notes or ())
         if output.kind == "boxes":
@@ -131,7 +144,10 @@ class Predictor:
 
 
 def classes_in(boxes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the class of each box of an image; an empty one, as for a missing value, if there is none."""
+    """Return the class of each box of an image.
+
+    An empty one, as for a missing value, if there is none.
+    """
     return [box["class"] for box in boxes] or [""]
 
 
@@ -151,7 +167,10 @@ def _check_graph(card: Card, session: Any) -> None:
     elif card.terms and taken[COUNTS][-1] != len(card.terms):
         problem = f"it lists {len(card.terms)} terms, and {MODEL} takes {taken[COUNTS][-1]}"
     elif output.kind == "boxes" and output.shape[-1:] != (NUM_EDGES + len(output.classes),):
-        problem = f"{len(output.classes)} classes are named, and {MODEL} answers {output.shape} for a sample"
+        problem = (
+            f"{len(output.classes)} classes are named, and {MODEL} answers {output.shape} for a"
+            " sample"
+        )
     else:
         problem = _difference_of_shapes(card, taken, session.get_outputs()[0].shape)
     if problem is not None:
@@ -164,14 +183,19 @@ def _check_graph(card: Card, session: Any) -> None:
 def _difference_of_shapes(
     card: Card, taken: Mapping[str, Sequence[Any]], answered: Sequence[Any]
 ) -> str | None:
-    """Return in which sizes a card and its graph differ; sizes that a graph leaves open are not compared."""
+    """Return in which sizes a card and its graph differ.
+
+    Sizes that a graph leaves open are not compared.
+    """
     arrays = [] if card.terms else [one for one in card.inputs if one.kind == "array"]
     output = card.outputs[0]
     stated = [(one.name, one.shape, taken[one.name][1:]) for one in arrays]
     stated.append((output.name, output.shape, answered[1:]))
     for name, shape, actual in stated:
         is_same = len(shape) == len(actual) and all(
-            size == known for size, known in zip(shape, actual, strict=True) if isinstance(known, int)
+            size == known
+            for size, known in zip(shape, actual, strict=True)
+            if isinstance(known, int)
         )
         if not is_same:
             return f"{name} has the shape {tuple(shape)}, and that of {MODEL} is {tuple(actual)}"

@@ -1,4 +1,6 @@
-"""Samples as users have them, as values by input: files, data frames, arrays, rows; and answers as a table.
+"""Samples as users have them, as values by input: files, data frames, arrays, rows.
+
+And answers as a table.
 
 Checking the values is left to `feeds`, image files to `image_files`.
 """
@@ -39,9 +41,9 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
 
     Args:
         card: The card of the model.
-        samples: The path of a .csv, .tsv, .parquet or .npy file; a data frame; a mapping of columns; a list
-            of rows, each a mapping; an array, for a model that takes arrays; or texts, for one that takes a
-            text.
+        samples: The path of a .csv, .tsv, .parquet or .npy file; a data frame; a mapping of
+            columns; a list of rows, each a mapping; an array, for a model that takes arrays; or
+            texts, for one that takes a text.
 
     Raises:
         DataError: If it cannot be read, or is something else.
@@ -54,12 +56,18 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
             samples = plain_frame(samples).table
         if _takes_array(card) and card.inputs[0].name not in samples.columns:
             if set(card.inputs[0].columns) & set(samples.columns):
-                return _windows(card, {str(name): samples[name].to_numpy() for name in samples.columns})
+                return _windows(
+                    card, {str(name): samples[name].to_numpy() for name in samples.columns}
+                )
             return {card.inputs[0].name: samples.to_numpy()}
         return {str(name): samples[name].to_numpy() for name in samples.columns}
     if isinstance(samples, Mapping):
         return {str(name): values for name, values in samples.items()}
-    if isinstance(samples, Sequence) and samples and all(isinstance(row, Mapping) for row in samples):
+    if (
+        isinstance(samples, Sequence)
+        and samples
+        and all(isinstance(row, Mapping) for row in samples)
+    ):
         return {
             one.name: [row.get(one.name) for row in samples]
             for one in card.inputs
@@ -73,7 +81,11 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
         places = [_UNNAMED.fullmatch(one.name) for one in card.inputs]
         if all(places):  # the columns of an array have their place as their name
             return {f"x{place}": samples[:, place] for place in range(samples.shape[1])}
-    if isinstance(samples, np.ndarray) and samples.ndim == 2 and samples.shape[1] == len(card.inputs):
+    if (
+        isinstance(samples, np.ndarray)
+        and samples.ndim == 2
+        and samples.shape[1] == len(card.inputs)
+    ):
         return {one.name: samples[:, place] for place, one in enumerate(card.inputs)}
     raise DataError(
         f"samples of type {type(samples).__name__} cannot be read",
@@ -88,18 +100,24 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
     """
     if answers.files:
         header, rows = table_of(card, replace(answers, files=()))
-        return ["file", *header], [[file, *row] for file, row in zip(answers.files, rows, strict=True)]
+        return ["file", *header], [
+            [file, *row] for file, row in zip(answers.files, rows, strict=True)
+        ]
     if answers.classes is not None and answers.probabilities is not None:
         header = ["prediction", *(f"probability of {name}" for name in card.outputs[0].classes)]
         pairs = zip(answers.classes.tolist(), answers.probabilities.tolist(), strict=True)
         if answers.classes.ndim > 1:  # of each token or pixel
-            return ["prediction"], [[" ".join(filter(None, each.ravel()))] for each in answers.classes]
+            return ["prediction"], [
+                [" ".join(filter(None, each.ravel()))] for each in answers.classes
+            ]
         return header, [[name, *shares] for name, shares in pairs]
     if answers.boxes is not None:
         return ["prediction"], [[json.dumps(found)] for found in answers.boxes]
     assert answers.values is not None
     values = answers.values.reshape(len(answers), math.prod(answers.values.shape[1:]))
-    names = ["prediction"] if values.shape[1] == 1 else [f"output {n}" for n in range(values.shape[1])]
+    names = (
+        ["prediction"] if values.shape[1] == 1 else [f"output {n}" for n in range(values.shape[1])]
+    )
     targets = card.outputs[0].targets
     return list(targets) if len(targets) == values.shape[1] > 1 else names, values.tolist()
 
@@ -111,7 +129,9 @@ def _takes_array(card: Card) -> bool:
 def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
     endings = [ending.lower() for ending in path.suffixes] or [""]
     if not path.exists():
-        raise DataError(f"the file {path} does not exist", next_step=f"Relative paths start in {Path.cwd()}.")
+        raise DataError(
+            f"the file {path} does not exist", next_step=f"Relative paths start in {Path.cwd()}."
+        )
     try:
         if endings[-1] == ".npy":
             return columns_from(card, np.load(path, allow_pickle=False))
@@ -138,10 +158,19 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
         if card.inputs[0].is_image:
             raise DataError(
                 f"the model takes pictures, and {path} is not one",
-                allowed=f"files of images ({', '.join(sorted(ENDINGS))}), folders of them, or pixels (.npy)",
+                allowed=(
+                    f"files of images ({', '.join(sorted(ENDINGS))}), folders of them, or pixels"
+                    " (.npy)"
+                ),
             ) from error
-        step = "Save it as UTF-8." if isinstance(error, UnicodeDecodeError) else "Open it in an editor."
-        raise DataError(f"{path} cannot be read: {str(error).rstrip('.')}", next_step=step) from error
+        step = (
+            "Save it as UTF-8."
+            if isinstance(error, UnicodeDecodeError)
+            else "Open it in an editor."
+        )
+        raise DataError(
+            f"{path} cannot be read: {str(error).rstrip('.')}", next_step=step
+        ) from error
     columns = {name: [row[name] for row in listed] for name in names}
     columns |= _with_decimal_points(card, columns, separator)
     return _windows(card, columns) if _takes_array(card) and card.inputs[0].columns else columns
@@ -150,7 +179,9 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
 def _with_decimal_points(
     card: Card, columns: Mapping[str, list[Any]], separator: str
 ) -> dict[str, list[Any]]:
-    """Return the columns of numbers that had decimal commas in training, and have points in this file."""
+    """Return the columns of numbers that had decimal commas in training, and have points in this
+    file.
+    """
     written = [one for one in card.inputs if one.has_decimal_comma and one.name in columns]
     cells = [str(cell) for one in written for cell in columns[one.name]]
     if not has_decimal_points(cells, separator):
@@ -172,7 +203,10 @@ def _number_or_text(form: NumberText, cell: Any) -> Any:
 
 
 def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
-    """Return what separates the columns of a file, and its first row; the file is at its beginning again."""
+    """Return what separates the columns of a file, and its first row.
+
+    The file is at its beginning again.
+    """
     heads: dict[str, list[str]] = {}
     for sign in signs:
         heads[sign] = next(csv.reader(opened, delimiter=sign), [])
@@ -182,7 +216,9 @@ def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _has_header(card: Card, names: Sequence[str]) -> bool:
-    """Return whether the first row of a file names columns that the model's array or text is made of."""
+    """Return whether the first row of a file names columns that the model's array or text is made
+    of.
+    """
     one = card.inputs[0]
     return one.name in names if one.tokens is not None else bool(set(one.columns) & set(names))
 
@@ -194,7 +230,9 @@ def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
     if absent:
         raise absent_columns(absent, one.columns)
     try:
-        table = np.stack([np.asarray(columns[name], dtype=np.float64) for name in one.columns], axis=1)
+        table = np.stack(
+            [np.asarray(columns[name], dtype=np.float64) for name in one.columns], axis=1
+        )
     except ValueError as error:
         raise DataError(f"a column of the series is not numeric: {error}") from error
     num_windows = len(table) - one.shape[0] + 1
@@ -203,4 +241,6 @@ def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
             f"{len(table)} rows are too few for a forecast",
             allowed=f"at least {one.shape[0]} successive rows",
         )
-    return {one.name: np.stack([table[first : first + one.shape[0]] for first in range(num_windows)])}
+    return {
+        one.name: np.stack([table[first : first + one.shape[0]] for first in range(num_windows)])
+    }

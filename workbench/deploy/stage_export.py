@@ -1,7 +1,8 @@
-"""The stages of a model with early exits as graphs of their own, calibrated and with thresholds, in a bundle.
+"""The stages of a model with early exits as graphs of their own, calibrated and with thresholds, in
+a bundle.
 
-Temperatures and thresholds are chosen on the validation split; the test split is not read. The graph of the
-whole model, and the card, are left to `exported_bundle`.
+Temperatures and thresholds are chosen on the validation split; the test split is not read. The
+graph of the whole model, and the card, are left to `exported_bundle`.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ def add_stages(
     return calibration.write(folder, stages)
 
 
-def _validation_outputs(model: EarlyExits | TreeExits, data: Datasets) -> tuple[list[np.ndarray], np.ndarray]:
+def _validation_outputs(
+    model: EarlyExits | TreeExits, data: Datasets
+) -> tuple[list[np.ndarray], np.ndarray]:
     found: list[list[np.ndarray]] = [[] for _ in range(model.num_stages)]
     targets = []
     for first in range(0, len(data.validation), _BATCH):
@@ -137,7 +140,9 @@ def _graph(
     if number == 0:
         values = add_member(graph, replace(member, model=part), _given(graph, inputs), example)
     else:
-        values = _inline(graph, part, graph.input(INPUTS, _FLOAT, tuple(example.shape[1:])), example)
+        values = _inline(
+            graph, part, graph.input(INPUTS, _FLOAT, tuple(example.shape[1:])), example
+        )
     outputs = values if is_last else _inline(graph, model.heads[number], values, after)
     more = () if is_last else ((values, FEATURES, tuple(after.shape[1:])),)
     return _calibrated(graph, outputs, temperature, num_classes, more)
@@ -168,9 +173,13 @@ def _graph_of_trees(
         total = graph.add("Add", before, add_trees(graph, model.parts[number], rows))
     if bool(model.trees.votes):
         shares = graph.add("Mul", total, graph.constant(np.float32(model.factor(number))))
-        outputs = graph.add("Log", graph.add("Max", shares, graph.constant(np.float32(MIN_PROBABILITY))))
+        outputs = graph.add(
+            "Log", graph.add("Max", shares, graph.constant(np.float32(MIN_PROBABILITY)))
+        )
     else:
-        outputs = graph.add("Add", total, graph.constant(model.trees.start.numpy().astype(np.float32)))
+        outputs = graph.add(
+            "Add", total, graph.constant(model.trees.start.numpy().astype(np.float32))
+        )
     passed_on = graph.add("Concat", rows, total, axis=1)
     is_last = number == model.num_stages - 1
     more = () if is_last else ((passed_on, FEATURES, (num_features + num_outputs,)),)

@@ -1,9 +1,10 @@
 """The stages of a model with early exits: `stages.json` of a bundle, for programs.
 
-Each stage is a graph of its own. It takes as `inputs` what the stage before it sent, and answers twice: the
-calibrated `probabilities` of its exit and, except in the last, `features` for the next stage. An answer
-leaves at a stage where the largest probability reaches the threshold. What was seen on the validation split
-is kept, so that thresholds can be chosen again; the test split is never read here.
+Each stage is a graph of its own. It takes as `inputs` what the stage before it sent, and answers
+twice: the calibrated `probabilities` of its exit and, except in the last, `features` for the next
+stage. An answer leaves at a stage where the largest probability reaches the threshold. What was
+seen on the validation split is kept, so that thresholds can be chosen again; the test split is
+never read here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Stage(_Part):
         file: Its graph, in the bundle.
         input_shape: The shape of what it reads for one sample.
         input_dtype: The type of these numbers.
-        sent_dtype: The smallest type that holds them, in which they are sent; None for that of `input_dtype`.
+        sent_dtype: The smallest type that holds them, in which they are sent; None for that of
+            `input_dtype`.
         temperature: What the outputs of the exit were divided by before softmax.
         accuracy: Share of correct answers if all samples left here, on the validation split.
         threshold: The probability from which an answer leaves here; 0 in the last stage.
@@ -78,7 +80,10 @@ class Stages(_Part):
     files: dict[str, str] = {}
 
     def write(self, folder: Path) -> Stages:
-        """Write them, with the SHA-256 of their files in the bundle, all or nothing; return them so."""
+        """Write them, with the SHA-256 of their files in the bundle, all or nothing.
+
+        Return them so.
+        """
         names = [*(stage.file for stage in self.stages), EVIDENCE]
         files = {name: sha256_of(folder / name) for name in names if (folder / name).exists()}
         listed = self.model_copy(update={"files": files})
@@ -93,8 +98,10 @@ class Evidence:
     Attributes:
         confidence: (samples, exits): the largest calibrated probability.
         is_correct: (samples, exits): whether that class is the right one.
-        group_confidence: (samples, exits): the largest probability of a group of classes, if there are any.
-        group_is_correct: (samples, exits): whether the group of the most likely class is the right one.
+        group_confidence: (samples, exits): the largest probability of a group of classes, if there
+            are any.
+        group_is_correct: (samples, exits): whether the group of the most likely class is the right
+            one.
     """
 
     confidence: np.ndarray
@@ -109,10 +116,16 @@ class Evidence:
 
     def by_group(self) -> Evidence:
         """Return it with an answer as correct where its group is."""
-        return self if self.group_is_correct is None else replace(self, is_correct=self.group_is_correct)
+        return (
+            self
+            if self.group_is_correct is None
+            else replace(self, is_correct=self.group_is_correct)
+        )
 
     def last(self, num_exits: int) -> Evidence:
-        """Return that of the last exit alone, as the last of some exits at which nothing leaves before."""
+        """Return that of the last exit alone, as the last of some exits at which nothing leaves
+        before.
+        """
         confidence = np.zeros((len(self.confidence), num_exits))
         is_correct = np.zeros(confidence.shape, dtype=bool)
         confidence[:, -1], is_correct[:, -1] = self.confidence[:, -1], self.is_correct[:, -1]
@@ -120,7 +133,9 @@ class Evidence:
         if self.group_confidence is None or self.group_is_correct is None:
             return found
         groups = Evidence(self.group_confidence, self.group_is_correct).last(num_exits)
-        return replace(found, group_confidence=groups.confidence, group_is_correct=groups.is_correct)
+        return replace(
+            found, group_confidence=groups.confidence, group_is_correct=groups.is_correct
+        )
 
     def write(self, folder: Path) -> None:
         """Write them into a bundle."""
@@ -158,11 +173,15 @@ def read_stages(folder: Path) -> Stages:
     except FileNotFoundError as error:
         raise RunError(
             f"{folder} has no {STAGES}: its model has no early exits, or takes columns of a table",
-            next_step="Train a model with exits on samples that are one array, such as convnet with the "
-            "parameter exits: 1, and export it with --format onnx.",
+            next_step=(
+                "Train a model with exits on samples that are one array, such as convnet with the "
+                "parameter exits: 1, and export it with --format onnx."
+            ),
         ) from error
     except (OSError, ValueError, ValidationError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read: {error}", next_step="Export the model again.") from error
+        raise RunError(
+            f"{path} cannot be read: {error}", next_step="Export the model again."
+        ) from error
     for stage in stages.stages:
         check_listed(folder, STAGES, stages.files, stage.file)
     return stages

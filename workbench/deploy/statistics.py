@@ -1,4 +1,7 @@
-"""The distribution of the training data of an exported model: the bins that drift is measured in."""
+"""The distribution of the training data of an exported model.
+
+The bins that drift is measured in.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def of_numbers(values: np.ndarray) -> Statistics:
 
 
 def of_texts(texts: list[str]) -> Statistics:
-    """Return the distribution of texts, an empty one being a missing value; rare ones share the last bin."""
+    """Return the distribution of texts, an empty one being a missing value.
+
+    Rare ones share the last bin.
+    """
     counts = Counter(text for text in texts if text)
     total = sum(counts.values())
     if not total:

@@ -1,4 +1,7 @@
-"""The encoding of a table's columns as nodes of a graph: it computes what `workbench.data.columns` does."""
+"""The encoding of a table's columns as nodes of a graph.
+
+It computes what `workbench.data.columns` does.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +63,17 @@ def input_of(column: Column, example: Any) -> Input:
 
 def add_inputs(graph: Graph, columns: Sequence[Column]) -> dict[str, str]:
     """Add an input for each column; return their values by column."""
-    kinds = {column.name: np.dtype("float64" if column.kind in _NUMBERS else object) for column in columns}
+    kinds = {
+        column.name: np.dtype("float64" if column.kind in _NUMBERS else object)
+        for column in columns
+    }
     return {name: graph.input(name, dtype, (1,)) for name, dtype in kinds.items()}
 
 
 def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> str:
-    """Add the encoding of columns; return the value that a model takes, (batch, features) as float32.
+    """Add the encoding of columns.
+
+    Return the value that a model takes, (batch, features) as float32.
 
     Args:
         graph: The graph.
@@ -76,7 +84,9 @@ def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> st
     numbers = [column for column in columns if column.kind in _NUMBERS]
     if numbers:
         parts += _encode_numbers(graph, numbers, given)
-    parts += [_encode_category(graph, one, given[one.name]) for one in columns if one.kind not in _NUMBERS]
+    parts += [
+        _encode_category(graph, one, given[one.name]) for one in columns if one.kind not in _NUMBERS
+    ]
     joined = graph.add("Concat", *(part.value for part in parts), axis=1)
     # All numbers are encoded at once, so the features are put back into the order of the columns.
     found = [feature for part in parts for feature in part.features]
@@ -111,8 +121,12 @@ def _encode_numbers(graph: Graph, columns: list[Column], given: dict[str, str]) 
     parts = [_Part(known(scaled, missing), [(one.name, 0) for one in columns])]
     marked = [place for place, one in enumerate(columns) if one.marks_missing]
     if marked:
-        chosen = graph.add("Gather", missing, graph.constant(np.array(marked, dtype=np.int64)), axis=1)
-        parts.append(_Part(graph.add("Cast", chosen, to=11), [(columns[place].name, 1) for place in marked]))
+        chosen = graph.add(
+            "Gather", missing, graph.constant(np.array(marked, dtype=np.int64)), axis=1
+        )
+        parts.append(
+            _Part(graph.add("Cast", chosen, to=11), [(columns[place].name, 1) for place in marked])
+        )
     for place, column in enumerate(columns):
         if not column.cycles:
             continue
@@ -123,11 +137,16 @@ def _encode_numbers(graph: Graph, columns: list[Column], given: dict[str, str]) 
         for number, cycle in enumerate(column.cycles):
             at = days
             if cycle == "week":
-                at = graph.add("Add", graph.add("Floor", days), graph.constant(np.float64(THURSDAY)))
+                at = graph.add(
+                    "Add", graph.add("Floor", days), graph.constant(np.float64(THURSDAY))
+                )
             angle = graph.add("Mul", graph.constant(np.float64(2.0 * np.pi)), at)
             angle = graph.add("Div", angle, graph.constant(np.float64(DAYS[cycle])))
             parts += [
-                _Part(known(graph.add(function, angle), mask), [(column.name, first + 2 * number + offset)])
+                _Part(
+                    known(graph.add(function, angle), mask),
+                    [(column.name, first + 2 * number + offset)],
+                )
                 for offset, function in enumerate(("Sin", "Cos"))
             ]
     return parts

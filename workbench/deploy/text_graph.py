@@ -1,4 +1,5 @@
-"""The weights of counted terms as nodes of a graph, which computes what `TextEncoder` does with counts.
+"""The weights of counted terms as nodes of a graph, which computes what `TextEncoder` does with
+counts.
 
 Counting is left to `workbench.data.tokens`, and in a bundle to its script.
 """
@@ -35,9 +36,17 @@ def encode(graph: Graph, encoder: TextEncoder, terms: Sequence[str], counts: str
         chosen = graph.constant(np.array([places[term] for term in known], dtype=np.int64))
         found = graph.add("Cast", graph.add("Gather", counts, chosen, axis=1), to=_DOUBLE)
         frequency = graph.add("Add", graph.add("Log", graph.add("Max", found, one)), one)
-        frequency = graph.add("Mul", graph.add("Min", found, one), frequency)  # 0 for what does not occur
-        weighted = graph.add("Mul", frequency, graph.constant(np.asarray(weights, dtype=np.float64)))
-        length = graph.add("ReduceL2", weighted, graph.constant(np.array([1], dtype=np.int64)), keepdims=1)
-        parts.append(graph.add("Div", weighted, graph.add("Max", length, graph.constant(_SMALLEST))))
+        frequency = graph.add(
+            "Mul", graph.add("Min", found, one), frequency
+        )  # 0 for what does not occur
+        weighted = graph.add(
+            "Mul", frequency, graph.constant(np.asarray(weights, dtype=np.float64))
+        )
+        length = graph.add(
+            "ReduceL2", weighted, graph.constant(np.array([1], dtype=np.int64)), keepdims=1
+        )
+        parts.append(
+            graph.add("Div", weighted, graph.add("Max", length, graph.constant(_SMALLEST)))
+        )
     joined = graph.add("Cast", graph.add("Concat", *parts, axis=1), to=_FLOAT)
     return graph.add("Mul", joined, graph.constant(encoder.factor))

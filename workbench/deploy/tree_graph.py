@@ -18,7 +18,10 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
         trees: The trees.
         given: Float32 inputs, flat: (batch, features).
     """
-    arrays = {name: getattr(trees, name).numpy() for name in ("feature", "left", "right", "value", "roots")}
+    arrays = {
+        name: getattr(trees, name).numpy()
+        for name in ("feature", "left", "right", "value", "roots")
+    }
     num_nodes, num_outputs = arrays["value"].shape
     is_leaf = arrays["left"] == np.arange(num_nodes)
     tree_ids = np.searchsorted(arrays["roots"], np.arange(num_nodes), side="right") - 1
@@ -46,7 +49,8 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
         "target_weights": arrays["value"][leaves, outputs].astype(np.float32).tolist(),
     }
     grown = graph.add("TreeEnsembleRegressor", given, domain=ML, **attributes)
-    # Not as the node's base_values: ONNX Runtime leaves those out of outputs to which no leaf adds anything.
+    # Not as the node's base_values: ONNX Runtime leaves those out of outputs to which no leaf adds
+    # anything.
     total = graph.add("Add", grown, graph.constant(trees.start.numpy().astype(np.float32)))
     if not bool(trees.votes):
         return total
@@ -54,7 +58,10 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
 
 
 def _lower_float32(thresholds: np.ndarray, is_leaf: np.ndarray) -> np.ndarray:
-    """Return the largest float32 not above each threshold: float32 inputs compare the same with it."""
+    """Return the largest float32 not above each threshold.
+
+    Float32 inputs compare the same with it.
+    """
     with np.errstate(over="ignore"):
         near = np.where(is_leaf, 0.0, thresholds).astype(np.float32)
     above = near.astype(np.float64) > np.where(is_leaf, 0.0, thresholds)

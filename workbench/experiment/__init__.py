@@ -1,8 +1,8 @@
 """The experiment: what to tune, as one frozen object, one YAML file, one content hash.
 
-It states what the user wants and checks that it is consistent: names, ranges, conditions, parts that
-exclude each other. Whether models, datasets and hardware can satisfy it is checked where a run starts.
-Every refusal names the dotted field, what was allowed, and the next step.
+It states what the user wants and checks that it is consistent: names, ranges, conditions, parts
+that exclude each other. Whether models, datasets and hardware can satisfy it is checked where a run
+starts. Every refusal names the dotted field, what was allowed, and the next step.
 """
 
 from __future__ import annotations
@@ -79,9 +79,12 @@ __all__ = [
 DEFAULT_TRIALS = 20
 _NAMED = ("model", "data", "train", "loss", "sampler")
 _Metrics = Annotated[
-    Annotated[tuple[Component, ...], Tag("metric-list")] | Annotated[MetricSource, Tag("metric-source")],
+    Annotated[tuple[Component, ...], Tag("metric-list")]
+    | Annotated[MetricSource, Tag("metric-source")],
     Discriminator(
-        lambda given: "metric-source" if isinstance(given, Mapping | MetricSource) else "metric-list"
+        lambda given: (
+            "metric-source" if isinstance(given, Mapping | MetricSource) else "metric-list"
+        )
     ),
 ]
 
@@ -112,41 +115,55 @@ class Experiment(BaseModel):
     )
     train: Component | None = Field(
         None,
-        description="Instead of model and data: a function (config, report), by package.module:function. "
-        "With data: a class with steps of its own.",
+        description=(
+            "Instead of model and data: a function (config, report), by package.module:function. "
+            "With data: a class with steps of its own."
+        ),
     )
     command: Annotated[
         str | None, BeforeValidator(lambda given: None if given is None else parse_command(given))
     ] = Field(
         None,
-        description="Instead of model and data: a program to start, with placeholders for the parameters, "
-        "such as python train.py --lr {lr}; a line or a list.",
+        description=(
+            "Instead of model and data: a program to start, with placeholders for the parameters, "
+            "such as python train.py --lr {lr}; a line or a list."
+        ),
     )
     loss: Component | None = Field(
         default=None,
-        description="Loss; the default is the one that the model returns, else that of the data's task.",
+        description=(
+            "Loss; the default is the one that the model returns, else that of the data's task."
+        ),
     )
     metrics: _Metrics = Field(
         default=(),
-        description="Metrics; the default follows from the data's task. Of a command: where its metrics are "
-        "read.",
+        description=(
+            "Metrics; the default follows from the data's task. Of a command: where its metrics are"
+            " read."
+        ),
     )
     step: str | None = Field(
         default=None,
         min_length=1,
-        description="Name of the value by which a command counts its steps, such as epoch; without it, its "
-        "reports are counted.",
+        description=(
+            "Name of the value by which a command counts its steps, such as epoch; without it, its "
+            "reports are counted."
+        ),
     )
     advise: OwnAdvice | None = Field(
         default=None,
-        description="Of a train function or a command: the parameters that `workbench advise` chooses, "
-        "such as {batch: batch_size, workers: true}, and the speed that it reports.",
+        description=(
+            "Of a train function or a command: the parameters that `workbench advise` chooses, "
+            "such as {batch: batch_size, workers: true}, and the speed that it reports."
+        ),
     )
     objectives: tuple[Objective, ...] = Field(min_length=1, description="What to improve.")
     goals: dict[str, Goal] = Field(
         default_factory=dict,
-        description="Which direction of other reported metrics is better, such as {f1: maximize}, where "
-        "neither an objective nor the metric itself declares it.",
+        description=(
+            "Which direction of other reported metrics is better, such as {f1: maximize}, where "
+            "neither an objective nor the metric itself declares it."
+        ),
     )
     constraints: tuple[Constraint, ...] = Field(
         default=(), description="Limits that a trial must keep to be feasible."
@@ -154,30 +171,38 @@ class Experiment(BaseModel):
     search: Space = Field(default_factory=lambda: Space({}), description="Parameters, by name.")
     fidelity: WrittenFidelity | None = Field(
         default=None,
-        description="What makes trainings cheaper, from the smallest to the full value: {epochs: [1, 50]}, "
-        "{samples: [0.1, 1.0]}, or a parameter such as {image_size: [32, 128]}; only promising "
-        "configurations are trained in full.",
+        description=(
+            "What makes trainings cheaper, from the smallest to the full value: {epochs: [1, 50]}, "
+            "{samples: [0.1, 1.0]}, or a parameter such as {image_size: [32, 128]}; only promising "
+            "configurations are trained in full."
+        ),
     )
     training: Training = Field(default_factory=lambda: Training())
     plan: PlanSettings = Field(default_factory=lambda: PlanSettings())
     federated: Federated | None = Field(
         default=None,
-        description="Train the model in rounds on clients that keep their samples: {clients: 100, "
-        "fraction: 0.1}; training.epochs is the number of rounds.",
+        description=(
+            "Train the model in rounds on clients that keep their samples: {clients: 100, "
+            "fraction: 0.1}; training.epochs is the number of rounds."
+        ),
     )
     budget: Budget = Field(default_factory=lambda: Budget())
     sampler: Sampler = Field(default_factory=lambda: Sampler())
     early_stop: EarlyStop = Field(default_factory=lambda: EarlyStop())
     confirm: Confirm = Field(default_factory=lambda: Confirm())
     resources: Resources = Field(default_factory=lambda: Resources())
-    alerts: tuple[AlertRule, ...] = Field(default=(), description="Rules that raise alerts about the run.")
+    alerts: tuple[AlertRule, ...] = Field(
+        default=(), description="Rules that raise alerts about the run."
+    )
     report_to: tuple[str, ...] = Field(
         default=(), description="Loggers that receive each trial: tensorboard, mlflow, wandb."
     )
     repeats: PositiveInt = Field(
         default=1, description="Number of trainings per configuration, each with a different seed."
     )
-    seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of everything random in the run.")
+    seed: int = Field(
+        default=0, ge=0, lt=2**32, description="Seed of everything random in the run."
+    )
 
     def __init__(self, /, **fields: Any) -> None:
         """Check and build an experiment.
@@ -194,7 +219,9 @@ class Experiment(BaseModel):
             super().__init__(**resolve_aliases(python_values(fields)))
         except ValidationError as error:
             raise refusal_of_all(error, Experiment, written) from error
-        vars(self)["_written_names"] = written  # no field, and so no part of what is compared and stored
+        vars(self)["_written_names"] = (
+            written  # no field, and so no part of what is compared and stored
+        )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -206,7 +233,9 @@ class Experiment(BaseModel):
         check_private(self)
         check_searched_fields(self)
         is_endless = self.max_configurations() is None and not _enumerates_grid(self.sampler)
-        self.confirm.check(repeats=self.repeats, num_objectives=len(self.objectives), is_endless=is_endless)
+        self.confirm.check(
+            repeats=self.repeats, num_objectives=len(self.objectives), is_endless=is_endless
+        )
         check_federated(self)
         check_population(self)
         check_fidelity(self)
@@ -255,7 +284,10 @@ class Experiment(BaseModel):
 
     @property
     def limited_metrics(self) -> frozenset[str]:
-        """The metrics that are compared with limits: of constraints, and of the target of a federation."""
+        """The metrics that are compared with limits.
+
+        Of constraints, and of the target of a federation.
+        """
         limits = list(self.constraints)
         if self.federated is not None and self.federated.target is not None:
             limits.append(self.federated.target)
@@ -263,7 +295,10 @@ class Experiment(BaseModel):
 
     @property
     def decisive_metrics(self) -> frozenset[str]:
-        """The metrics that can end a trial: objectives, those with limits, and what early stopping counts."""
+        """The metrics that can end a trial.
+
+        Objectives, those with limits, and what early stopping counts.
+        """
         counted = self.early_stop.counted_metric
         improved = (objective.metric for objective in self.objectives)
         return self.limited_metrics.union(improved, () if counted is None else (counted,))
@@ -300,8 +335,8 @@ class Experiment(BaseModel):
     def hash(self) -> str:
         """Return the identity of the experiment: SHA-256 of its canonical JSON, in hexadecimal.
 
-        Two experiments that mean the same, however they were written, have the same hash; the name is
-        a label and does not count.
+        Two experiments that mean the same, however they were written, have the same hash; the name
+        is a label and does not count.
         """
         document = self.model_dump(mode="json", exclude={"name"})
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -309,8 +344,9 @@ class Experiment(BaseModel):
     def max_configurations(self) -> int | None:
         """Return how many configurations a run may propose, or None where only other limits end it.
 
-        Where nothing is searched there is only one. An experiment without any limit gets `DEFAULT_TRIALS`,
-        or one for each part of the trainings of its population: no run is endless by accident.
+        Where nothing is searched there is only one. An experiment without any limit gets
+        `DEFAULT_TRIALS`, or one for each part of the trainings of its population: no run is endless
+        by accident.
         """
         budget = self.budget
         if not self.search.has_choice and num_parts(self) is None:
@@ -321,17 +357,21 @@ class Experiment(BaseModel):
         return budget.trials or num_parts(self) or DEFAULT_TRIALS
 
     def max_trainings(self) -> int | None:
-        """Return how many trainings a run may have, repeats included, or None as `max_configurations`."""
+        """Return how many trainings a run may have, repeats included, or None as
+        `max_configurations`.
+        """
         most = self.max_configurations()
-        return None if most is None else most * self.repeats + self.confirm.max_trainings(self.repeats)
+        return (
+            None if most is None else most * self.repeats + self.confirm.max_trainings(self.repeats)
+        )
 
     def replace(self, /, **settings: Any) -> Experiment:
         """Return a copy with some settings changed.
 
         Args:
             **settings: Values by field; of a section, a mapping changes what it names and keeps the
-                rest: `replace(training={"epochs": 5})` changes only the epochs. Where another model, data,
-                loss or sampler is named, the options of the one before are left.
+                rest: `replace(training={"epochs": 5})` changes only the epochs. Where another
+                model, data, loss or sampler is named, the options of the one before are left.
 
         Raises:
             ExperimentError: If the result is no experiment.
@@ -379,7 +419,9 @@ class Experiment(BaseModel):
             return component if payload is None else component.with_payload(payload)
 
         update: dict[str, Any] = {
-            key: restore(component) for key, component in self._components().items() if "." not in key
+            key: restore(component)
+            for key, component in self._components().items()
+            if "." not in key
         }
         if isinstance(self.metrics, tuple):
             update["metrics"] = tuple(restore(metric) for metric in self.metrics)
@@ -392,7 +434,10 @@ class Experiment(BaseModel):
 
 
 def _enumerates_grid(sampler: Sampler) -> bool:
-    """Return whether configurations are the points of a grid; False if the sampler is not installed."""
+    """Return whether configurations are the points of a grid.
+
+    False if the sampler is not installed.
+    """
     try:
         return sampler.kind.enumerates_grid
     except WorkbenchError:
@@ -400,7 +445,9 @@ def _enumerates_grid(sampler: Sampler) -> bool:
 
 
 def _refuse_unwritable(fields: Mapping[str, Any]) -> None:
-    """Refuse texts that neither YAML nor JSON can hold, such as names of files that are not UTF-8."""
+    """Refuse texts that neither YAML nor JSON can hold, such as names of files that are not
+    UTF-8.
+    """
     found = unwritable_text(fields)
     if found is not None:
         place, text = found
@@ -413,7 +460,9 @@ def _refuse_unwritable(fields: Mapping[str, Any]) -> None:
 
 
 def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Return whether a setting names another component or sampler, to which the old options mean nothing."""
+    """Return whether a setting names another component or sampler, to which the old options mean
+    nothing.
+    """
     return key in _NAMED and "name" in value and value["name"] != before.get("name")
 
 

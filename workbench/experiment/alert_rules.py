@@ -1,7 +1,8 @@
 """Rules that watch a run: what each detects, and who is notified.
 
-They are set in an experiment, for its runs, or in a user's settings, for all runs; those about served models
-in the settings only. When a rule fires, and how sinks are notified, is left to `workbench.store.alerts`.
+They are set in an experiment, for its runs, or in a user's settings, for all runs; those about
+served models in the settings only. When a rule fires, and how sinks are notified, is left to
+`workbench.store.alerts`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from workbench.experiment.setting_types import PositiveInt, Section
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import parse_duration_s
 
-Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), Field(json_schema_extra={"unit": "s"})]
+Seconds = Annotated[
+    PositiveFloat, BeforeValidator(parse_duration_s), Field(json_schema_extra={"unit": "s"})
+]
 
 _MAX_PATTERN_CHARS = 500
 _MAX_VARYING, _MAX_ENDLESS, _ENDLESS = 6, 2, 10
@@ -33,7 +36,9 @@ class _Rule(Section):
     )
     at_most: PositiveInt = Field(
         default=20,
-        description="Maximum number of alerts of this rule per run or server; the last one states that.",
+        description=(
+            "Maximum number of alerts of this rule per run or server; the last one states that."
+        ),
     )
 
 
@@ -64,7 +69,9 @@ class NoProgress(_Rule):
     """No trial began, reported, saved a checkpoint or ended for a while."""
 
     on: Literal["no_progress"]
-    within: Seconds = Field(default=1800.0, description="How long a run makes no progress before the alert.")
+    within: Seconds = Field(
+        default=1800.0, description="How long a run makes no progress before the alert."
+    )
 
 
 class QueueWaiting(_Rule):
@@ -84,14 +91,21 @@ class Temperature(_Rule):
     """A GPU is hot; reported once until it is 5 °C below the limit again."""
 
     on: Literal["temperature"]
-    above: float = Field(default=85.0, gt=0, json_schema_extra={"unit": "°C"}, description="The limit.")
+    above: float = Field(
+        default=85.0, gt=0, json_schema_extra={"unit": "°C"}, description="The limit."
+    )
 
 
 class DiskFull(_Rule):
-    """A disk that the run writes to is nearly full; reported once until it is 2 % below the limit again."""
+    """A disk that the run writes to is nearly full.
+
+    Reported once until it is 2 % below the limit again.
+    """
 
     on: Literal["disk"]
-    above: float = Field(default=0.95, gt=0, le=1, description="The limit, as a fraction of the disk.")
+    above: float = Field(
+        default=0.95, gt=0, le=1, description="The limit, as a fraction of the disk."
+    )
 
 
 class LogLine(_Rule):
@@ -99,18 +113,24 @@ class LogLine(_Rule):
 
     on: Literal["log"]
     pattern: Annotated[str, AfterValidator(lambda given: check_pattern(given))] = Field(
-        min_length=1, description="A regular expression; the first 1,000 characters of a line are searched."
+        min_length=1,
+        description="A regular expression; the first 1,000 characters of a line are searched.",
     )
     action: Literal["notify", "retry", "stop", "exclude_node"] = Field(
         default="notify",
-        description="Additional action: retry continues from the last checkpoint, as often as "
-        "resources.max_retries allows; stop ends the trial; exclude_node continues elsewhere, and nothing of "
-        "the run is placed on that node again.",
+        description=(
+            "Additional action: retry continues from the last checkpoint, as often as"
+            " resources.max_retries allows; stop ends the trial; exclude_node continues elsewhere,"
+            " and nothing of the run is placed on that node again."
+        ),
     )
 
 
 class Drift(_Rule):
-    """The data or the answers of a served model have drifted; reported once until that has passed."""
+    """The data or the answers of a served model have drifted.
+
+    Reported once until that has passed.
+    """
 
     on: Literal["drift"]
 
@@ -145,10 +165,12 @@ SETTINGS_KINDS = KINDS | {"drift"}
 
 
 def check_pattern(pattern: str) -> str:
-    """Refuse a pattern that is invalid, or that could keep a worker busy for very long on some lines.
+    """Refuse a pattern that is invalid, or that could keep a worker busy for very long on some
+    lines.
 
-    Python's expressions cannot be interrupted: what repeats within a repetition may try every way of
-    dividing a line, so a repetition must be of single characters, or of something that does not vary.
+    Python's expressions cannot be interrupted: what repeats within a repetition may try every way
+    of dividing a line, so a repetition must be of single characters, or of something that does not
+    vary.
 
     Args:
         pattern: A regular expression.
@@ -165,7 +187,9 @@ def check_pattern(pattern: str) -> str:
         )
     try:
         re.compile(pattern)
-        parsed: Any = importlib.import_module("sre_parse" if sys.version_info < (3, 11) else "re._parser")
+        parsed: Any = importlib.import_module(
+            "sre_parse" if sys.version_info < (3, 11) else "re._parser"
+        )
         parts = parsed.parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise ExperimentError(f"{pattern!r} is not a regular expression: {error}") from error
@@ -173,14 +197,19 @@ def check_pattern(pattern: str) -> str:
     if varying > _MAX_VARYING or endless > _MAX_ENDLESS:
         raise ExperimentError(
             "it could take very long on some lines",
-            allowed=f"at most {_MAX_VARYING} variable parts, {_MAX_ENDLESS} of them unbounded, such as .*",
+            allowed=(
+                f"at most {_MAX_VARYING} variable parts, {_MAX_ENDLESS} of them unbounded, such"
+                " as .*"
+            ),
             next_step="Simplify the pattern.",
         )
     return pattern
 
 
 def _count(parts: Iterable[tuple[Any, Any]]) -> tuple[int, int]:
-    """Return how many parts of an expression vary in what they take, and how many of them without end."""
+    """Return how many parts of an expression vary in what they take, and how many of them without
+    end.
+    """
     varying = endless = 0
     for operation, argument in parts:
         kind = str(operation)

@@ -22,7 +22,9 @@ ALIASES: dict[str, tuple[str, str]] = {
     "gradient_clip_val": ("training", "clip_norm"),
     "lr_scheduler_type": ("training", "schedule"),
 }
-_IN_PLAN = {short: ("plan", dimension.name) for dimension in DIMENSIONS for short in dimension.short_names}
+_IN_PLAN = {
+    short: ("plan", dimension.name) for dimension in DIMENSIONS for short in dimension.short_names
+}
 """Short names, which are no aliases outside of the section `plan`."""
 WrittenError = TypeVar("WrittenError", bound=WorkbenchError)
 _PRUNER = "curves"
@@ -40,7 +42,8 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
         fields: The fields of an experiment as the user wrote them.
 
     Raises:
-        ExperimentError: If an alias and its name are both given, or a name means different things elsewhere.
+        ExperimentError: If an alias and its name are both given, or a name means different things
+            elsewhere.
     """
     resolved = dict(fields)
     search = resolved.get("search")
@@ -49,7 +52,8 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
         _refuse_loader_workers(resolved, place)
     if trains_model and isinstance(search, Mapping):
         resolved["search"] = {
-            _searched_name(name, search): _rename_parents(domain, search) for name, domain in search.items()
+            _searched_name(name, search): _rename_parents(domain, search)
+            for name, domain in search.items()
         }
     for place in (None, "training", "plan"):
         section = resolved if place is None else resolved.get(place)
@@ -59,13 +63,16 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
                 _move(resolved, place, alias, *known[alias])
     fidelity = resolved.get("fidelity")
     if trains_model and isinstance(fidelity, Mapping):
-        resolved["fidelity"] = {_searched_name(name, fidelity): levels for name, levels in fidelity.items()}
+        resolved["fidelity"] = {
+            _searched_name(name, fidelity): levels for name, levels in fidelity.items()
+        }
     makes_own_steps = resolved.get("command") is None and resolved.get("data") is not None
     return _resolve_fidelity(resolved, trains_model=trains_model or makes_own_steps)
 
 
 def written_names(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys that `resolve_aliases` moves, by the dotted path at which it puts their values.
+    """Return the keys that `resolve_aliases` moves, by the dotted path at which it puts their
+    values.
 
     Args:
         fields: The fields of an experiment as the user wrote them.
@@ -74,7 +81,9 @@ def written_names(fields: Mapping[str, Any]) -> dict[str, str]:
     for place in (None, "training", "plan"):
         section = fields if place is None else fields.get(place)
         known = ALIASES | _IN_PLAN if place == "plan" else ALIASES
-        for alias in [name for name in section if name in known] if isinstance(section, Mapping) else []:
+        for alias in (
+            [name for name in section if name in known] if isinstance(section, Mapping) else []
+        ):
             found[".".join(known[alias])] = alias if place is None else f"{place}.{alias}"
     searched = search if isinstance(search := fields.get("search"), Mapping) else {}
     for name in searched:
@@ -113,13 +122,20 @@ def _resolve_fidelity(fields: Mapping[str, Any], *, trains_model: bool) -> dict[
         del resolved["fidelity"]
         return resolved | _as_early_stopping(resolved, values)
     search = resolved.get("search") or {}
-    if isinstance(search, Mapping) and name not in search and isinstance(values, list | tuple) and values:
+    if (
+        isinstance(search, Mapping)
+        and name not in search
+        and isinstance(values, list | tuple)
+        and values
+    ):
         resolved["search"] = {**search, name: values[-1]}
     return resolved
 
 
 def _as_early_stopping(fields: Mapping[str, Any], values: Any) -> dict[str, Any]:
-    """Return the settings by which a model trains for the most epochs, and may stop after the fewest."""
+    """Return the settings by which a model trains for the most epochs, and may stop after the
+    fewest.
+    """
     numbers = values if isinstance(values, list | tuple) and len(values) == 2 else (0, 0)
     if not all(isinstance(each, int) for each in numbers) or not 0 < numbers[0] < numbers[1]:
         raise ExperimentError(
@@ -169,7 +185,9 @@ def _refuse_loader_workers(fields: Mapping[str, Any], place: str | None) -> None
         raise ExperimentError(
             "means processes that load data in some libraries, and processes that train in others",
             field=_LOADER_WORKERS if place is None else f"{place}.{_LOADER_WORKERS}",
-            next_step="Write plan.loaders for those that load data, or plan.workers for those that train.",
+            next_step=(
+                "Write plan.loaders for those that load data, or plan.workers for those that train."
+            ),
         )
 
 
@@ -189,7 +207,8 @@ def _rename_parents(domain: Any, search: Mapping[str, Any]) -> Any:
     return {
         **domain,
         "when": {
-            _searched_name(name, search) if name in search else name: value for name, value in when.items()
+            _searched_name(name, search) if name in search else name: value
+            for name, value in when.items()
         },
     }
 
@@ -210,5 +229,7 @@ def _move(resolved: dict[str, Any], place: str | None, alias: str, section: str,
 
 def _given_twice(alias: str, name: str) -> ExperimentError:
     return ExperimentError(
-        f"means the same as {name}, which is given too", field=alias, next_step="Remove one of the two."
+        f"means the same as {name}, which is given too",
+        field=alias,
+        next_step="Remove one of the two.",
     )

@@ -1,4 +1,6 @@
-"""How samples of training are changed at random: what can be set and searched, and within which bounds.
+"""How samples of training are changed at random.
+
+What can be set and searched, and within which bounds.
 
 Changing them is left to the data.
 """
@@ -19,25 +21,35 @@ class Augmentation(Section):
 
     mixup: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0,
-        description="Mixes a sample and its targets with another one, by a share drawn from "
-        "Beta(mixup, mixup).",
+        description=(
+            "Mixes a sample and its targets with another one, by a share drawn from "
+            "Beta(mixup, mixup)."
+        ),
     )
     noise: Annotated[float, Field(ge=0, le=10)] = Field(
-        default=0.0, description="Deviation of added noise, as a share of that of the sample's numbers."
+        default=0.0,
+        description="Deviation of added noise, as a share of that of the sample's numbers.",
     )
     crop: Annotated[float, Field(ge=0, le=0.5)] = Field(
         default=0.0,
-        description="Largest share of an image's side by which it is shifted, or of a series' beginning that "
-        "is replaced by the value after it.",
+        description=(
+            "Largest share of an image's side by which it is shifted, or of a series' beginning"
+            " that is replaced by the value after it."
+        ),
     )
-    flip: _Share = Field(default=0.0, description="Probability that an image is mirrored left to right.")
+    flip: _Share = Field(
+        default=0.0, description="Probability that an image is mirrored left to right."
+    )
     cutout: Annotated[float, Field(ge=0, le=0.9)] = Field(
-        default=0.0, description="Side of a square that is blanked, as a share of that of the image."
+        default=0.0,
+        description="Side of a square that is blanked, as a share of that of the image.",
     )
     rand_augment: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0,
-        description="Magnitude of two changes of an image, drawn from rotation, shear, zoom, shift, contrast "
-        "and brightness (RandAugment).",
+        description=(
+            "Magnitude of two changes of an image, drawn from rotation, shear, zoom, shift,"
+            " contrast and brightness (RandAugment)."
+        ),
     )
 
     @property

@@ -10,24 +10,32 @@ if TYPE_CHECKING:
 HELD_OUT = "held_out"
 """The option of the data that names the test part; only AutoML runs have it."""
 STANDARDISES_TARGET = "standardises_target"
-"""The option of the data of a regression: its loss is that of a target of mean 0 and deviation 1."""
+"""The option of the data of a regression.
+
+Its loss is that of a target of mean 0 and deviation 1.
+"""
 STANDARDISED = " (standardised)"
 """What stands behind the name of a loss that is computed from a standardised target."""
 SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
 """What AutoML calls the errors that trials report."""
 
-# Part of the time of a run in which its model is chosen and tested, and the limits of that in seconds.
+# Part of the time of a run in which its model is chosen and tested, and the limits of that in
+# seconds.
 _CONCLUDING_PART, _CONCLUDING_S = 0.1, (2.0, 60.0)
 
 MIN_TRIAL_TIME_S = 8.0
-"""However long the start takes, this much is left for trials: enough for the first models on small data."""
+"""However long the start takes, this much is left for trials.
+
+Enough for the first models on small data.
+"""
 
 
 def concluding_s(experiment: Experiment) -> float:
     """Return how much of the time budget of a run is kept to choose and test its model, in seconds.
 
     Args:
-        experiment: Its experiment, with the limits that are in force; nothing is kept unless AutoML wrote it.
+        experiment: Its experiment, with the limits that are in force; nothing is kept unless AutoML
+            wrote it.
     """
     if experiment.budget.time is None or not is_automl(experiment):
         return 0.0

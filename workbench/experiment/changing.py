@@ -1,7 +1,7 @@
 """The settings of an experiment that may change during a run: its budget and its concurrency.
 
-A change gives the experiment that is in force from then on and is checked like an experiment file. The
-run keeps the experiment that it was started with, and its hash.
+A change gives the experiment that is in force from then on and is checked like an experiment file.
+The run keeps the experiment that it was started with, and its hash.
 """
 
 from __future__ import annotations
@@ -39,21 +39,25 @@ MONEY = "budget.money"
 def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
     """Return the experiment with some settings changed that may change while it runs.
 
-    A limit that is added leaves the others as they are, also the number of trials that an experiment
-    without any limit gets.
+    A limit that is added leaves the others as they are, also the number of trials that an
+    experiment without any limit gets.
 
     Args:
         experiment: What has been in force.
-        settings: New values by dotted path, those of `CHANGEABLE`; durations such as `1h` are understood.
+        settings: New values by dotted path, those of `CHANGEABLE`; durations such as `1h` are
+            understood.
 
     Raises:
-        ExperimentError: If there is nothing to change, a setting cannot change, or its value is wrong.
+        ExperimentError: If there is nothing to change, a setting cannot change, or its value is
+            wrong.
     """
     if not settings:
         raise ExperimentError("no setting was given", allowed=list(CHANGEABLE))
     for path, value in settings.items():
         if path not in CHANGEABLE:
-            raise ExperimentError("cannot change during a run", field=path, allowed=list(CHANGEABLE))
+            raise ExperimentError(
+                "cannot change during a run", field=path, allowed=list(CHANGEABLE)
+            )
         if value is None or isinstance(value, bool):
             raise ExperimentError(f"{value!r} is not a value", field=path, allowed="a number")
     sections: dict[str, dict[str, Any]] = {"budget": {"trials": experiment.max_configurations()}}
@@ -74,7 +78,8 @@ def describe_changes(before: Experiment, after: Experiment) -> list[str]:
     ]
     searched = after.search.root
     return limits + [
-        f"search.{name} {describe(domain)} -> {describe(searched[name]) if name in searched else 'none'}"
+        f"search.{name} {describe(domain)} ->"
+        f" {describe(searched[name]) if name in searched else 'none'}"
         for name, domain in before.search.root.items()
         if searched.get(name) != domain
     ]

@@ -1,10 +1,12 @@
-"""The command line of an experiment whose trials are a program: its placeholders, and its arguments.
+"""The command line of an experiment whose trials are a program.
 
-The line is split once, as a shell would split it, and no shell ever reads it: a value with spaces stays one
-argument. A placeholder is `{name}` or `{name:form}`, where the name is a searched parameter or one of
-`BUILT_IN`; `{optimizer:json}` stands for all parameters whose names begin with `optimizer.`. Where a value
-does not exist or is null, the argument that holds it is left out, and so is the option before it. Starting
-the program is left to the training.
+Its placeholders, and its arguments.
+
+The line is split once, as a shell would split it, and no shell ever reads it: a value with spaces
+stays one argument. A placeholder is `{name}` or `{name:form}`, where the name is a searched
+parameter or one of `BUILT_IN`; `{optimizer:json}` stands for all parameters whose names begin with
+`optimizer.`. Where a value does not exist or is null, the argument that holds it is left out, and
+so is the option before it. Starting the program is left to the training.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def parse_command(given: Any) -> Any:
             parts = shlex.split(given)
         except ValueError as error:
             raise ExperimentError(
-                f"the line cannot be split: {error}", next_step="Close the quotation, or write a list."
+                f"the line cannot be split: {error}",
+                next_step="Close the quotation, or write a list.",
             ) from error
     elif isinstance(given, Sequence):
         parts = [str(part) if isinstance(part, int | float) else part for part in given]
@@ -83,7 +86,8 @@ def arguments_of(command: str) -> list[str]:
 
 
 def check_command(command: str, search: Space) -> None:
-    """Refuse placeholders that stand for nothing, and parameters that the command would never receive.
+    """Refuse placeholders that stand for nothing, and parameters that the command would never
+    receive.
 
     Args:
         command: The command as it is kept.
@@ -125,8 +129,10 @@ def check_command(command: str, search: Space) -> None:
         raise ExperimentError(
             f"{missing[0]} never reaches the command",
             field=f"search.{missing[0]}",
-            next_step=f"Add {{{missing[0]}}} to the command, or {{args}} for all parameters, or {{config}} "
-            "for the path of a JSON file that holds them.",
+            next_step=(
+                f"Add {{{missing[0]}}} to the command, or {{args}} for all parameters, or"
+                " {config} for the path of a JSON file that holds them."
+            ),
         )
 
 
@@ -141,7 +147,9 @@ def check_path(path: str, field: str) -> None:
             )
 
 
-def expand(command: str, params: Mapping[str, JsonValue], built_in: Mapping[str, JsonValue]) -> list[str]:
+def expand(
+    command: str, params: Mapping[str, JsonValue], built_in: Mapping[str, JsonValue]
+) -> list[str]:
     """Return the arguments of one trial.
 
     Args:
@@ -166,7 +174,9 @@ def expand(command: str, params: Mapping[str, JsonValue], built_in: Mapping[str,
     found: list[str] = []
     for part in parts:
         if part == "{args}":
-            found += [argument for name, value in others.items() for argument in _option(name, value)]
+            found += [
+                argument for name, value in others.items() for argument in _option(name, value)
+            ]
             continue
         if part == "{args:json}":
             found.append(json.dumps(others, ensure_ascii=False))
@@ -239,7 +249,12 @@ def _names_in(part: str) -> Iterator[tuple[str, str]]:
         if match[0] in ("{{", "}}"):
             continue
         name, _, form = (match[1] or "").partition(":")
-        if not name or (form and form not in FORMS) or (":" in match[0] and not form) or " " in name:
+        if (
+            not name
+            or (form and form not in FORMS)
+            or (":" in match[0] and not form)
+            or " " in name
+        ):
             raise ExperimentError(
                 f"{match[0]} in {part!r} is not a placeholder",
                 allowed=["{name}", *(f"{{name:{form}}}" for form in FORMS)],
@@ -301,7 +316,11 @@ def _has_flag(part: str) -> bool:
 
 
 def _quoted(part: str) -> str:
-    is_plain = bool(part) and "#" not in part and shlex.split(part) == [part] if _can_split(part) else False
+    is_plain = (
+        bool(part) and "#" not in part and shlex.split(part) == [part]
+        if _can_split(part)
+        else False
+    )
     return part if is_plain else shlex.quote(part)
 
 

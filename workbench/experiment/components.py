@@ -1,8 +1,11 @@
-"""What an experiment names: a zoo entry, `package.module:name`, or a Python object made in a notebook.
+"""What an experiment names.
 
-An object that other processes can import is written by its import path. One that they cannot, such as a
-class defined in a cell, is embedded: its cloudpickle bytes travel beside the experiment, are named by
-their hash, and the hash is checked before anything is loaded. Where the bytes lie is left to the run.
+A zoo entry, `package.module:name`, or a Python object made in a notebook.
+
+An object that other processes can import is written by its import path. One that they cannot, such
+as a class defined in a cell, is embedded: its cloudpickle bytes travel beside the experiment, are
+named by their hash, and the hash is checked before anything is loaded. Where the bytes lie is left
+to the run.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ class Component(Checked):
     name: str = Field(
         min_length=1, description="A registered name, package.module:name, or embedded:name@hash."
     )
-    options: dict[str, JsonValue] = Field(default_factory=dict, description="Fixed options, by name.")
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Fixed options, by name."
+    )
     _payload: bytes | None = PrivateAttr(default=None)
 
     @model_validator(mode="wrap")
@@ -130,7 +135,9 @@ class Component(Checked):
             raise RunError(
                 f"{self.name} was made in another process and its bytes are not available here",
                 field=field,
-                next_step="Open the run that it belongs to, or give the object as package.module:name.",
+                next_step=(
+                    "Open the run that it belongs to, or give the object as package.module:name."
+                ),
             )
         import cloudpickle
 

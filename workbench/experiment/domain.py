@@ -1,7 +1,9 @@
-"""The kinds of parameters: which values each may take, how it is written, how it is sampled at random.
+"""The kinds of parameters.
 
-Float, Int, Choice and Fixed are a closed union; converters to foreign libraries live with their owners.
-Whether a parameter exists in a configuration is left to the space.
+Which values each may take, how it is written, how it is sampled at random.
+
+Float, Int, Choice and Fixed are a closed union; converters to foreign libraries live with their
+owners. Whether a parameter exists in a configuration is left to the space.
 """
 
 from __future__ import annotations
@@ -71,9 +73,11 @@ class DomainSection(Checked):
         if not isinstance(given, Mapping):
             return given
         return {
-            parent: [json_value(one) for one in wanted]
-            if isinstance(wanted, tuple)
-            else json_value(wanted, str(parent))
+            parent: (
+                [json_value(one) for one in wanted]
+                if isinstance(wanted, tuple)
+                else json_value(wanted, str(parent))
+            )
             for parent, wanted in given.items()
         }
 
@@ -83,8 +87,10 @@ class SearchedSection(DomainSection):
 
     prior: Prior | None = Field(
         None,
-        description="Where good values are believed to be, such as {near: 3e-4}: the sampler auto begins "
-        "there, and relies on it the less the more trials have ended.",
+        description=(
+            "Where good values are believed to be, such as {near: 3e-4}: the sampler auto begins "
+            "there, and relies on it the less the more trials have ended."
+        ),
     )
 
 
@@ -129,16 +135,22 @@ class NumberSection(SearchedSection):
                 f"{step} is wider than the range", field="step", allowed=f"up to {high - low}"
             )
         if step is not None and not (high - low) / step <= MAX_EXACT:
-            raise ExperimentError("the range has too many steps", field="step", next_step="Raise it.")
+            raise ExperimentError(
+                "the range has too many steps", field="step", next_step="Raise it."
+            )
 
     @model_serializer(mode="wrap")
     def _write_type_where_ambiguous(self, handler: SerializerFunctionWrapHandler) -> Any:
         written: dict[str, Any] = handler(self)
         numbers = [written[key] for key in ("low", "high", "step") if written.get(key) is not None]
-        if written.get("type") == "int" or not all(float(number).is_integer() for number in numbers):
+        if written.get("type") == "int" or not all(
+            float(number).is_integer() for number in numbers
+        ):
             written.pop("type", None)
         return {
-            key: value for key, value in written.items() if value not in (None, {}) and value is not False
+            key: value
+            for key, value in written.items()
+            if value not in (None, {}) and value is not False
         }
 
 
@@ -173,7 +185,9 @@ class Float(NumberSection):
     type: Literal["float"] = "float"
     low: float
     high: float
-    step: float | None = Field(None, gt=0, description="Step between allowed values, starting at low.")
+    step: float | None = Field(
+        None, gt=0, description="Step between allowed values, starting at low."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -220,7 +234,9 @@ class Int(NumberSection):
     type: Literal["int"] = "int"
     low: _Whole
     high: _Whole
-    step: int | None = Field(None, gt=0, description="Step between allowed values, starting at low.")
+    step: int | None = Field(
+        None, gt=0, description="Step between allowed values, starting at low."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -270,7 +286,9 @@ class Choice(SearchedSection):
     def _refuse_twins(cls, choices: tuple[JsonValue, ...]) -> tuple[JsonValue, ...]:
         for first, second in itertools.combinations(choices, 2):
             if same_value(first, second):
-                raise ExperimentError(f"{first!r} is listed twice", next_step="Remove one of the two.")
+                raise ExperimentError(
+                    f"{first!r} is listed twice", next_step="Remove one of the two."
+                )
         return choices
 
     def contains(self, value: JsonValue) -> bool:
@@ -348,7 +366,9 @@ def _kind(given: Any) -> str | None:
 
 
 def _is_whole(bound: Any) -> bool:
-    """Return whether the bound of a range is a whole number, of any library, or written as a text."""
+    """Return whether the bound of a range is a whole number, of any library, or written as a
+    text.
+    """
     if getattr(bound, "size", None) == 1 and callable(getattr(bound, "item", None)):
         bound = bound.item()
     bound = python_value(bound)
@@ -362,7 +382,9 @@ _LOW, _HIGH = ("low", "min", "lower"), ("high", "max", "upper")
 
 
 def _refuse_other_notations(given: Any) -> Any:
-    """Refuse a bare list, and ranges and choices as other tools write them, with what to write instead."""
+    """Refuse a bare list, and ranges and choices as other tools write them, with what to write
+    instead.
+    """
     if isinstance(given, Mapping) and _kind(given) is None:
         if (instead := _instead_of(given)) is not None:
             raise ExperimentError("neither a range nor choices", next_step=f"Write {instead}.")
@@ -378,26 +400,37 @@ def _refuse_other_notations(given: Any) -> Any:
     if not 0 < len(written) <= _MAX_LIST_CHARACTERS:
         written = "[first, second]"
     step = f"Write {{choices: {written}}}"
-    is_range = len(given) == 2 and all(type(end) in (int, float) for end in given) and given[0] < given[1]
+    is_range = (
+        len(given) == 2 and all(type(end) in (int, float) for end in given) and given[0] < given[1]
+    )
     if is_range:
         step += f", or {{low: {given[0]}, high: {given[1]}}} for the whole range"
     raise ExperimentError("a list alone is neither choices nor a range", next_step=f"{step}.")
 
 
 def _instead_of(given: Mapping[str, Any]) -> str | None:
-    """Return how a range or choices of another tool are written here; None where that is not clear."""
+    """Return how a range or choices of another tool are written here.
+
+    None where that is not clear.
+    """
     values = given.get("values", given.get("categories"))
     if isinstance(values, list | tuple) and values:
         written = json.dumps(values, default=str)
-        return f"{{choices: {written if len(written) <= _MAX_LIST_CHARACTERS else '[first, second]'}}}"
-    low, high = (next((given[name] for name in names if name in given), None) for names in (_LOW, _HIGH))
+        return (
+            f"{{choices: {written if len(written) <= _MAX_LIST_CHARACTERS else '[first, second]'}}}"
+        )
+    low, high = (
+        next((given[name] for name in names if name in given), None) for names in (_LOW, _HIGH)
+    )
     if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high)):
         return None
     kind = str(given.get("distribution", given.get("type", ""))).lower()
     is_log = "log" in kind or given.get("log") is True
     if is_log and (low is None or low <= 0):  # exponents
         return None
-    is_real = "uniform" in kind and "int" not in kind and isinstance(low, int) and isinstance(high, int)
+    is_real = (
+        "uniform" in kind and "int" not in kind and isinstance(low, int) and isinstance(high, int)
+    )
     parts = [f"low: {low}", f"high: {high}", *["log: true"] * is_log, *["type: float"] * is_real]
     return f"{{{', '.join(parts)}}}"
 
@@ -411,8 +444,10 @@ WrittenDomain = Annotated[
     Discriminator(
         _kind,
         custom_error_type="domain",
-        custom_error_message="neither a range nor choices; allowed: {low, high, log, step, type, prior, "
-        "when}, {choices, prior, when}, {value, when} or a bare value that is not a list",
+        custom_error_message=(
+            "neither a range nor choices; allowed: {low, high, log, step, type, prior, "
+            "when}, {choices, prior, when}, {value, when} or a bare value that is not a list"
+        ),
     ),
     BeforeValidator(_refuse_other_notations),
 ]

@@ -1,4 +1,6 @@
-"""Settings of an experiment that is not checked yet, by dotted path: its document, changed in place.
+"""Settings of an experiment that is not checked yet, by dotted path.
+
+Its document, changed in place.
 
 A path that leads nowhere is refused; whether a value is allowed is left to the experiment. Names of
 parameters may contain dots themselves, as in `search.optimizer.lr.low`.
@@ -19,7 +21,9 @@ SHORT_FORMS = {
     "early_stop": "pruner",
 }
 """Parts that may be written as one name, and the field that it fills."""
-_DOMAIN_KEYS = frozenset({"low", "high", "step", "log", "type", "choices", "value", "when", "prior"})
+_DOMAIN_KEYS = frozenset(
+    {"low", "high", "step", "log", "type", "choices", "value", "when", "prior"}
+)
 _MAX_DIGITS = 9
 
 
@@ -78,14 +82,18 @@ def _keys(document: dict[str, Any], dotted: str, *, names_whole: bool = False) -
     keys = dotted.split(".")
     if not all(keys):
         raise ExperimentError(
-            "not the name of a setting", field=dotted, allowed="a dotted path, such as training.epochs"
+            "not the name of a setting",
+            field=dotted,
+            allowed="a dotted path, such as training.epochs",
         )
     if keys[0] != "search" or len(keys) < 3:
         return keys
     search = document.get("search")
     known = search if isinstance(search, dict) else {}
     length = _length_of_name(keys[1:], known)
-    if length is None or (names_whole and keys[1 + length :] and keys[1 + length] not in _DOMAIN_KEYS):
+    if length is None or (
+        names_whole and keys[1 + length :] and keys[1 + length] not in _DOMAIN_KEYS
+    ):
         parts = [place for place, key in enumerate(keys[2:], start=1) if key in _DOMAIN_KEYS]
         length = parts[0] if parts else len(keys) - 1
     name, rest = ".".join(keys[1 : 1 + length]), keys[1 + length :]
@@ -97,7 +105,9 @@ def _keys(document: dict[str, Any], dotted: str, *, names_whole: bool = False) -
 
 def _length_of_name(keys: list[str], known: dict[str, Any]) -> int | None:
     """Return how many of the first keys are the longest name of a parameter; None without one."""
-    return next((length for length in range(len(keys), 0, -1) if ".".join(keys[:length]) in known), None)
+    return next(
+        (length for length in range(len(keys), 0, -1) if ".".join(keys[:length]) in known), None
+    )
 
 
 def _step_into(place: Any, key: str, keys: list[str]) -> Any:

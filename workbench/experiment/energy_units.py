@@ -25,5 +25,8 @@ def parse_energy_wh(given: str | float | None) -> float | None:
 
 
 def format_energy(wh: float) -> str:
-    """Write an energy in watt-hours, or from a thousand on in kilowatt-hours: `12.5 Wh`, `2 kWh`."""
+    """Write an energy in watt-hours, or from a thousand on in kilowatt-hours.
+
+    `12.5 Wh`, `2 kWh`.
+    """
     return f"{format_number(wh)} Wh" if wh < 1000.0 else f"{format_number(wh / 1000.0)} kWh"

@@ -1,7 +1,10 @@
-"""The `federated` section: a trial whose clients keep their samples, and a server that sees their weights.
+"""The `federated` section.
 
-It states what is allowed and what excludes each other; `federated.<setting>` in the search space stands for a
-setting. Who holds what, and what a server does, is left to `workbench.training.federated`.
+A trial whose clients keep their samples, and a server that sees their weights.
+
+It states what is allowed and what excludes each other; `federated.<setting>` in the search space
+stands for a setting. Who holds what, and what a server does, is left to
+`workbench.training.federated`.
 """
 
 from __future__ import annotations
@@ -9,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PositiveFloat,
+    ValidationError,
+    model_validator,
+)
 from typing_extensions import Self
 
 from workbench.experiment.goals import Constraint
@@ -30,7 +40,10 @@ BYTES_METRIC = "bytes_per_client"
 ROUNDS_METRIC = "rounds_to_target"
 """The round in which the target was reached; one more than there are rounds until then."""
 BYTES_TO_TARGET_METRIC = "bytes_to_target"
-"""What a client had received and sent by then, on average; before, what `ROUNDS_METRIC` rounds take."""
+"""What a client had received and sent by then, on average.
+
+Before, what `ROUNDS_METRIC` rounds take.
+"""
 ANSWERED_METRIC = "clients_answered"
 """How many clients sent something in the last round."""
 SPREADS = ("min", "max", "std")
@@ -75,9 +88,12 @@ class Partition(Section):
     """How the samples are divided among the clients; exactly one of these."""
 
     dirichlet: PositiveFloat | None = Field(
-        default=None, description="Shares of each class from a Dirichlet distribution; 0.1 is very uneven."
+        default=None,
+        description="Shares of each class from a Dirichlet distribution; 0.1 is very uneven.",
     )
-    labels: PositiveInt | None = Field(default=None, description="Number of classes that each client has.")
+    labels: PositiveInt | None = Field(
+        default=None, description="Number of classes that each client has."
+    )
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -99,23 +115,35 @@ class Federated(Section):
         description="Number of clients, among which the training samples are divided."
     )
     fraction: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.1, description="Share of the clients that takes part in a round; at least one does."
+        default=0.1,
+        description="Share of the clients that takes part in a round; at least one does.",
     )
-    local_epochs: Epochs = Field(default=1, description="Passes of a client over its own samples in a round.")
-    partition: Annotated[Literal["iid", "owners"] | Partition, BeforeValidator(_refuse_other_words)] = Field(
+    local_epochs: Epochs = Field(
+        default=1, description="Passes of a client over its own samples in a round."
+    )
+    partition: Annotated[
+        Literal["iid", "owners"] | Partition, BeforeValidator(_refuse_other_words)
+    ] = Field(
         default="iid",
-        description="How samples are divided: iid; {dirichlet: 0.3} by class; {labels: 2} classes each; or "
-        "owners, by the client that the data name for each sample.",
+        description=(
+            "How samples are divided: iid; {dirichlet: 0.3} by class; {labels: 2} classes each; or "
+            "owners, by the client that the data name for each sample."
+        ),
     )
-    server: ServerRule = Field(default="fedavg", description="What the server does with the mean change.")
+    server: ServerRule = Field(
+        default="fedavg", description="What the server does with the mean change."
+    )
     server_lr: PositiveFloat | Auto = Field(
         default="auto",
         title="Server's learning rate",
         description="The server's learning rate; auto: 1 for fedavg and fedavgm, else 0.01.",
     )
-    server_momentum: _Part = Field(default=0.9, description="Decay of the server's running mean of changes.")
+    server_momentum: _Part = Field(
+        default=0.9, description="Decay of the server's running mean of changes."
+    )
     server_second_moment: _Part = Field(
-        default=0.99, description="Decay of the server's running mean of squares, for fedadam and fedyogi."
+        default=0.99,
+        description="Decay of the server's running mean of squares, for fedadam and fedyogi.",
     )
     server_tau: PositiveFloat = Field(
         default=1e-3, description="Added to the root of the mean square; larger values adapt less."
@@ -123,24 +151,33 @@ class Federated(Section):
     proximal: float = Field(
         default=0.0,
         ge=0,
-        description="Weight of the distance to the round's weights in each client's loss (FedProx).",
+        description=(
+            "Weight of the distance to the round's weights in each client's loss (FedProx)."
+        ),
     )
     aggregation: Literal["mean", "trimmed_mean", "krum"] = Field(
         default="mean",
-        description="The mean by numbers of samples, or one that resists bad clients: trimmed_mean or krum.",
+        description=(
+            "The mean by numbers of samples, or one that resists bad clients: trimmed_mean or krum."
+        ),
     )
     trim: Annotated[float, Field(ge=0, lt=0.5)] = Field(
         default=0.1, description="Share of the clients that trimmed_mean leaves out at each end."
     )
     num_bad: PositiveInt = Field(
-        default=1, title="Bad clients", description="Number of bad clients in a round that krum expects."
+        default=1,
+        title="Bad clients",
+        description="Number of bad clients in a round that krum expects.",
     )
     failures: _Part = Field(
         default=0.0,
-        description="Probability that the update of a participating client never reaches the server.",
+        description=(
+            "Probability that the update of a participating client never reaches the server."
+        ),
     )
     stragglers: _Part = Field(
-        default=0.0, description="Probability that a client completes only part of its local training."
+        default=0.0,
+        description="Probability that a client completes only part of its local training.",
     )
     timeout: OptionalSeconds = Field(
         default=None,
@@ -148,8 +185,10 @@ class Federated(Section):
     )
     target: Constraint | None = Field(
         default=None,
-        description="End the rounds once a metric reaches a value, {metric: val_accuracy, at_least: 0.9}; "
-        "reported as rounds_to_target and bytes_to_target.",
+        description=(
+            "End the rounds once a metric reaches a value, {metric: val_accuracy, at_least: 0.9}; "
+            "reported as rounds_to_target and bytes_to_target."
+        ),
     )
     secure: bool = Field(
         default=False,
@@ -161,8 +200,8 @@ def client_metrics(measured: Iterable[str]) -> list[str]:
     """Return the names of what only a federation reports.
 
     Args:
-        measured: Names of metrics of the validation samples; of the loss the spread counts only where it is
-            the only one.
+        measured: Names of metrics of the validation samples; of the loss the spread counts only
+            where it is the only one.
     """
     names = [name for name in measured if name != "loss"] or ["loss"]
     own = (BYTES_METRIC, ANSWERED_METRIC, ROUNDS_METRIC, BYTES_TO_TARGET_METRIC)
@@ -170,7 +209,10 @@ def client_metrics(measured: Iterable[str]) -> list[str]:
 
 
 def default_server_lr(rule: ServerRule) -> float:
-    """Return the usual rate of a server: 1 keeps the mean of the clients; adaptive ones take small steps."""
+    """Return the usual rate of a server: 1 keeps the mean of the clients.
+
+    Adaptive ones take small steps.
+    """
     return 0.01 if rule in ADAPTIVE else 1.0
 
 
@@ -208,7 +250,9 @@ def check_federated(experiment: Experiment) -> None:
     Raises:
         ExperimentError: If a setting would be ignored, or a value is refused.
     """
-    searched = {name: item for name, item in experiment.search.root.items() if is_federated_setting(name)}
+    searched = {
+        name: item for name, item in experiment.search.root.items() if is_federated_setting(name)
+    }
     federated = experiment.federated
     if federated is None:
         if searched and experiment.trains_model:
@@ -268,10 +312,14 @@ def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
 def _check_training(experiment: Experiment) -> None:
     given = experiment.training.model_fields_set
     for name, reason in _OF_OPTIMIZER_STEPS.items():
-        searched = next((each for each in experiment.search.root if each.partition(".")[0] == name), None)
+        searched = next(
+            (each for each in experiment.search.root if each.partition(".")[0] == name), None
+        )
         if searched is not None or name in given:
             field = f"training.{name}" if searched is None else f"search.{searched}"
-            raise ExperimentError(reason, field=field, next_step="Remove it, or the section federated.")
+            raise ExperimentError(
+                reason, field=field, next_step="Remove it, or the section federated."
+            )
     for pattern, group in experiment.training.parameter_groups.items():
         if group.frozen_epochs:
             raise ExperimentError(
@@ -295,7 +343,9 @@ def _check_training(experiment: Experiment) -> None:
         )
     if experiment.resources.advice == "always":
         raise ExperimentError(
-            "plans of a federation are not measured", field="resources.advice", allowed="auto, never"
+            "plans of a federation are not measured",
+            field="resources.advice",
+            allowed="auto, never",
         )
 
 
@@ -315,7 +365,11 @@ def _check_what_is_read(federated: Federated, searched: set[str]) -> None:
     """Refuse settings that the server or the aggregation that is named does not read."""
     for name, (chooser, readers) in _READ_BY.items():
         given = PREFIX + name in searched or name in federated.model_fields_set
-        if given and PREFIX + chooser not in searched and getattr(federated, chooser) not in readers:
+        if (
+            given
+            and PREFIX + chooser not in searched
+            and getattr(federated, chooser) not in readers
+        ):
             raise ExperimentError(
                 f"{getattr(federated, chooser)} does not read it",
                 field=f"search.{PREFIX}{name}" if PREFIX + name in searched else PREFIX + name,

@@ -1,7 +1,10 @@
-"""Cheap trainings that show which configurations deserve a full one: `fidelity: {image_size: [32, 128]}`.
+"""Cheap trainings that show which configurations deserve a full one.
 
-The named setting has its last value in full trainings and smaller ones in cheap ones. Epochs of a model are
-early stopping: see `aliases`. Which configuration is trained at which level is left to the study.
+`fidelity: {image_size: [32, 128]}`.
+
+The named setting has its last value in full trainings and smaller ones in cheap ones. Epochs of a
+model are early stopping: see `aliases`. Which configuration is trained at which level is left to
+the study.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What an experiment wants: its objectives, how the value of a trial is read from them, and its constraints.
+"""What an experiment wants.
+
+Its objectives, how the value of a trial is read from them, and its constraints.
 
 Reading the values from the reports of a trial is left to `trial_value`.
 """
@@ -20,7 +22,10 @@ Goal: TypeAlias = Literal["maximize", "minimize"]
 SIZE = "size_bytes"
 LATENCY = "latency_s"
 MODEL_COSTS = (SIZE, LATENCY)
-"""What is measured of a model where an objective or a constraint names it: bytes, seconds for a sample."""
+"""What is measured of a model where an objective or a constraint names it.
+
+Bytes, seconds for a sample.
+"""
 
 
 class MeanLast(Section):
@@ -34,17 +39,23 @@ _MEAN_LAST = re.compile(r"\s*\{?\s*mean_last\s*:\s*(-?\d+)\s*\}?\s*")
 
 
 def _parse_value(given: Any) -> Any:
-    """Return how a trial's value is read, from its name, `mean_last: 3` as text, or that as a mapping."""
+    """Return how a trial's value is read, from its name, `mean_last: 3` as text, or that as a
+    mapping.
+    """
     allowed = f"{', '.join(_VALUES)}, or {{mean_last: 3}}"
     if isinstance(given, MeanLast) or (isinstance(given, str) and given in _VALUES):
         return given
     if isinstance(given, str) and (match := _MEAN_LAST.fullmatch(given)):
         given = {"mean_last": int(match[1])}
     if not isinstance(given, Mapping) or set(given) != {"mean_last"}:
-        raise ExperimentError(f"{given!r} is not a way to choose the value of a trial", allowed=allowed)
+        raise ExperimentError(
+            f"{given!r} is not a way to choose the value of a trial", allowed=allowed
+        )
     count = given["mean_last"]
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ExperimentError(f"{count!r} is not valid", field="mean_last", allowed="a whole number above 0")
+        raise ExperimentError(
+            f"{count!r} is not valid", field="mean_last", allowed="a whole number above 0"
+        )
     return MeanLast(mean_last=count)
 
 
@@ -58,17 +69,27 @@ class Objective(Section):
 
     metric: str = Field(min_length=1, description="Name of a reported metric.")
     goal: Goal
-    target: float | None = Field(default=None, description="End the run when a trial reaches this value.")
-    value: Annotated[Literal["returned", "last", "best"] | MeanLast, BeforeValidator(_parse_value)] = Field(
+    target: float | None = Field(
+        default=None, description="End the run when a trial reaches this value."
+    )
+    value: Annotated[
+        Literal["returned", "last", "best"] | MeanLast, BeforeValidator(_parse_value)
+    ] = Field(
         default="returned",
-        description="Which value counts for a trial: what the function returned, else its last report; its "
-        "last report; its best one; or the mean of the last, as mean_last: 3. A model returns the value of "
-        "its best checkpoint, which is exported.",
+        description=(
+            "Which value counts for a trial: what the function returned, else its last report; its"
+            " last report; its best one; or the mean of the last, as mean_last: 3. A model returns"
+            " the value of its best checkpoint, which is exported."
+        ),
     )
 
 
-def describe_other_metric(objectives: Sequence[Objective], missing: str, reported: Collection[str]) -> str:
-    """Return how to improve another metric than one that was never reported; empty if there is no other.
+def describe_other_metric(
+    objectives: Sequence[Objective], missing: str, reported: Collection[str]
+) -> str:
+    """Return how to improve another metric than one that was never reported.
+
+    Empty if there is no other.
 
     Args:
         objectives: The objectives.

@@ -1,9 +1,10 @@
-"""The one declaration of each loss and metric that the workbench knows, and how others declare theirs.
+"""The one declaration of each loss and metric that the workbench knows, and how others declare
+theirs.
 
-A metric declares its direction, its unit and the tasks for which it can be computed once. Forms, checks,
-schedules, charts and tables read it here. A metric of another package or of the user's own declares its
-direction on itself: see `metric` and `declared_goal`. Where nobody has declared one, there is none, and no
-view may guess it from a name. How a metric is computed is left to `models`.
+A metric declares its direction, its unit and the tasks for which it can be computed once. Forms,
+checks, schedules, charts and tables read it here. A metric of another package or of the user's own
+declares its direction on itself: see `metric` and `declared_goal`. Where nobody has declared one,
+there is none, and no view may guess it from a name. How a metric is computed is left to `models`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class MetricDeclaration:
         tasks: The tasks for which it can be computed; empty for every task.
         reference: The `module:object` that computes it; None for what the loop measures itself.
         is_loss: Whether it can be minimised in training.
-        is_rate: Whether it is the share of samples of which something is true. A share of another kind, such
-            as the area under a curve, is none, and the interval of a rate does not hold for it.
+        is_rate: Whether it is the share of samples of which something is true. A share of another
+            kind, such as the area under a curve, is none, and the interval of a rate does not hold
+            for it.
     """
 
     name: str
@@ -64,7 +66,9 @@ class MetricDeclaration:
     is_rate: bool = False
 
 
-def _metric(name: str, goal: Goal, unit: Unit, tasks: tuple[Task, ...], reference: str) -> MetricDeclaration:
+def _metric(
+    name: str, goal: Goal, unit: Unit, tasks: tuple[Task, ...], reference: str
+) -> MetricDeclaration:
     return MetricDeclaration(name, goal, unit, tasks, f"workbench.models.{reference}")
 
 
@@ -73,21 +77,39 @@ def _rate(name: str, reference: str) -> MetricDeclaration:
 
 
 def _loss(name: str, tasks: tuple[Task, ...], reference: str) -> MetricDeclaration:
-    return MetricDeclaration(name, "minimize", "", tasks, f"workbench.models.{reference}", is_loss=True)
+    return MetricDeclaration(
+        name, "minimize", "", tasks, f"workbench.models.{reference}", is_loss=True
+    )
 
 
 METRICS = (
     _rate("accuracy", "metrics:ACCURACY"),
     _rate("top5_accuracy", "metrics:TOP5_ACCURACY"),
-    _metric("mean_squared_error", "minimize", "of target squared", _NUMBERS, "metrics:MEAN_SQUARED_ERROR"),
-    _metric("root_mean_squared_error", "minimize", "of target", _NUMBERS, "metrics:ROOT_MEAN_SQUARED_ERROR"),
-    _metric("mean_absolute_error", "minimize", "of target", _NUMBERS, "metrics:MEAN_ABSOLUTE_ERROR"),
+    _metric(
+        "mean_squared_error",
+        "minimize",
+        "of target squared",
+        _NUMBERS,
+        "metrics:MEAN_SQUARED_ERROR",
+    ),
+    _metric(
+        "root_mean_squared_error",
+        "minimize",
+        "of target",
+        _NUMBERS,
+        "metrics:ROOT_MEAN_SQUARED_ERROR",
+    ),
+    _metric(
+        "mean_absolute_error", "minimize", "of target", _NUMBERS, "metrics:MEAN_ABSOLUTE_ERROR"
+    ),
     _metric("perplexity", "minimize", "", _CLASSES, "metrics:PERPLEXITY"),
     _metric("macro_f1", "maximize", "share", _CLASSES, "metrics:MACRO_F1"),
     _metric("balanced_accuracy", "maximize", "share", _CLASSES, "metrics:BALANCED_ACCURACY"),
     _metric("roc_auc", "maximize", "share", ("classification",), "metrics:ROC_AUC"),
     _metric("mean_iou", "maximize", "share", _CLASSES, "metrics:MEAN_IOU"),
-    _metric("mean_average_precision", "maximize", "share", _BOXES, "detector:MEAN_AVERAGE_PRECISION"),
+    _metric(
+        "mean_average_precision", "maximize", "share", _BOXES, "detector:MEAN_AVERAGE_PRECISION"
+    ),
 )
 """The metrics that an experiment can name; a new one is a line here."""
 
@@ -111,7 +133,9 @@ MEASURED = (
     MetricDeclaration(ROUNDS_METRIC, "minimize", "rounds"),
     MetricDeclaration(ANSWERED_METRIC, "maximize", "clients"),
 )
-"""What the training loop measures without being asked, or where an objective or a constraint names it."""
+"""What the training loop measures without being asked, or where an objective or a constraint names
+it.
+"""
 
 _BY_NAME = {item.name: item for item in (*LOSSES, *METRICS, *MEASURED)}
 _MEASURED_ALWAYS = {item.name for item in MEASURED}
@@ -121,8 +145,8 @@ def declaration_of(metric: str) -> MetricDeclaration | None:
     """Return the declaration of a metric or a loss.
 
     Args:
-        metric: Its name, or what the training loop reports: that of a split (`val_accuracy`), or of its
-            spread over clients (`val_accuracy_client_min`).
+        metric: Its name, or what the training loop reports: that of a split (`val_accuracy`), or of
+            its spread over clients (`val_accuracy_client_min`).
 
     Returns:
         The declaration; None where the workbench does not know the metric.
@@ -153,22 +177,30 @@ def _without_split(metric: str) -> str:
 
 
 def goal_of(metric: str) -> Goal | None:
-    """Return in which direction a metric that the workbench measures is better; None if it is unknown."""
+    """Return in which direction a metric that the workbench measures is better.
+
+    None if it is unknown.
+    """
     declaration = declaration_of(metric)
     return None if declaration is None else declaration.goal
 
 
-def goal_in(experiment: Experiment, metric: str, declared: Mapping[str, Goal] | None = None) -> Goal | None:
-    """Return in which direction a metric of an experiment is better; None where nobody has declared it.
+def goal_in(
+    experiment: Experiment, metric: str, declared: Mapping[str, Goal] | None = None
+) -> Goal | None:
+    """Return in which direction a metric of an experiment is better.
 
-    The objectives and `goals` of the experiment come first, then what the metrics of other packages and of
-    the user's own declare. The names in this table count where the workbench computes the metric: a function
-    or a program may call anything `accuracy`.
+    None where nobody has declared it.
+
+    The objectives and `goals` of the experiment come first, then what the metrics of other packages
+    and of the user's own declare. The names in this table count where the workbench computes the
+    metric: a function or a program may call anything `accuracy`.
 
     Args:
         experiment: The experiment.
         metric: What its trials report.
-        declared: The directions that metrics declare themselves, by reported name, as a run has stored them.
+        declared: The directions that metrics declare themselves, by reported name, as a run has
+            stored them.
     """
     for objective in experiment.objectives:
         if objective.metric == metric:
@@ -187,13 +219,18 @@ def computed_goal(experiment: Experiment, metric: str) -> Goal | None:
 
 
 def unit_in(experiment: Experiment, metric: str) -> Unit:
-    """Return the unit of a metric of an experiment; empty where it has none, or nobody has declared it."""
+    """Return the unit of a metric of an experiment.
+
+    Empty where it has none, or nobody has declared it.
+    """
     declaration = _computed(experiment, metric)
     return "" if declaration is None else declaration.unit
 
 
 def is_rate_in(experiment: Experiment, metric: str) -> bool:
-    """Return whether a metric that the workbench computes in an experiment is a share of samples."""
+    """Return whether a metric that the workbench computes in an experiment is a share of
+    samples.
+    """
     declaration = _computed(experiment, metric)
     return declaration is not None and declaration.is_rate
 
@@ -222,7 +259,8 @@ def metric(*, goal: Goal) -> Callable[[_Declared], _Declared]:
         goal: `maximize` or `minimize`.
 
     Returns:
-        A decorator for a function of (outputs, targets), or for a class with `update` and `compute`.
+        A decorator for a function of (outputs, targets), or for a class with `update` and
+        `compute`.
 
     Raises:
         ExperimentError: If the direction is neither.
@@ -246,8 +284,8 @@ def metric(*, goal: Goal) -> Callable[[_Declared], _Declared]:
 def declared_goal(found: Any, field: str | None = None) -> Goal | None:
     """Return in which direction the object that computes a metric declares to be better.
 
-    It declares that by an attribute `goal`, which the decorator `metric` sets, or as torchmetrics does, by
-    `higher_is_better`.
+    It declares that by an attribute `goal`, which the decorator `metric` sets, or as torchmetrics
+    does, by `higher_is_better`.
 
     Args:
         found: A function, a class, an object, or either with its options bound.

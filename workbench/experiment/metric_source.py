@@ -1,4 +1,6 @@
-"""Where the metrics of a program are read: its output, a file that it writes, or what it logs elsewhere.
+"""Where the metrics of a program are read.
+
+Its output, a file that it writes, or what it logs elsewhere.
 
 Reading them is left to the training.
 """
@@ -33,8 +35,11 @@ class MetricSource(Section):
     from_: Literal["auto", "stdout", "wandb"] = Field(
         default="auto",
         alias="from",
-        description="auto: lines with name=value, name: value or JSON in everything that the program prints; "
-        "stdout: the same without its standard error; wandb: what it logs with wandb, without an account.",
+        description=(
+            "auto: lines with name=value, name: value or JSON in everything that the program"
+            " prints; stdout: the same without its standard error; wandb: what it logs with wandb,"
+            " without an account."
+        ),
     )
     jsonl: str | None = Field(
         default=None,
@@ -45,11 +50,15 @@ class MetricSource(Section):
         default=None, min_length=1, description="A file with a line of names, then lines of values."
     )
     tensorboard: str | None = Field(
-        default=None, min_length=1, description="A folder with event files of TensorBoard, at any depth."
+        default=None,
+        min_length=1,
+        description="A folder with event files of TensorBoard, at any depth.",
     )
     pattern: tuple[str, ...] | None = Field(
         default=None,
-        description="A regular expression for printed lines, whose named groups are metrics; or several.",
+        description=(
+            "A regular expression for printed lines, whose named groups are metrics; or several."
+        ),
     )
 
     @field_validator("pattern", mode="before")
@@ -101,7 +110,9 @@ def _check_pattern(pattern: str) -> None:
     try:
         groups = re.compile(pattern).groupindex
     except re.error as error:
-        raise ExperimentError(f"{pattern!r} is not a regular expression: {error}", field="pattern") from error
+        raise ExperimentError(
+            f"{pattern!r} is not a regular expression: {error}", field="pattern"
+        ) from error
     if not groups:
         raise ExperimentError(
             f"{pattern!r} names no metric",

@@ -35,9 +35,15 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
     """Yield the names that a module binds, without those inside its functions and classes."""
     for node in ast.iter_child_nodes(tree):
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield name
-            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            case (
+                ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp()
+            ):
                 pass
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 yield from ((alias.asname or alias.name).split(".")[0] for alias in names)
@@ -48,7 +54,8 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
 
 
 def parameters_of(component: Component) -> list[str] | None:
-    """Return the names of a function's parameters, or None if they cannot be determined without running code.
+    """Return the names of a function's parameters, or None if they cannot be determined without
+    running code.
 
     Args:
         component: `module:function`, or a function defined in this process.
@@ -79,20 +86,28 @@ def method_parameters_of(component: Component, method: str) -> list[str] | None:
             return None
     name = component.name.partition(":")[2]
     classes = [
-        node for node in _statements_of(component) if isinstance(node, ast.ClassDef) and node.name == name
+        node
+        for node in _statements_of(component)
+        if isinstance(node, ast.ClassDef) and node.name == name
     ]
     return _parameters_in(classes[-1].body, method) if classes else None
 
 
-def definition_of(component: Component) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
-    """Return the definition of what a component names in the source of its module; None if it is not there.
+def definition_of(
+    component: Component,
+) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
+    """Return the definition of what a component names in the source of its module.
+
+    None if it is not there.
 
     Args:
         component: `module:name`.
     """
     name = component.name.partition(":")[2]
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found = [node for node in _statements_of(component) if isinstance(node, kinds) and node.name == name]
+    found = [
+        node for node in _statements_of(component) if isinstance(node, kinds) and node.name == name
+    ]
     return found[-1] if found else None
 
 
@@ -106,7 +121,9 @@ def _statements_of(component: Component) -> list[ast.stmt]:
 
 def _parameters_in(statements: list[ast.stmt], name: str) -> list[str] | None:
     """Return the names of the parameters of the function of this name."""
-    functions = [node for node in statements if isinstance(node, ast.FunctionDef) and node.name == name]
+    functions = [
+        node for node in statements if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
     if not functions or functions[-1].decorator_list:
         return None
     arguments = functions[-1].args

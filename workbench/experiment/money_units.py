@@ -13,7 +13,9 @@ from workbench.foundation.formatting import format_money
 
 _SYMBOLS = {"$": "USD", "€": "EUR", "£": "GBP"}
 _CURRENCY = r"[A-Za-z]{3}|[$€£]"
-_SUM = re.compile(rf"(?P<before>{_CURRENCY})?\s*(?P<amount>\d+(?:\.\d+)?)\s*(?P<after>{_CURRENCY})?")
+_SUM = re.compile(
+    rf"(?P<before>{_CURRENCY})?\s*(?P<amount>\d+(?:\.\d+)?)\s*(?P<after>{_CURRENCY})?"
+)
 _PRICE = re.compile(rf"{_SUM.pattern}\s*/\s*(?P<gpu>GPU-)?h", re.IGNORECASE)
 
 
@@ -23,7 +25,8 @@ class Price(NamedTuple):
     Attributes:
         amount: For an hour.
         currency: Such as `EUR`.
-        is_per_gpu: Whether for each GPU that trials hold, instead of for the run while it is active.
+        is_per_gpu: Whether for each GPU that trials hold, instead of for the run while it is
+            active.
     """
 
     amount: float
@@ -50,7 +53,9 @@ def parse_price(text: str) -> Price:
     found = _PRICE.fullmatch(text.strip())
     currency = None if found is None else _currency(found)
     if found is None or currency is None or not float(found["amount"]) > 0.0:
-        raise ExperimentError(f"{text!r} is not a price", allowed="such as 2.50 EUR/h, or 1.80 USD/GPU-h")
+        raise ExperimentError(
+            f"{text!r} is not a price", allowed="such as 2.50 EUR/h, or 1.80 USD/GPU-h"
+        )
     return Price(float(found["amount"]), currency, found["gpu"] is not None)
 
 
@@ -70,7 +75,8 @@ def parse_money(given: Any, price: str | None) -> Any:
     """Return a sum in the currency of a price.
 
     Args:
-        given: Text such as `20 EUR`, or `20` in the currency of the price; or a value of another type.
+        given: Text such as `20 EUR`, or `20` in the currency of the price; or a value of another
+            type.
         price: What time costs; None where that is not known, and any currency will do.
 
     Returns:
@@ -91,9 +97,14 @@ def parse_money(given: Any, price: str | None) -> Any:
             f"{given!r} is not an amount of money", allowed="such as 20 EUR, $20, or a number"
         )
     currency = _currency(found)
-    if price is not None and currency is not None and currency != (of_price := parse_price(price).currency):
+    if (
+        price is not None
+        and currency is not None
+        and currency != (of_price := parse_price(price).currency)
+    ):
         raise ExperimentError(
-            f"{given!r} is in another currency than the price, {price}", allowed=f"an amount in {of_price}"
+            f"{given!r} is in another currency than the price, {price}",
+            allowed=f"an amount in {of_price}",
         )
     return float(found["amount"])
 

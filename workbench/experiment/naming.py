@@ -16,8 +16,9 @@ def check_name(name: str) -> str:
         name: The requested name.
 
     Raises:
-        ExperimentError: If it is blank, looks like a path, or contains an invisible character: a control
-            character, or one that turns the direction of writing, so that it reads as something else.
+        ExperimentError: If it is blank, looks like a path, or contains an invisible character: a
+            control character, or one that turns the direction of writing, so that it reads as
+            something else.
     """
     if not name.strip(" ."):
         raise ExperimentError(f"{name!r} has no visible characters", allowed=_ALLOWED)

@@ -1,8 +1,10 @@
-"""Reads experiments of NNI: a search space with `_type` and `_value`, alone or named by a configuration.
+"""Reads experiments of NNI.
 
-`trialCommand` becomes the command, with all parameters as options. Outside of its own experiments nni prints
-what is reported to it, and that is read. A key without a counterpart is refused by its name, or left out with
-a note where it only says where to run.
+A search space with `_type` and `_value`, alone or named by a configuration.
+
+`trialCommand` becomes the command, with all parameters as options. Outside of its own experiments
+nni prints what is reported to it, and that is read. A key without a counterpart is refused by its
+name, or left out with a note where it only says where to run.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ _PRINTED = (
     r"(?:Intermediate|Final) result: (?P<default>[^\s{]+)",
     r"(?:Intermediate|Final) result: \{.*?\bdefault\W: *(?P<default>[^\s,}]+)",
 )
-"""What nni prints of a number, or of a mapping with one, that is reported where none of its experiments runs.
+"""What nni prints of a number, or of a mapping with one, that is reported where none of its
+experiments runs.
 
 Whatever stands there is caught: a NaN that is not read would let an earlier result count.
 """
@@ -88,7 +91,11 @@ def is_nni(document: Mapping[str, Any]) -> bool:
 
 
 def from_nni(
-    document: Mapping[str, Any], *, folder: Path, train: str | None = None, note: Note = lambda _text: None
+    document: Mapping[str, Any],
+    *,
+    folder: Path,
+    train: str | None = None,
+    note: Note = lambda _text: None,
 ) -> Experiment:
     """Turn an experiment of NNI into one of the workbench.
 
@@ -118,7 +125,9 @@ def from_nni(
             )
     space = document.get("searchSpace")
     if space is None:
-        space = read_yaml_file(folder / str(document["searchSpaceFile"]), holds="a search space of NNI")
+        space = read_yaml_file(
+            folder / str(document["searchSpaceFile"]), holds="a search space of NNI"
+        )
     tuner = _named(document.get("tuner"))
     goal = str(_arguments(document.get("tuner")).get("optimize_mode", "maximize"))
     settings: dict[str, Any] = {
@@ -141,8 +150,14 @@ def from_nni(
         plain = str(document["trialCommand"]).replace("{", "{{").replace("}", "}}")
         settings["command"] = parse_command(f"{plain} {{args}}")
         settings["metrics"] = {"pattern": list(_PRINTED)}
-        note("the parameters are passed as options, --name=value: nni.get_next_parameter() returns none")
-        note("metrics reads what nni prints: without nni, remove it and name in objectives what is printed")
+        note(
+            "the parameters are passed as options, --name=value: nni.get_next_parameter() returns"
+            " none"
+        )
+        note(
+            "metrics reads what nni prints: without nni, remove it and name in objectives what is"
+            " printed"
+        )
     return Experiment(**settings, **_limits(document, note))
 
 
@@ -168,7 +183,9 @@ def _named(given: Any) -> str:
     """Return the name of a tuner or an assessor; "" without one."""
     if not isinstance(given, Mapping):
         return ""
-    names = (given.get(key) for key in ("name", "builtinTunerName", "builtinAssessorName", "className"))
+    names = (
+        given.get(key) for key in ("name", "builtinTunerName", "builtinAssessorName", "className")
+    )
     return str(next((name for name in names if name is not None), ""))
 
 
@@ -189,7 +206,11 @@ def _parameters(
         if not isinstance(given, Mapping) or "_type" not in given or "_value" not in given:
             raise ExperimentError("has no _type and _value", field=path)
         kind, values = given["_type"], given["_value"]
-        if kind == "choice" and isinstance(values, list) and any(isinstance(one, Mapping) for one in values):
+        if (
+            kind == "choice"
+            and isinstance(values, list)
+            and any(isinstance(one, Mapping) for one in values)
+        ):
             found |= _branches(values, path, flat, when, note)
             continue
         if kind not in _TYPES:
@@ -220,7 +241,9 @@ def _branches(
     names = [one.get("_name") if isinstance(one, Mapping) else one for one in values]
     if None in names:
         raise ExperimentError("a nested choice has no _name", field=f"{path}._value")
-    found: dict[str, dict[str, Any]] = {flat: {"choices": names} | ({"when": dict(when)} if when else {})}
+    found: dict[str, dict[str, Any]] = {
+        flat: {"choices": names} | ({"when": dict(when)} if when else {})
+    }
     for name, one in zip(names, values, strict=True):
         if isinstance(one, Mapping):
             inner = {key: value for key, value in one.items() if key != "_name"}
@@ -265,7 +288,9 @@ def _are_clipped(low: float, high: float, step: float) -> bool:
 
 
 def _rounded_around(mean: float, deviation: float, step: float) -> dict[str, Any]:
-    """Return the multiples of a step to which numbers around a mean are rounded, which nothing clips."""
+    """Return the multiples of a step to which numbers around a mean are rounded, which nothing
+    clips.
+    """
     around = _around(mean, deviation)
     return _multiples(_places(around["low"], around["high"], step), step)
 
@@ -294,7 +319,10 @@ def _rounded_logarithmic_around(mean: float, deviation: float, step: float) -> d
 
 
 def _spaced(low: float, high: float, step: float) -> list[float]:
-    """Return all multiples to which numbers are rounded; of many, some that are even in the logarithm."""
+    """Return all multiples to which numbers are rounded.
+
+    Of many, some that are even in the logarithm.
+    """
     if not 0 < low <= high:
         raise ValueError("no logarithm")
     places = _places(low, high, step)
@@ -337,7 +365,9 @@ def _places(low: float, high: float, step: float) -> range:
     if not step > 0 or not low <= high:
         raise ValueError("not a range of steps")
     half = Decimal("0.5")
-    return range(math.floor(_quotient(low, step) + half), math.ceil(_quotient(high, step) - half) + 1)
+    return range(
+        math.floor(_quotient(low, step) + half), math.ceil(_quotient(high, step) - half) + 1
+    )
 
 
 def _quotient(value: float, step: float) -> Decimal:

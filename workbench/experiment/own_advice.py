@@ -1,4 +1,6 @@
-"""What advice on a function or program needs: which parameters are the batch and the rate, and its speed.
+"""What advice on a function or program needs.
+
+Which parameters are the batch and the rate, and its speed.
 
 How a speed is measured and what follows from it is left to the advisor.
 """
@@ -65,11 +67,14 @@ class OwnAdvice(Section):
     speed: str | None = Field(
         default=None,
         min_length=1,
-        description="Name of the metric that states the speed of a worker; without it, a usual name such as "
-        "samples_per_s or steps_per_s.",
+        description=(
+            "Name of the metric that states the speed of a worker; without it, a usual name such as"
+            " samples_per_s or steps_per_s."
+        ),
     )
     unit: SpeedUnit | None = Field(
-        default=None, description="What the speed counts; where its name is a usual one, that is known."
+        default=None,
+        description="What the speed counts; where its name is a usual one, that is known.",
     )
 
     @model_validator(mode="after")
@@ -82,10 +87,14 @@ class OwnAdvice(Section):
             )
         if self.speed is None and self.unit is not None:
             raise ExperimentError(
-                "a unit belongs to a metric", field="speed", next_step="Name the metric in advise.speed."
+                "a unit belongs to a metric",
+                field="speed",
+                next_step="Name the metric in advise.speed.",
             )
         if self.lr == self.batch:
-            raise ExperimentError(f"{self.lr} is the batch already", field="lr", next_step="Name another.")
+            raise ExperimentError(
+                f"{self.lr} is the batch already", field="lr", next_step="Name another."
+            )
         return self
 
     def step_time_s(self, values: dict[str, float], *, micro_batch: int) -> float | None:
@@ -111,7 +120,8 @@ class OwnAdvice(Section):
 
 
 def check_own_advice(experiment: Experiment) -> None:
-    """Refuse names of parameters that are not searched, or have values that nothing can be computed with.
+    """Refuse names of parameters that are not searched, or have values that nothing can be computed
+    with.
 
     Raises:
         ExperimentError: If there is one.
@@ -121,7 +131,9 @@ def check_own_advice(experiment: Experiment) -> None:
         return
     if experiment.train is None and experiment.command is None:
         raise ExperimentError(
-            "the advisor knows the batch and the rate of a model", field="advise", next_step="Remove it."
+            "the advisor knows the batch and the rate of a model",
+            field="advise",
+            next_step="Remove it.",
         )
     for field, name in (("batch", advise.batch), ("lr", advise.lr)):
         domain = None if name is None else experiment.search.root.get(name)
@@ -144,7 +156,9 @@ def check_own_advice(experiment: Experiment) -> None:
         kinds = int if field == "batch" else (int, float)
         if not all(isinstance(value, kinds) and value > 0 for value in _ends(domain)):
             kind = "whole numbers" if field == "batch" else "numbers"
-            raise ExperimentError(f"{name} has other values than {kind} above 0", field=f"advise.{field}")
+            raise ExperimentError(
+                f"{name} has other values than {kind} above 0", field=f"advise.{field}"
+            )
     if advise.workers and experiment.plan.workers != "auto":
         raise ExperimentError(
             "advise.workers leaves the number of workers open, and plan.workers fixes it",

@@ -46,4 +46,7 @@ def _check_patterns(groups: dict[str, ParameterGroup]) -> dict[str, ParameterGro
 
 
 ParameterGroups = Annotated[dict[str, ParameterGroup], AfterValidator(_check_patterns)]
-"""By a regular expression that is found in the names; for each parameter the first that fits counts."""
+"""By a regular expression that is found in the names.
+
+For each parameter the first that fits counts.
+"""

@@ -1,9 +1,10 @@
-"""Python objects from a notebook as bytes that depend on what they do, not on where and when they were made.
+"""Python objects from a notebook as bytes that depend on what they do, not on where and when they
+were made.
 
-cloudpickle gives each class a random number and each function the path of its cell, which holds the process
-of the kernel: a cell that is run again, or tomorrow, would be a new version. Here both are replaced, so that
-the hash of the bytes changes with the code only. Naming and checking the bytes is left to the components.
-What cannot be pickled is named by the variable that holds it.
+cloudpickle gives each class a random number and each function the path of its cell, which holds the
+process of the kernel: a cell that is run again, or tomorrow, would be a new version. Here both are
+replaced, so that the hash of the bytes changes with the code only. Naming and checking the bytes is
+left to the components. What cannot be pickled is named by the variable that holds it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _REDUCE_CODE = cloudpickle.Pickler.dispatch_table[CodeType]
 
 def _reduce_code(code: CodeType) -> Any:
     """Reduce code without the path of the cell that it was written in."""
-    return _REDUCE_CODE(code.replace(co_filename=_CELL) if _CELL_FILE.search(code.co_filename) else code)
+    return _REDUCE_CODE(
+        code.replace(co_filename=_CELL) if _CELL_FILE.search(code.co_filename) else code
+    )
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -63,7 +66,8 @@ def dumps(target: Any) -> bytes:
 
 
 def _number_classes(payload: bytes) -> bytes:
-    """Replace the random number of each class, by which a process knows it again, by one of its content.
+    """Replace the random number of each class, by which a process knows it again, by one of its
+    content.
 
     Bytes that a value holds, such as the payload of another component, stay as they are.
     """
@@ -76,7 +80,9 @@ def _number_classes(payload: bytes) -> bytes:
         if code.name in _TEXTS and place is not None and text in numbers
     ]
     found = list(dict.fromkeys(text for _, text in places))
-    plain = _with_texts(payload, places, {text: f"{index:032x}" for index, text in enumerate(found)})
+    plain = _with_texts(
+        payload, places, {text: f"{index:032x}" for index, text in enumerate(found)}
+    )
     content = hashlib.sha256(plain).hexdigest()
     own = {
         text: hashlib.sha256(f"{content} {index}".encode()).hexdigest()[:32]
@@ -85,7 +91,9 @@ def _number_classes(payload: bytes) -> bytes:
     return _with_texts(payload, places, own)
 
 
-def _with_texts(payload: bytes, places: Sequence[tuple[int, str]], texts: Mapping[str, str]) -> bytes:
+def _with_texts(
+    payload: bytes, places: Sequence[tuple[int, str]], texts: Mapping[str, str]
+) -> bytes:
     """Return bytes in which texts at some places are others of the same length."""
     changed = bytearray(payload)
     for place, text in places:
@@ -103,13 +111,17 @@ def _refusal(target: Any, error: Exception) -> ExperimentError:
     user, path, value = found
     return ExperimentError(
         f"{title} {why}; {user} uses the variable `{path}`, which is {_describe(value)}",
-        next_step="Make it inside the function; or move both into a module, and name the function as "
-        "module:function.",
+        next_step=(
+            "Make it inside the function; or move both into a module, and name the function as "
+            "module:function."
+        ),
     )
 
 
 def _find(value: Any, user: str, seen: set[int], path: str = "") -> tuple[str, str, Any] | None:
-    """Return who uses what cannot be pickled, under which name, and the value; None where no name has it.
+    """Return who uses what cannot be pickled, under which name, and the value.
+
+    None where no name has it.
 
     Args:
         value: What cannot be pickled itself.
@@ -165,7 +177,9 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{number}]", item) for number, item in enumerate(value))
     else:
         attributes = getattr(value, "__dict__", {})
-        yield from ((f".{name}", item) for name, item in list(attributes.items()) if name != "__dict__")
+        yield from (
+            (f".{name}", item) for name, item in list(attributes.items()) if name != "__dict__"
+        )
         if isinstance(value, type):
             yield from ((f".{base.__name__}", base) for base in value.__bases__)
         else:
@@ -183,7 +197,11 @@ def _can_be_pickled(value: Any) -> bool:
 def _describe(value: Any) -> str:
     """Return what a value is, in words and with its type."""
     kind = type(value)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
     if isinstance(value, io.IOBase):
         return f"an open file ({name})"
     if isinstance(value, GeneratorType):

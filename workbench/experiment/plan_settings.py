@@ -1,4 +1,7 @@
-"""The `plan` section of an experiment: its fields follow from the dimensions that `plan` declares."""
+"""The `plan` section of an experiment.
+
+Its fields follow from the dimensions that `plan` declares.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def _name_or_size(names: tuple[PlanValue, ...]) -> Any:
         if written not in names and size_bytes(written) is None:
             raise ExperimentError(
                 f"{written!r} is neither a size nor one of its names",
-                allowed=f"{', '.join(map(str, names))}, or a size such as 500MB, 1.5GiB or a number of bytes",
+                allowed=(
+                    f"{', '.join(map(str, names))}, or a size such as 500MB, 1.5GiB or a number of"
+                    " bytes"
+                ),
             )
         return written
 
@@ -76,7 +82,8 @@ class PlanSettings(_Fields):
 def find_other_value(
     experiment: Experiment, allowed: Mapping[str, Collection[PlanValue]]
 ) -> tuple[str, str] | None:
-    """Return the first dimension that is written or searched with another value, and its dotted field.
+    """Return the first dimension that is written or searched with another value, and its dotted
+    field.
 
     Args:
         experiment: The experiment.

@@ -1,8 +1,9 @@
-"""Populations: trainings in parts, of which each is a trial that continues from the checkpoint of another.
+"""Populations: trainings in parts, of which each is a trial that continues from the checkpoint of
+another.
 
-After each part, weak members of the population continue from the weights of strong ones, with other values of
-the parameters that may change during a training. What is declared here is how long a part is, and what may
-change; who continues from whom is left to the study.
+After each part, weak members of the population continue from the weights of strong ones, with other
+values of the parameters that may change during a training. What is declared here is how long a part
+is, and what may change; who continues from whom is left to the study.
 """
 
 from __future__ import annotations
@@ -39,20 +40,28 @@ class _Population(SamplerOptions):
     population: Annotated[int, Field(ge=2)] = Field(8, description="Number of members.")
     every: PositiveInt | None = Field(
         None,
-        description="Epochs, or steps of a function, between comparisons; by default a tenth of "
-        "the training.",
+        description=(
+            "Epochs, or steps of a function, between comparisons; by default a tenth of "
+            "the training."
+        ),
     )
     length: PositiveInt | None = Field(
         None, description="Steps that a function trains; models train training.epochs."
     )
     quantile: Annotated[float, Field(gt=0, le=0.5)] = Field(
-        0.25, description="Share of the members that is weak, and share that is strong; at least one each."
+        0.25,
+        description=(
+            "Share of the members that is weak, and share that is strong; at least one each."
+        ),
     )
     changes: list[str] | None = Field(
         None,
-        description="Parameters that may change during a training; the others stay with the weights. By "
-        "default all of a function, and of a model " + ", ".join(CHANGING_SETTINGS) + ", options of the "
-        "optimizer and dropout.",
+        description=(
+            "Parameters that may change during a training; the others stay with the weights. By "
+            "default all of a function, and of a model "
+        )
+        + ", ".join(CHANGING_SETTINGS)
+        + ", options of the optimizer and dropout.",
     )
     resample: Annotated[float, Field(ge=0, le=1)] = Field(
         0.25, description="Probability that a changing parameter is drawn anew rather than moved."
@@ -60,10 +69,13 @@ class _Population(SamplerOptions):
 
 
 class PBT(_Population):
-    """Population-based training: the weak continue from the weights of the strong, slightly changed.
+    """Population-based training.
 
-    Source: Jaderberg et al., Population Based Training of Neural Networks, 2017; each part of a training is a
-    trial of its own, as in Li et al., A Generalized Framework for Population Based Training, 2019.
+    The weak continue from the weights of the strong, slightly changed.
+
+    Source: Jaderberg et al., Population Based Training of Neural Networks, 2017; each part of a
+    training is a trial of its own, as in Li et al., A Generalized Framework for Population Based
+    Training, 2019.
     """
 
     explores = "perturb"
@@ -72,8 +84,8 @@ class PBT(_Population):
 class PB2(_Population):
     """Population-based training in which a Gaussian process proposes how ranges change.
 
-    Source: Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
-    Bandits, 2020.
+    Source: Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with
+    Population-Based Bandits, 2020.
     """
 
     explores = "bandit"
@@ -85,12 +97,17 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    until: PositiveInt = Field(description="The epoch, or the step of a function, at which it ends.")
+    until: PositiveInt = Field(
+        description="The epoch, or the step of a function, at which it ends."
+    )
     params: dict[str, JsonValue] = Field(description="The configuration.")
 
 
 class Schedule(SamplerOptions):
-    """One training whose parameters change at given epochs; it reproduces a member of a population."""
+    """One training whose parameters change at given epochs.
+
+    It reproduces a member of a population.
+    """
 
     factory = "workbench.search.samplers:make_random"
     is_population = True
@@ -135,7 +152,8 @@ def num_parts(experiment: Experiment) -> int | None:
 
 
 def describe_short_budget(experiment: Experiment) -> str | None:
-    """Return a sentence about a limit on trials that ends a population before its members are trained.
+    """Return a sentence about a limit on trials that ends a population before its members are
+    trained.
 
     Args:
         experiment: The experiment.
@@ -147,13 +165,17 @@ def describe_short_budget(experiment: Experiment) -> str | None:
     if wanted is None or needed is None or wanted >= needed:
         return None
     return (
-        f"{format_count(wanted, 'trial')} cannot train the population to its end, which takes {needed}: each "
-        "trial is a part of a member's training; set budget.trials to that, or remove it"
+        f"{format_count(wanted, 'trial')} cannot train the population to its end, which takes"
+        f" {needed}: each trial is a part of a member's training; set budget.trials to that, or"
+        " remove it"
     )
 
 
 def longest_part(experiment: Experiment) -> int | None:
-    """Return the epochs, or steps, that a trial of a population trains at most; None if there is none."""
+    """Return the epochs, or steps, that a trial of a population trains at most.
+
+    None if there is none.
+    """
     options = options_of(experiment)
     if options is None:
         return None
@@ -163,7 +185,9 @@ def longest_part(experiment: Experiment) -> int | None:
 
 def changing(experiment: Experiment, options: PBT | PB2) -> frozenset[str]:
     """Return the searched parameters that may change during a training."""
-    searched = [name for name, domain in experiment.search.root.items() if not isinstance(domain, Fixed)]
+    searched = [
+        name for name, domain in experiment.search.root.items() if not isinstance(domain, Fixed)
+    ]
     if options.changes is not None:
         return frozenset(options.changes)
     if not experiment.trains_model:
@@ -175,7 +199,9 @@ def _may_change(name: str) -> bool:
     option = option_of(name)
     if option is not None:
         return option[0] == "optimizer_options"
-    return name in CHANGING_SETTINGS if is_setting(name) else name.split(".")[-1].startswith("dropout")
+    return (
+        name in CHANGING_SETTINGS if is_setting(name) else name.split(".")[-1].startswith("dropout")
+    )
 
 
 def check_population(experiment: Experiment) -> None:
@@ -218,7 +244,9 @@ def _check_exclusions(experiment: Experiment) -> None:
 def _check_lengths(experiment: Experiment, options: PBT | PB2) -> None:
     if experiment.trains_model and options.length is not None:
         raise ExperimentError(
-            "a model trains training.epochs", field=f"{_FIELD}.length", next_step="Set training.epochs."
+            "a model trains training.epochs",
+            field=f"{_FIELD}.length",
+            next_step="Set training.epochs.",
         )
     if not experiment.trains_model and options.length is None:
         raise ExperimentError(
@@ -254,7 +282,9 @@ def _check_changes(experiment: Experiment, options: PBT | PB2) -> None:
         raise ExperimentError(
             "no searched parameter may change during a training",
             field="search",
-            next_step=f"Search one of {', '.join(CHANGING_SETTINGS)}, or name one in {_FIELD}.changes.",
+            next_step=(
+                f"Search one of {', '.join(CHANGING_SETTINGS)}, or name one in {_FIELD}.changes."
+            ),
         )
 
 

@@ -1,4 +1,6 @@
-"""What a training begins with: weights from a file, and small trained additions to frozen ones (LoRA).
+"""What a training begins with.
+
+Weights from a file, and small trained additions to frozen ones (LoRA).
 
 Reading the file and changing the model are left to the models.
 """
@@ -34,11 +36,16 @@ class PretrainedWeights(Section):
 
     path: str = Field(
         min_length=1,
-        description="A file of safetensors or of torch.save, or a folder that holds one, such as an export.",
+        description=(
+            "A file of safetensors or of torch.save, or a folder that holds one, such as an export."
+        ),
     )
     strict: bool = Field(
         default=True,
-        description="Refuse weights whose names or shapes are not those of the model; false loads what fits.",
+        description=(
+            "Refuse weights whose names or shapes are not those of the model; false loads what"
+            " fits."
+        ),
     )
     strip: str | None = Field(
         default=None,
@@ -50,7 +57,9 @@ class PretrainedWeights(Section):
     )
     skip: _Patterns = Field(
         default=(),
-        description="Regular expressions for names of the model that keep their new values, such as ^head.",
+        description=(
+            "Regular expressions for names of the model that keep their new values, such as ^head."
+        ),
     )
 
 
@@ -71,11 +80,16 @@ class LowRankAdapter(Section):
     )
     targets: tuple[str, ...] | Literal["auto"] = Field(
         default="auto",
-        description="Names of the layers, or last parts of these, such as q_proj; auto: all linear layers.",
+        description=(
+            "Names of the layers, or last parts of these, such as q_proj; auto: all linear layers."
+        ),
     )
     unfrozen: _Patterns = Field(
         default=(),
-        description="Regular expressions for names of parameters that are trained as a whole, such as ^head.",
+        description=(
+            "Regular expressions for names of parameters that are trained as a whole, such as"
+            " ^head."
+        ),
     )
 
 
@@ -84,11 +98,15 @@ Adapter = LowRankAdapter | None
 
 
 def weights_of(experiment: Experiment) -> list[str]:
-    """Return the paths of all weights that a training of an experiment may begin with, searched ones too."""
+    """Return the paths of all weights that a training of an experiment may begin with, searched
+    ones too.
+    """
     fixed = experiment.training.weights
     searched = experiment.search.root.get("weights")
     found = [] if fixed is None else [fixed.path]
-    for value in (searched.values() or []) if searched is not None and experiment.trains_model else []:
+    for value in (
+        (searched.values() or []) if searched is not None and experiment.trains_model else []
+    ):
         path = value.get("path") if isinstance(value, Mapping) else value
         found += [path] if isinstance(path, str) else []
     return found
@@ -98,6 +116,8 @@ def uses_adapter(experiment: Experiment) -> bool:
     """Return whether a training of an experiment may train an adapter."""
     searched = experiment.search.root.get("adapter") if experiment.trains_model else None
     values = [] if searched is None else searched.values() or []
-    if experiment.trains_model and any(name.startswith("adapter.") for name in experiment.search.root):
+    if experiment.trains_model and any(
+        name.startswith("adapter.") for name in experiment.search.root
+    ):
         return True
     return experiment.training.adapter is not None or any(value is not None for value in values)

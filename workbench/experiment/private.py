@@ -1,4 +1,6 @@
-"""Training with differential privacy: what an experiment may ask for, and what it cannot be combined with.
+"""Training with differential privacy.
+
+What an experiment may ask for, and what it cannot be combined with.
 
 Clipping, noise and the accounting of what was spent are left to training.
 """
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 EPSILON_METRIC = "epsilon"
 """The metric under which a private training reports what it has spent."""
 PREFIX = "private."
-# What one sample must not reach beside its own clipped gradient, or what clips and measures otherwise.
+# What one sample must not reach beside its own clipped gradient, or what clips and measures
+# otherwise.
 _EXCLUDED_TRAINING = {
     "clip_norm": "the gradient of each sample is clipped by private.max_norm instead",
     "gradient_hook": "it would see the gradients before their noise",
@@ -36,13 +39,17 @@ _EXCLUDED_PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
 
 
 class Private(Section):
-    """How much a training may reveal about any one sample, and how gradients are bounded for that."""
+    """How much a training may reveal about any one sample, and how gradients are bounded for
+    that.
+    """
 
     epsilon: PositiveFloat = Field(
-        default=8.0, description="What the whole training may spend; 1 is strong protection, 8 is usual."
+        default=8.0,
+        description="What the whole training may spend; 1 is strong protection, 8 is usual.",
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=1e-5, description="Probability that epsilon does not hold; below 1 / number of samples."
+        default=1e-5,
+        description="Probability that epsilon does not hold; below 1 / number of samples.",
     )
     max_norm: PositiveFloat = Field(
         default=1.0, description="Norm to which the gradient of each sample is clipped."
@@ -72,7 +79,8 @@ def check_private(experiment: Experiment) -> None:
         return
     if experiment.model is None or experiment.federated is not None:
         raise ExperimentError(
-            "only a model that the workbench trains by itself can be trained with differential privacy",
+            "only a model that the workbench trains by itself can be trained with differential"
+            " privacy",
             field="training.private",
             next_step="Remove it, or name a model and data, without federated.",
         )
@@ -90,7 +98,9 @@ def check_private(experiment: Experiment) -> None:
     augment = experiment.training.augment
     if "augment.mixup" in searched or (augment is not None and augment.mixup):
         raise _cannot("mixup lets a sample reach the gradients of others", "training.augment.mixup")
-    found = find_other_value(experiment, {name: allowed for name, (allowed, _) in _EXCLUDED_PLAN.items()})
+    found = find_other_value(
+        experiment, {name: allowed for name, (allowed, _) in _EXCLUDED_PLAN.items()}
+    )
     if found is not None:
         raise _cannot(_EXCLUDED_PLAN[found[0]][1], found[1])
 

@@ -1,9 +1,9 @@
 """The pruners by name: the settings that each reads, and what each can handle.
 
-A new pruner is a subclass of `PrunerOptions` with a factory, and a line in `PRUNERS`, or an entry point of
-the group `workbench.pruners` in another package; options of its own are written under `early_stop.options`.
-Nothing here loads Optuna: the factory, which makes Optuna's object, is named by reference and imported by
-the study.
+A new pruner is a subclass of `PrunerOptions` with a factory, and a line in `PRUNERS`, or an entry
+point of the group `workbench.pruners` in another package; options of its own are written under
+`early_stop.options`. Nothing here loads Optuna: the factory, which makes Optuna's object, is named
+by reference and imported by the study.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class PrunerOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     factory: ClassVar[str]
-    """`package.module:function` that takes the experiment and the checked options, and returns Optuna's
-    pruner."""
+    """`package.module:function` that takes the experiment and the checked options, and returns
+    Optuna's pruner.
+    """
     reads: ClassVar[tuple[str, ...]] = ()
     """Which of `SHARED_SETTINGS` it reads."""
     needs_later: ClassVar[tuple[str, ...]] = ()
@@ -96,7 +97,8 @@ class Patience(PrunerOptions):
 class Curves(PrunerOptions):
     """Stops trials whose learning curve is unlikely to end better than the best one did.
 
-    With several objectives, trials that are unlikely to add a hundredth to the hypervolume of the front.
+    With several objectives, trials that are unlikely to add a hundredth to the hypervolume of the
+    front.
     """
 
     factory = "workbench.search.pruners:make_curves"
@@ -107,13 +109,17 @@ class Curves(PrunerOptions):
         default=0.1,
         gt=0,
         lt=0.5,
-        description="A trial is stopped if its probability to end as the best, or to extend the front, is "
-        "lower.",
+        description=(
+            "A trial is stopped if its probability to end as the best, or to extend the front, is "
+            "lower."
+        ),
     )
     resume: bool = Field(
         default=True,
-        description="A stopped trial is continued from its checkpoint once its probability to end as the "
-        "best has risen to one and a half of that, by how other curves went on.",
+        description=(
+            "A stopped trial is continued from its checkpoint once its probability to end as the "
+            "best has risen to one and a half of that, by how other curves went on."
+        ),
     )
 
 

@@ -1,4 +1,7 @@
-"""Translates what pydantic finds wrong in an experiment; other documents are translated likewise."""
+"""Translates what pydantic finds wrong in an experiment.
+
+Other documents are translated likewise.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,16 @@ _OBJECTIVE = "{metric: val_accuracy, goal: maximize}"
 _OBJECTIVES = f"objectives: [{_OBJECTIVE}]"
 _ELSEWHERE = {
     **dict.fromkeys(
-        ("n_trials", "num_trials", "num_samples", "max_trials", "max_evals"), "budget: {trials: ...}"
+        ("n_trials", "num_trials", "num_samples", "max_trials", "max_evals"),
+        "budget: {trials: ...}",
     ),
     **dict.fromkeys(("timeout", "time_budget_s"), "budget: {time: ...}"),
-    **dict.fromkeys(("direction", "directions", "goal", "metric", "mode", "objective"), _OBJECTIVES),
     **dict.fromkeys(
-        ("parameters", "params", "search_space", "space"), "search: {lr: {low: 0.0001, high: 0.1, log: true}}"
+        ("direction", "directions", "goal", "metric", "mode", "objective"), _OBJECTIVES
+    ),
+    **dict.fromkeys(
+        ("parameters", "params", "search_space", "space"),
+        "search: {lr: {low: 0.0001, high: 0.1, log: true}}",
     ),
 }
 _RENAMED = {
@@ -45,14 +52,19 @@ DIALECT = Dialect(
 
 
 def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
-    """Return the first thing that is wrong; arguments as in `workbench.foundation.refusals.refusal`."""
+    """Return the first thing that is wrong.
+
+    Arguments as in `workbench.foundation.refusals.refusal`.
+    """
     return refusals.refusal(error, at, DIALECT)
 
 
 def refusal_of_all(
     error: ValidationError, root: type[BaseModel], written: Mapping[str, str]
 ) -> ExperimentError:
-    """Return everything that is wrong as one error; arguments as in `workbench.foundation.refusals.findings`.
+    """Return everything that is wrong as one error.
+
+    Arguments as in `workbench.foundation.refusals.findings`.
 
     Args:
         error: What pydantic found.
@@ -63,5 +75,8 @@ def refusal_of_all(
 
 
 def findings(error: ValidationError, root: type[BaseModel] | None = None) -> list[ExperimentError]:
-    """Return everything that is wrong, one by one; arguments as in `foundation.refusals.findings`."""
+    """Return everything that is wrong, one by one.
+
+    Arguments as in `foundation.refusals.findings`.
+    """
     return refusals.findings(error, root, DIALECT)

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 def tries_one_configuration(experiment: Experiment) -> bool:
-    """Return whether all trials would be the same one, as nothing is searched and no population trains.
+    """Return whether all trials would be the same one, as nothing is searched and no population
+    trains.
 
     Args:
         experiment: The experiment.
@@ -18,7 +19,9 @@ def tries_one_configuration(experiment: Experiment) -> bool:
 
 
 def describe_same_trials(experiment: Experiment) -> str | None:
-    """Return a sentence about a limit on trials that has no effect, as all would be the same; else None.
+    """Return a sentence about a limit on trials that has no effect, as all would be the same.
+
+    Else None.
 
     Args:
         experiment: The experiment.
@@ -27,6 +30,6 @@ def describe_same_trials(experiment: Experiment) -> str | None:
     if wanted is None or wanted == 1 or not tries_one_configuration(experiment):
         return None
     return (
-        f"nothing is searched, so {wanted} trials would be the same one: only one runs; name parameters in "
-        f"search, or set repeats: {wanted} to train it with that many seeds"
+        f"nothing is searched, so {wanted} trials would be the same one: only one runs; name"
+        f" parameters in search, or set repeats: {wanted} to train it with that many seeds"
     )

@@ -1,8 +1,8 @@
 """The samplers by name: the options of each, and what each can handle.
 
-A new sampler is a subclass of `SamplerOptions` with a factory, and a line in `SAMPLERS`, or an entry point
-of the group `workbench.samplers` in another package. Nothing here loads Optuna: the factory, which makes
-Optuna's object, is named by reference and imported by the study.
+A new sampler is a subclass of `SamplerOptions` with a factory, and a line in `SAMPLERS`, or an
+entry point of the group `workbench.samplers` in another package. Nothing here loads Optuna: the
+factory, which makes Optuna's object, is named by reference and imported by the study.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class SamplerOptions(BaseModel):
         return None
 
     factory: ClassVar[str]
-    """`package.module:function` that takes the given options and a `SamplerRequest`, and returns Optuna's
-    sampler."""
+    """`package.module:function` that takes the given options and a `SamplerRequest`, and returns
+    Optuna's sampler.
+    """
     handles_several_objectives: ClassVar[bool] = True
     enumerates_grid: ClassVar[bool] = False
     """Whether configurations are the points of a grid, in an order that the study shuffles."""
@@ -61,7 +62,9 @@ class SamplerOptions(BaseModel):
     min_ranges: ClassVar[int] = 0
     """How many of those must be ranges."""
     keeps_notes: ClassVar[bool] = False
-    """Whether it keeps what it knows in attributes of trials and of the study, and so must see a replay."""
+    """Whether it keeps what it knows in attributes of trials and of the study, and so must see a
+    replay.
+    """
     learns_from_complete_only: ClassVar[bool] = False
     needs_every_limit: ClassVar[bool] = False
     """Whether each trial must report the same limits."""
@@ -72,14 +75,16 @@ class SamplerOptions(BaseModel):
     avoids_too_large: ClassVar[bool] = False
     """Whether it reads predictions of memory, so that nothing is tried which will not fit."""
     reads_priors: ClassVar[bool] = False
-    """Whether it begins where a parameter's `prior` expects good values, if there is one objective."""
+    """Whether it begins where a parameter's `prior` expects good values, if there is one
+    objective.
+    """
 
 
 class Auto(SamplerOptions):
     """The sampler that suits the space, the number of results and the objectives: the default.
 
-    A Gaussian process for each objective, which costs some milliseconds a proposal, and TPE once there are
-    too many results for it.
+    A Gaussian process for each objective, which costs some milliseconds a proposal, and TPE once
+    there are too many results for it.
     """
 
     factory = "workbench.search.samplers:make_auto"
@@ -87,18 +92,23 @@ class Auto(SamplerOptions):
     avoids_too_large = True
     reads_priors = True
     max_process_results: ClassVar[int] = 200
-    """With more results TPE takes half of the time for a proposal, and found as good ones up to 320 trials.
+    """With more results TPE takes half of the time for a proposal, and found as good ones up to 320
+    trials.
 
-    With fewer it saves some milliseconds, and finds worse ones: how long a trial takes does not decide.
+    With fewer it saves some milliseconds, and finds worse ones: how long a trial takes does not
+    decide.
     """
 
     @classmethod
     def describe(cls, num_objectives: int) -> str | None:
         """Describe which algorithm it chose and why."""
-        process = "a Gaussian process for each objective" if num_objectives > 1 else "a Gaussian process"
+        process = (
+            "a Gaussian process for each objective" if num_objectives > 1 else "a Gaussian process"
+        )
         return (
-            f"configurations that cover the space evenly, then {process}, which finds good ones in "
-            f"few trials; TPE after {cls.max_process_results} results, as good then and twice as fast"
+            f"configurations that cover the space evenly, then {process}, which finds good ones in"
+            f" few trials; TPE after {cls.max_process_results} results, as good then and twice as"
+            " fast"
         )
 
 
@@ -193,7 +203,8 @@ class NSGA3(_Genetic):
 
 
 def samplers_for(num_parameters: int, num_ranges: int) -> list[str]:
-    """Return the names of the samplers that can handle a space, without those that enumerate a grid.
+    """Return the names of the samplers that can handle a space, without those that enumerate a
+    grid.
 
     Args:
         num_parameters: Parameters with several values that exist in every configuration.

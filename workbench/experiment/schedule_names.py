@@ -1,4 +1,7 @@
-"""Which schedules of the learning rate an experiment may name; their options are left to `schedules`."""
+"""Which schedules of the learning rate an experiment may name.
+
+Their options are left to `schedules`.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,17 @@ def _check_name(schedule: str) -> str:
         return schedule
     names = ", ".join(map(repr, NAMES))
     raise ExperimentError(
-        f"unknown schedule {schedule!r}", allowed=f"{names} or package.module:Class of a torch scheduler"
+        f"unknown schedule {schedule!r}",
+        allowed=f"{names} or package.module:Class of a torch scheduler",
     )
 
 
 Schedule = Annotated[
     str,
     AfterValidator(_check_name),
-    WithJsonSchema({"anyOf": [{"enum": list(NAMES), "type": "string"}, {"pattern": ":", "type": "string"}]}),
+    WithJsonSchema(
+        {"anyOf": [{"enum": list(NAMES), "type": "string"}, {"pattern": ":", "type": "string"}]}
+    ),
 ]
 
 

@@ -1,6 +1,7 @@
 """How an experiment names the course of the learning rate and the mean of weights at its end.
 
-Computing rates is left to planning and training; a schedule of another package checks its options itself.
+Computing rates is left to planning and training; a schedule of another package checks its options
+itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class PlateauOptions(Section):
-    """Options of the schedule plateau, by the names of torch.optim.lr_scheduler.ReduceLROnPlateau."""
+    """Options of the schedule plateau, by the names of
+    torch.optim.lr_scheduler.ReduceLROnPlateau.
+    """
 
     metric: str | None = Field(
         default=None,
@@ -28,19 +31,26 @@ class PlateauOptions(Section):
     )
     mode: Literal["min", "max"] | None = Field(
         default=None,
-        description="Whether the metric should fall or rise; by default, what is usual for the metric.",
+        description=(
+            "Whether the metric should fall or rise; by default, what is usual for the metric."
+        ),
     )
     factor: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.1, description="What the rate is multiplied by."
     )
     patience: Annotated[ExactInt, Field(ge=0)] | None = Field(
         default=None,
-        description="Evaluations without improvement that are tolerated; the default is a tenth of all, "
-        "from 1 to 10.",
+        description=(
+            "Evaluations without improvement that are tolerated; the default is a tenth of all, "
+            "from 1 to 10."
+        ),
     )
-    threshold: NonNegativeFloat = Field(default=1e-4, description="How much counts as an improvement.")
+    threshold: NonNegativeFloat = Field(
+        default=1e-4, description="How much counts as an improvement."
+    )
     threshold_mode: Literal["rel", "abs"] = Field(
-        default="rel", description="Whether the threshold is a part of the best value, or a difference."
+        default="rel",
+        description="Whether the threshold is a part of the best value, or a difference.",
     )
     cooldown: Annotated[ExactInt, Field(ge=0)] = Field(
         default=0, description="Evaluations after a reduction that do not count."
@@ -52,10 +62,13 @@ class OwnScheduleOptions(Section):
     """What the workbench itself has to know about a schedule of another package."""
 
     interval: Literal["epoch", "step"] = Field(
-        default="epoch", description="Whether the schedule goes on at the end of an epoch or of each step."
+        default="epoch",
+        description="Whether the schedule goes on at the end of an epoch or of each step.",
     )
     metric: str | None = Field(
-        default=None, min_length=1, description="The metric that the schedule receives, if it takes one."
+        default=None,
+        min_length=1,
+        description="The metric that the schedule receives, if it takes one.",
     )
 
 
@@ -75,7 +88,8 @@ def plateau_options(training: Training) -> PlateauOptions:
 
 
 def own_options(training: Training) -> tuple[OwnScheduleOptions, dict[str, JsonValue]]:
-    """Return what the workbench reads of the options of a custom schedule, and what the schedule receives.
+    """Return what the workbench reads of the options of a custom schedule, and what the schedule
+    receives.
 
     Args:
         training: The training section; its schedule is of another package.
@@ -93,7 +107,10 @@ def own_options(training: Training) -> tuple[OwnScheduleOptions, dict[str, JsonV
 
 
 def followed_metric(training: Training) -> str | None:
-    """Return the metric that the schedule is stated to follow; None for none, or that of the objective."""
+    """Return the metric that the schedule is stated to follow.
+
+    None for none, or that of the objective.
+    """
     if training.schedule == PLATEAU:
         return plateau_options(training).metric
     return own_options(training)[0].metric if is_own_schedule(training.schedule) else None
@@ -114,8 +131,10 @@ def check_schedule(training: Training) -> None:
             f"the schedule {training.schedule} has no options",
             field="training.schedule_options",
             allowed="options of plateau, or of package.module:Class",
-            next_step="Remove them; warmup_epochs sets the rise. Where the schedule is searched, search "
-            "schedule_options, too, with when: {schedule: ...}.",
+            next_step=(
+                "Remove them; warmup_epochs sets the rise. Where the schedule is searched, search "
+                "schedule_options, too, with when: {schedule: ...}."
+            ),
         )
 
 
@@ -137,7 +156,8 @@ def check_averaging(training: Training) -> None:
     """
     if training.average_start is not None and training.average_decay is not None:
         raise ExperimentError(
-            "weights are averaged over steps by average_decay or over epochs by average_start, not both",
+            "weights are averaged over steps by average_decay or over epochs by average_start, not"
+            " both",
             field="training.average_start",
             next_step="Remove one of the two.",
         )

@@ -1,7 +1,7 @@
 """Change the search space of a run that is under way: freeze a parameter, or shrink or widen it.
 
-A change is kept beside the space that the run began with, by parameter, so that one that was frozen can be
-searched again. What becomes of the trials so far is left to the study.
+A change is kept beside the space that the run began with, by parameter, so that one that was frozen
+can be searched again. What becomes of the trials so far is left to the study.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def merge_changes(
     Args:
         experiment: The experiment of the run, as it began.
         before: The changes so far.
-        given: What a user requests, by parameter: a value, a range, or choices; of a range one end suffices.
+        given: What a user requests, by parameter: a value, a range, or choices; of a range one end
+            suffices.
 
     Raises:
         ExperimentError: If a parameter is unknown, the space would not be valid, or cannot change.
@@ -45,7 +46,9 @@ def merge_changes(
     given = resolve_parameters(given, original)
     for name, wanted in given.items():
         if name not in original:
-            raise ExperimentError("no such parameter", field=f"search.{name}", allowed=list(original))
+            raise ExperimentError(
+                "no such parameter", field=f"search.{name}", allowed=list(original)
+            )
         written, conditions = changes.get(name, original[name]), experiment.search.root[name].when
         if isinstance(wanted, Mapping) and wanted and wanted.keys() <= _ENDS:
             has_ends = isinstance(written, Mapping) and "low" in written
@@ -121,7 +124,8 @@ def covering(first: Space, second: Space) -> Space:
         second: One with all or some of them.
 
     Raises:
-        ExperimentError: If a parameter has a range in one and other values than numbers in the other.
+        ExperimentError: If a parameter has a range in one and other values than numbers in the
+            other.
     """
     merged = {
         name: _covering_domain(name, domain, second.root[name]) if name in second.root else domain
@@ -140,14 +144,23 @@ def _covering_domain(name: str, first: Domain, second: Domain) -> Domain:
         return _domain({"choices": _distinct(values)}, first.when)
     ends: list[Any] = []
     for domain in both:
-        ends += [domain.low, domain.high] if isinstance(domain, Int | Float) else domain.values() or ()
+        ends += (
+            [domain.low, domain.high] if isinstance(domain, Int | Float) else domain.values() or ()
+        )
     if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
         raise ExperimentError(
-            "only numbers can replace a range of numbers", field=f"search.{name}", allowed=describe(first)
+            "only numbers can replace a range of numbers",
+            field=f"search.{name}",
+            allowed=describe(first),
         )
     is_log = all(getattr(domain, "log", True) for domain in both) and min(ends) > 0
     is_whole = all(isinstance(end, int) for end in ends)
-    written = {"low": min(ends), "high": max(ends), "log": is_log, "type": "int" if is_whole else "float"}
+    written = {
+        "low": min(ends),
+        "high": max(ends),
+        "log": is_log,
+        "type": "int" if is_whole else "float",
+    }
     return _domain(written, first.when)
 
 
@@ -165,7 +178,8 @@ def _check_plan(name: str, before: Domain, after: Domain) -> None:
         return
     ends = [getattr(after, "low", None), getattr(after, "high", None)]
     if not all(
-        before.contains(value) for value in (ends if after.values() is None else after.values() or ())
+        before.contains(value)
+        for value in (ends if after.values() is None else after.values() or ())
     ):
         raise ExperimentError(
             "a parameter of the plan can only be narrowed during a run",

@@ -1,6 +1,9 @@
-"""How an experiment searches: the sampler that proposes configurations, the pruner that stops trials early.
+"""How an experiment searches.
 
-Which samplers and pruners there are is left to `samplers` and `pruners`; running them is left to the study.
+The sampler that proposes configurations, the pruner that stops trials early.
+
+Which samplers and pruners there are is left to `samplers` and `pruners`; running them is left to
+the study.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ def _check_registered(registry: Registry) -> Callable[[str], str]:
 
 
 def _list_names(registry: Registry) -> Callable[[dict[str, Any]], None]:
-    """Return a function that lists the names of a registry in a schema: forms and editors offer them."""
+    """Return a function that lists the names of a registry in a schema.
+
+    Forms and editors offer them.
+    """
     return lambda schema: schema.update(enum=registry.names())
 
 
@@ -53,20 +59,26 @@ class EarlyStop(Section):
     unit: str | None = Field(
         default=None,
         min_length=1,
-        description="What grace and patience count for a train function: steps, or a metric that it reports "
-        "with each objective, such as samples or epochs. Models count epochs.",
+        description=(
+            "What grace and patience count for a train function: steps, or a metric that it reports"
+            " with each objective, such as samples or epochs. Models count epochs."
+        ),
     )
     grace: Epochs = Field(
         default=1, description="Epochs that every trial completes before it may be stopped."
     )
     reduction_factor: ExactInt = Field(
-        default=3, ge=2, description="asha, hyperband: one in this many trials continues at each rung."
+        default=3,
+        ge=2,
+        description="asha, hyperband: one in this many trials continues at each rung.",
     )
     percentile: float = Field(
         default=25.0, gt=0, le=100, description="percentile: percentage of trials that continue."
     )
     startup_trials: ExactInt = Field(
-        default=5, ge=0, description="median, percentile: number of first trials that are never stopped."
+        default=5,
+        ge=0,
+        description="median, percentile: number of first trials that are never stopped.",
     )
     patience: Epochs = Field(
         default=5, description="patience: epochs without improvement before a trial is stopped."
@@ -90,10 +102,12 @@ class EarlyStop(Section):
         return None if self.unit in (None, "steps") else self.unit
 
     def rung_of(self, report: TrialReported) -> int | None:
-        """Return how far a trial was at a report, in the unit of `grace`; None if the report does not say.
+        """Return how far a trial was at a report, in the unit of `grace`.
 
-        Trials with different batch sizes report at different numbers of samples. To be comparable, a report
-        counts for the last multiple of `grace` that it has reached.
+        None if the report does not say.
+
+        Trials with different batch sizes report at different numbers of samples. To be comparable,
+        a report counts for the last multiple of `grace` that it has reached.
         """
         if self.counted_metric is None or report.epoch is not None:
             return report.rung
@@ -137,23 +151,31 @@ class EarlyStop(Section):
 
 
 class Confirm(Section):
-    """The best configurations are trained again with other seeds, when no new one is proposed any more.
+    """The best configurations are trained again with other seeds, when no new one is proposed any
+    more.
 
-    They race: those that are clearly worse than the leader leave, and the race ends when one is left.
+    They race: those that are clearly worse than the leader leave, and the race ends when one is
+    left.
     """
 
     best: PositiveInt | None = Field(
-        default=None, description="How many of the best configurations are trained again; null for none."
+        default=None,
+        description="How many of the best configurations are trained again; null for none.",
     )
     trainings: ExactInt = Field(
         default=5, ge=2, description="Trainings of each of them at most, the first ones included."
     )
     certainty: float = Field(
-        default=0.95, gt=0.5, lt=1, description="Probability with which the race finds the best of them."
+        default=0.95,
+        gt=0.5,
+        lt=1,
+        description="Probability with which the race finds the best of them.",
     )
 
     def max_trainings(self, repeats: int) -> int:
-        """Return how many trainings the race adds at most, where each configuration had `repeats`."""
+        """Return how many trainings the race adds at most, where each configuration had
+        `repeats`.
+        """
         return 0 if self.best is None else self.best * (self.trainings - repeats)
 
     def check(self, *, repeats: int, num_objectives: int, is_endless: bool) -> None:
@@ -209,7 +231,9 @@ class Sampler(Section):
         return SAMPLERS.load(self.name, field="sampler.name")
 
     def describe(self, num_objectives: int) -> str:
-        """Describe in a sentence how configurations are proposed, also where the sampler is not installed."""
+        """Describe in a sentence how configurations are proposed, also where the sampler is not
+        installed.
+        """
         try:
             choice = self.kind.describe(num_objectives)
         except WorkbenchError:

@@ -1,7 +1,7 @@
 """Parameters that replace settings of the training and the plan, or one option of such a setting.
 
-`lr` stands for `training.lr`, and `adapter.rank` for one option of `training.adapter`. Putting the values in
-their places for one trial is left to planning.
+`lr` stands for `training.lr`, and `adapter.rank` for one option of `training.adapter`. Putting the
+values in their places for one trial is left to planning.
 """
 
 from __future__ import annotations
@@ -34,13 +34,19 @@ _MANY = 1000
 
 
 def is_setting(name: str) -> bool:
-    """Return whether a parameter replaces a setting, or an option of one; others belong to the model."""
+    """Return whether a parameter replaces a setting, or an option of one.
+
+    Others belong to the model.
+    """
     is_whole = name in Training.model_fields or name in PlanSettings.model_fields
     return is_whole or option_of(name) is not None or is_federated_setting(name)
 
 
 def option_of(name: str) -> tuple[str, str] | None:
-    """Return the setting and the option that a parameter such as `adapter.rank` stands for; else None."""
+    """Return the setting and the option that a parameter such as `adapter.rank` stands for.
+
+    Else None.
+    """
     setting, _, option = name.partition(".")
     return (setting, option) if option and setting in WITH_OPTIONS else None
 

@@ -1,7 +1,9 @@
-"""How an experiment trains, how long, and on which hardware: what each setting means, its unit and default.
+"""How an experiment trains, how long, and on which hardware.
 
-What a setting does is left to the package that reads it; whether settings fit together is checked where an
-experiment is put together.
+What each setting means, its unit and default.
+
+What a setting does is left to the package that reads it; whether settings fit together is checked
+where an experiment is put together.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ from workbench.foundation.formatting import parse_bytes, parse_duration_s
 Initialisation = Literal["default", "he", "xavier", "orthogonal"]
 
 _RAY_UNITS = 10_000
-"""Ray counts parts of a GPU in ten-thousandths: rounded up, they would not fit beside each other."""
+"""Ray counts parts of a GPU in ten-thousandths.
+
+Rounded up, they would not fit beside each other.
+"""
 
 
 class Training(Section):
@@ -48,20 +53,26 @@ class Training(Section):
 
     epochs: Epochs = Field(default=10, description="Passes over the training data.")
     samples: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0, description="Share of the training samples that is used, the same ones for each seed."
+        default=1.0,
+        description="Share of the training samples that is used, the same ones for each seed.",
     )
     global_batch: OpenSamples = Field(
         default="auto", description="Samples per optimizer step, over all workers."
     )
-    reference_batch: Samples = Field(default=128, description="The global batch to which `lr` refers.")
+    reference_batch: Samples = Field(
+        default=128, description="The global batch to which `lr` refers."
+    )
     lr: PositiveFloat | Auto = Field(
         default="auto", title="Learning rate", description="Learning rate at the reference batch."
     )
     lr_rule: Literal["auto", "constant", "linear", "sqrt", "legw", "adascale"] = Field(
         default="auto",
         title="Learning rate rule",
-        description="How the rate scales with the global batch, where the rule is valid; auto decides "
-        "by optimizer and direction, legw warms up longer too, adascale follows the measured gradient noise.",
+        description=(
+            "How the rate scales with the global batch, where the rule is valid; auto decides by"
+            " optimizer and direction, legw warms up longer too, adascale follows the measured"
+            " gradient noise."
+        ),
     )
     optimizer: str = Field(
         default="adamw",
@@ -77,73 +88,101 @@ class Training(Section):
     )
     parameter_groups: ParameterGroups = Field(
         default_factory=dict,
-        description="lr_factor, weight_decay or frozen for some parameters, by a pattern of their names.",
+        description=(
+            "lr_factor, weight_decay or frozen for some parameters, by a pattern of their names."
+        ),
     )
     initialisation: Initialisation = Field(
         default="default",
-        description="How the weights of linear and convolutional layers begin: default, as the model makes "
-        "them; he or xavier, normal with a deviation by the width of a layer; orthogonal.",
+        description=(
+            "How the weights of linear and convolutional layers begin: default, as the model makes "
+            "them; he or xavier, normal with a deviation by the width of a layer; orthogonal."
+        ),
     )
     weights: Weights = Field(
         default=None,
-        description="Begin with the weights of a local file or folder: its path, or {path: P, skip: [head]}.",
+        description=(
+            "Begin with the weights of a local file or folder: its path, or {path: P, skip:"
+            " [head]}."
+        ),
     )
     adapter: Adapter = Field(
         default=None,
-        description="Train low-rank additions to frozen weights: {method: lora, rank: 8}; needs peft.",
+        description=(
+            "Train low-rank additions to frozen weights: {method: lora, rank: 8}; needs peft."
+        ),
     )
     augment: Augmentation | None = Field(
         default=None,
-        description="Change training samples at random, each option a parameter that can be searched: "
-        "{mixup: 0.2, crop: 0.1}.",
+        description=(
+            "Change training samples at random, each option a parameter that can be searched: "
+            "{mixup: 0.2, crop: 0.1}."
+        ),
     )
     schedule: Schedule = Field(
         default="cosine",
-        description="Schedule of the learning rate after warm-up: constant, cosine, linear, one_cycle, "
-        "plateau, or package.module:Class of a torch scheduler.",
+        description=(
+            "Schedule of the learning rate after warm-up: constant, cosine, linear, one_cycle, "
+            "plateau, or package.module:Class of a torch scheduler."
+        ),
     )
     schedule_options: dict[str, JsonValue] = Field(
         default_factory=dict,
-        description="Options of plateau, such as factor, patience and metric; of a custom schedule its "
-        "arguments, and interval: epoch or step.",
+        description=(
+            "Options of plateau, such as factor, patience and metric; of a custom schedule its "
+            "arguments, and interval: epoch or step."
+        ),
     )
     warmup_epochs: Annotated[float | Auto, unit("epochs")] = Field(
-        default="auto", description="Epochs of warm-up, in which the learning rate rises from near 0."
+        default="auto",
+        description="Epochs of warm-up, in which the learning rate rises from near 0.",
     )
     clip_norm: PositiveFloat | None = Field(
         default=None, description="Largest norm of the gradients; larger ones are scaled down."
     )
     gradient_hook: GradientHook | None = Field(
         default=None,
-        description="Function that changes the gradients of each step in place, before they are clipped: "
-        "package.module:function.",
+        description=(
+            "Function that changes the gradients of each step in place, before they are clipped: "
+            "package.module:function."
+        ),
     )
     gradient_hook_options: dict[str, JsonValue] = Field(
         default_factory=dict, description="Arguments of gradient_hook, by name."
     )
     private: Private | None = Field(
         default=None,
-        description="Train with differential privacy: {epsilon: 8, delta: 1e-5, max_norm: 1}; needs opacus.",
+        description=(
+            "Train with differential privacy: {epsilon: 8, delta: 1e-5, max_norm: 1}; needs opacus."
+        ),
     )
     average_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
-        description="Evaluate and keep a moving mean of the weights (EMA) with this decay; null for none.",
+        description=(
+            "Evaluate and keep a moving mean of the weights (EMA) with this decay; null for none."
+        ),
     )
     average_start: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
-        description="Evaluate and keep the mean of the weights after each epoch from this part of the "
-        "training on (SWA), such as 0.75; null for none.",
+        description=(
+            "Evaluate and keep the mean of the weights after each epoch from this part of the "
+            "training on (SWA), such as 0.75; null for none."
+        ),
     )
     average_lr: PositiveFloat | None = Field(
         default=None,
         title="Learning rate of averaged epochs",
-        description="Constant learning rate from average_start on, at the reference batch; null for the "
-        "schedule.",
+        description=(
+            "Constant learning rate from average_start on, at the reference batch; null for the "
+            "schedule."
+        ),
     )
     find_unused_parameters: bool | Auto = Field(
         default="auto",
-        description="Let several workers (ddp) look in each step for parameters that it does not use; auto: "
-        "if the first step does not use all of them.",
+        description=(
+            "Let several workers (ddp) look in each step for parameters that it does not use; auto:"
+            " if the first step does not use all of them."
+        ),
     )
     evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
     checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
@@ -153,7 +192,9 @@ class Training(Section):
     )
     measure_noise: bool = Field(
         default=True,
-        description="Measure the gradient noise in some steps, to estimate the efficient batch size.",
+        description=(
+            "Measure the gradient noise in some steps, to estimate the efficient batch size."
+        ),
     )
 
     @model_validator(mode="after")
@@ -173,26 +214,35 @@ class Budget(Section):
     trials: PositiveInt | None = Field(
         default=None, description="Configurations to try; each is trained `repeats` times."
     )
-    time: OptionalSeconds = Field(default=None, description="Wall time of the run, such as 30m, or seconds.")
+    time: OptionalSeconds = Field(
+        default=None, description="Wall time of the run, such as 30m, or seconds."
+    )
     gpu_time: OptionalSeconds = Field(
         default=None,
         title="GPU time",
-        description="Time that all trials together hold GPUs, such as 50h, or seconds: two for 1h are 2h.",
+        description=(
+            "Time that all trials together hold GPUs, such as 50h, or seconds: two for 1h are 2h."
+        ),
     )
     energy: OptionalEnergy = Field(
         default=None,
-        description="Energy that all trials together use, such as 2kWh, or watt-hours; needs a meter.",
+        description=(
+            "Energy that all trials together use, such as 2kWh, or watt-hours; needs a meter."
+        ),
     )
     price: OptionalPrice = Field(
         default=None,
-        description="What the hardware costs: 2.50 EUR/h for the run while it is active, or 1.80 EUR/GPU-h "
-        "for each GPU that trials hold.",
+        description=(
+            "What the hardware costs: 2.50 EUR/h for the run while it is active, or 1.80 EUR/GPU-h "
+            "for each GPU that trials hold."
+        ),
     )
     money: OptionalMoney = Field(
         default=None, description="What the run may cost, such as 20 EUR; needs a price."
     )
     plateau: PositiveInt | None = Field(
-        default=None, description="End after this many configurations in a row without a better one."
+        default=None,
+        description="End after this many configurations in a row without a better one.",
     )
 
     @model_validator(mode="after")
@@ -209,7 +259,9 @@ class Budget(Section):
         """Return the field that limits how long GPUs are held, or None."""
         if self.gpu_time is not None:
             return "budget.gpu_time"
-        is_by_gpus = self.money is not None and self.price is not None and parse_price(self.price).is_per_gpu
+        is_by_gpus = (
+            self.money is not None and self.price is not None and parse_price(self.price).is_per_gpu
+        )
         return "budget.money" if is_by_gpus else None
 
 
@@ -217,15 +269,20 @@ class Resources(Section):
     """How much hardware the run may use."""
 
     concurrency: PositiveInt | Auto = Field(
-        default="auto", description="Most trials at once, if the hardware has room; auto fills the hardware."
+        default="auto",
+        description="Most trials at once, if the hardware has room; auto fills the hardware.",
     )
     autoscaling: bool = Field(
         default=False,
-        description="Let the cluster start machines on demand: trials wait for workers that do not fit "
-        "yet. Requires a number for concurrency; plans are not measured first.",
+        description=(
+            "Let the cluster start machines on demand: trials wait for workers that do not fit "
+            "yet. Requires a number for concurrency; plans are not measured first."
+        ),
     )
     cpus_per_worker: PositiveInt = Field(
-        default=1, title="CPU cores per worker", description="CPU cores, and torch threads, of one worker."
+        default=1,
+        title="CPU cores per worker",
+        description="CPU cores, and torch threads, of one worker.",
     )
     gpus_per_worker: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto",
@@ -235,17 +292,23 @@ class Resources(Section):
     per_gpu: Annotated[PositiveInt, Field(le=100)] | Auto = Field(
         default=1,
         title="Trials per GPU",
-        description="Trials of one worker that share a GPU, each with its part of the memory; auto: as many "
-        "as fit and make more steps together, by measuring before the first trial.",
+        description=(
+            "Trials of one worker that share a GPU, each with its part of the memory; auto: as many"
+            " as fit and make more steps together, by measuring before the first trial."
+        ),
     )
     placement: Literal["auto", "pack", "spread"] = Field(
         default="auto",
-        description="Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless "
-        "advice measured that many are faster.",
+        description=(
+            "Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless "
+            "advice measured that many are faster."
+        ),
     )
     priority: ExactInt = Field(
         default=0,
-        description="Runs with a higher priority get workers first; among equals, those with fewest.",
+        description=(
+            "Runs with a higher priority get workers first; among equals, those with fewest."
+        ),
     )
     max_retries: ExactInt = Field(
         default=2, ge=0, description="How often a trial is retried after its worker was lost."
@@ -256,15 +319,20 @@ class Resources(Section):
     )
     max_checkpoints_size: OptionalBytes = Field(
         default=None,
-        description="Limit on all checkpoints of a run, such as 10GB; the worst trials lose theirs.",
+        description=(
+            "Limit on all checkpoints of a run, such as 10GB; the worst trials lose theirs."
+        ),
     )
     trial_time: OptionalSeconds = Field(
         default=None, description="Time limit of a trial; a longer one fails with reason timeout."
     )
     stop_grace: Annotated[PositiveFloat, BeforeValidator(parse_duration_s), unit("s")] = Field(
         default=10.0,
-        description="Time between the request to end a command (SIGTERM) and its end (SIGKILL). Where "
-        "trial_time is over, a command has at most a tenth of that, or 1 second if that is more.",
+        description=(
+            "Time between the request to end a command (SIGTERM) and its end (SIGKILL). Where"
+            " trial_time is over, a command has at most a tenth of that, or 1 second if that is"
+            " more."
+        ),
     )
     max_log_size: Annotated[PositiveInt, BeforeValidator(parse_bytes), unit("bytes")] = Field(
         default=100_000_000,
@@ -272,23 +340,32 @@ class Resources(Section):
     )
     advice: Literal["auto", "always", "never"] = Field(
         default="auto",
-        description="Measure plans before the first trial, to decide what `plan` leaves auto; auto: if "
-        "budget.time is 10 minutes or more.",
+        description=(
+            "Measure plans before the first trial, to decide what `plan` leaves auto; auto: if "
+            "budget.time is 10 minutes or more."
+        ),
     )
     worker: Literal["warm", "fresh"] = Field(
         default="warm",
-        description="Processes that train: warm ones serve one trial after another, and their state is "
-        "restored in between; fresh starts a new one for each trial, which takes seconds.",
+        description=(
+            "Processes that train: warm ones serve one trial after another, and their state is "
+            "restored in between; fresh starts a new one for each trial, which takes seconds."
+        ),
     )
     elastic: bool = Field(
         default=False,
-        description="Let trials grow onto idle workers at a checkpoint, if speeds measured so far predict "
-        "a benefit; global batch and learning rate stay the same.",
+        description=(
+            "Let trials grow onto idle workers at a checkpoint, if speeds measured so far predict "
+            "a benefit; global batch and learning rate stay the same."
+        ),
     )
 
     @property
     def gpus_of_worker(self) -> float | Auto:
-        """The GPUs of one worker, or its part of one that trials share; auto: 1 where there are any."""
+        """The GPUs of one worker, or its part of one that trials share.
+
+        Auto: 1 where there are any.
+        """
         if self.per_gpu in (1, "auto"):
             return self.gpus_per_worker
         return math.floor(_RAY_UNITS / self.per_gpu) / _RAY_UNITS

@@ -1,7 +1,9 @@
-"""What all settings of an experiment are made of: a section, and types of numbers with units and limits.
+"""What all settings of an experiment are made of.
 
-A section is frozen and refuses keys that it does not know. Which settings there are is left to the modules of
-the sections.
+A section, and types of numbers with units and limits.
+
+A section is frozen and refuses keys that it does not know. Which settings there are is left to the
+modules of the sections.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(parse_duration
 OptionalEnergy = Annotated[PositiveFloat | None, BeforeValidator(parse_energy_wh), unit("Wh")]
 OptionalPrice = Annotated[str | None, BeforeValidator(price_text)]
 OptionalMoney = Annotated[
-    PositiveFloat | None, BeforeValidator(lambda given, info: parse_money(given, info.data.get("price")))
+    PositiveFloat | None,
+    BeforeValidator(lambda given, info: parse_money(given, info.data.get("price"))),
 ]
 Epochs = Annotated[PositiveInt, unit("epochs")]
 Samples = Annotated[PositiveInt, unit("samples")]
@@ -61,14 +64,19 @@ def _no_truth_value(given: Any) -> Any:
 
 
 def _exact(given: int) -> int:
-    """Refuse a whole number that computations with floats would change, or could not represent at all."""
+    """Refuse a whole number that computations with floats would change, or could not represent at
+    all.
+    """
     if abs(given) > MAX_EXACT:
         raise ExperimentError("the number is too large", allowed=f"at most {MAX_EXACT:,}")
     return given
 
 
 class Section(Checked):
-    """A part of an experiment: frozen, unknown keys refused, only what differs from the default written."""
+    """A part of an experiment.
+
+    Frozen, unknown keys refused, only what differs from the default written.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -1,7 +1,7 @@
 """The search space: all parameters of an experiment, and when each of them exists at all.
 
-A parameter with `when` exists only where its parents have the named values; where it does not exist it
-is absent from the configuration, never a placeholder. Proposing values is left to the study.
+A parameter with `when` exists only where its parents have the named values; where it does not exist
+it is absent from the configuration, never a placeholder. Proposing values is left to the study.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from pydantic import ConfigDict, Field, JsonValue, RootModel, ValidationError, m
 from pydantic_core import PydanticUndefined
 from typing_extensions import Self
 
-from workbench.experiment.domain import Choice, Domain, Fixed, Float, Int, WrittenDomain, describe, same_value
+from workbench.experiment.domain import (
+    Choice,
+    Domain,
+    Fixed,
+    Float,
+    Int,
+    WrittenDomain,
+    describe,
+    same_value,
+)
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.python_values import python_value
 from workbench.foundation.refusals import refusal_of_all
@@ -68,7 +77,11 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                     field=name,
                     allowed="letters, digits and underscores, with dots or dashes between them",
                 )
-            if not isinstance(domain, Fixed) and domain.prior and not domain.contains(domain.prior.near):
+            if (
+                not isinstance(domain, Fixed)
+                and domain.prior
+                and not domain.contains(domain.prior.near)
+            ):
                 raise ExperimentError(
                     f"{domain.prior.near!r} is not a value of {name}",
                     field=f"{name}.prior.near",
@@ -91,7 +104,9 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         for value in _listed(wanted):
             if not self.root[parent].contains(value):
                 raise ExperimentError(
-                    f"{value!r} is not a value of {parent}", field=field, allowed=describe(self.root[parent])
+                    f"{value!r} is not a value of {parent}",
+                    field=field,
+                    allowed=describe(self.root[parent]),
                 )
 
     def order(self) -> list[str]:
@@ -103,7 +118,11 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         ordered: list[str] = []
         waiting = list(self.root)
         while waiting:
-            ready = [name for name in waiting if all(parent in ordered for parent in self.root[name].when)]
+            ready = [
+                name
+                for name in waiting
+                if all(parent in ordered for parent in self.root[name].when)
+            ]
             if not ready:
                 raise ExperimentError(
                     f"{' and '.join(waiting)} depend on each other",
@@ -128,7 +147,9 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             params: A configuration that holds every parent that exists.
         """
         for parent, wanted in self.root[name].when.items():
-            if parent not in params or not any(same_value(params[parent], one) for one in _listed(wanted)):
+            if parent not in params or not any(
+                same_value(params[parent], one) for one in _listed(wanted)
+            ):
                 return False
         return True
 
@@ -144,8 +165,8 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         """Return `params` in the order of this space if it is a configuration of it.
 
         Raises:
-            ExperimentError: If a parameter is unknown, out of range or should not exist, or one with several
-                values is missing.
+            ExperimentError: If a parameter is unknown, out of range or should not exist, or one
+                with several values is missing.
         """
         params = {name: python_value(value) for name, value in params.items()}
         for name in params:
@@ -167,7 +188,9 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             elif name in params:
                 value = checked[name] = params[name]
                 if not domain.contains(value):
-                    raise ExperimentError(f"{value!r} is outside", field=name, allowed=describe(domain))
+                    raise ExperimentError(
+                        f"{value!r} is outside", field=name, allowed=describe(domain)
+                    )
             elif len(first := list(islice(domain.values() or (), 2))) == 1:
                 checked[name] = first[0]
             else:
@@ -178,7 +201,9 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         if missing:
             raise ExperimentError(
                 f"{' and '.join(missing)} are missing",
-                allowed="; ".join(f"{name}: {describe(domain)}" for name, domain in missing.items()),
+                allowed="; ".join(
+                    f"{name}: {describe(domain)}" for name, domain in missing.items()
+                ),
                 next_step="Give every parameter that is searched a value.",
             )
         return checked
@@ -192,7 +217,9 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         for name, domain in self.root.items():
             if domain.values() is None:
                 raise ExperimentError(
-                    "a continuous range has no grid", field=name, next_step="Add a step, or list choices."
+                    "a continuous range has no grid",
+                    field=name,
+                    next_step="Add a step, or list choices.",
                 )
         yield from self._complete({}, self.order())
 

@@ -38,7 +38,8 @@ def read_stored(written: str) -> Experiment:
         written: Its JSON.
 
     Raises:
-        ExperimentError: If this version cannot read it, for any other reason than a missing package.
+        ExperimentError: If this version cannot read it, for any other reason than a missing
+            package.
     """
     return read_document({"sampler": _UNWRITTEN_SAMPLER} | json.loads(written))
 
@@ -50,7 +51,8 @@ def read_document(document: Mapping[str, Any]) -> Experiment:
         document: Its settings.
 
     Raises:
-        ExperimentError: If this version cannot read it, for any other reason than a missing package.
+        ExperimentError: If this version cannot read it, for any other reason than a missing
+            package.
     """
     absent = _absent_sections(document)
     found = Experiment(**{key: value for key, value in document.items() if key not in absent})

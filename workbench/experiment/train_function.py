@@ -1,7 +1,10 @@
-"""How a train function is called: which of its parameters receive the configuration, `report`, and the rest.
+"""How a train function is called.
 
-One place decides it, for the check before a run starts and for the call itself. Where a function is named by
-its module, its parameters are read from the source, so that nothing runs before the trial does.
+Which of its parameters receive the configuration, `report`, and the rest.
+
+One place decides it, for the check before a run starts and for the call itself. Where a function is
+named by its module, its parameters are read from the source, so that nothing runs before the trial
+does.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ from workbench.foundation.errors import ExperimentError
 
 BY_NAME = ("seed", "folder", "worker")
 """What a function receives where it has a parameter of this name."""
-_ALLOWED = "function(config, report) or function(config); parameters named folder, seed or worker if needed"
+_ALLOWED = (
+    "function(config, report) or function(config); parameters named folder, seed or worker if"
+    " needed"
+)
 _WORDS = ("config", "report")
 Kind = Literal["function", "async", "generator", "class", "value"]
 
@@ -55,11 +61,13 @@ class TrainCall:
         return [values[word] for word in self.positional], named
 
 
-def plan_call(signature: inspect.Signature | None, title: str, searched: Collection[str] = ()) -> TrainCall:
+def plan_call(
+    signature: inspect.Signature | None, title: str, searched: Collection[str] = ()
+) -> TrainCall:
     """Return how a function is called.
 
-    A function receives the configuration and `report`, in this order or by these names; one with a single
-    parameter receives the configuration, and what it returns is its result.
+    A function receives the configuration and `report`, in this order or by these names; one with a
+    single parameter receives the configuration, and what it returns is its result.
 
     Args:
         signature: The parameters of the function; None where Python cannot determine them.
@@ -76,7 +84,11 @@ def plan_call(signature: inspect.Signature | None, title: str, searched: Collect
     given: dict[str, str] = {
         parameter.name: parameter.name
         for parameter in parameters
-        if parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        if parameter.kind
+        in (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
+        )
         and parameter.name in (*BY_NAME, *_WORDS)
     }
     words = [word for word in _WORDS if word not in given]
@@ -129,11 +141,16 @@ def plan_call(signature: inspect.Signature | None, title: str, searched: Collect
             "has no parameter that receives the configuration",
             f"Write def {title}(config).",
         )
-    # A default in the place of a searched value would train something else than what the trial shows.
+    # A default in the place of a searched value would train something else than what the trial
+    # shows.
     by_value = tuple(
         parameter.name
         for parameter in parameters
-        if parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        if parameter.kind
+        in (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
+        )
         and parameter.default is not inspect.Parameter.empty
         and parameter.name in searched
         and parameter.name not in given
@@ -159,7 +176,9 @@ def check_kind(kind: Kind, title: str, type_name: str = "") -> None:
             f"{title} is {_WHAT[kind]}{of_type}",
             field="train",
             allowed="a plain function (config, report)",
-            next_step="Define it by def, and report values by calling report(...) or returning them."
+            next_step=(
+                "Define it by def, and report values by calling report(...) or returning them."
+            )
             + (" A class with steps of its own needs data." if kind == "class" else ""),
         )
 
@@ -191,7 +210,8 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def check_train_function(component: Component, searched: Collection[str]) -> None:
-    """Refuse a train function that cannot be called, before a run starts and without running its module.
+    """Refuse a train function that cannot be called, before a run starts and without running its
+    module.
 
     Args:
         component: What `train` of an experiment names.
@@ -234,7 +254,9 @@ def _signature_in(arguments: ast.arguments) -> inspect.Signature:
         parameters.append(inspect.Parameter(arguments.vararg.arg, inspect.Parameter.VAR_POSITIONAL))
     for item, node in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         default = inspect.Parameter.empty if node is None else _default_of(node)
-        parameters.append(inspect.Parameter(item.arg, inspect.Parameter.KEYWORD_ONLY, default=default))
+        parameters.append(
+            inspect.Parameter(item.arg, inspect.Parameter.KEYWORD_ONLY, default=default)
+        )
     if arguments.kwarg is not None:
         parameters.append(inspect.Parameter(arguments.kwarg.arg, inspect.Parameter.VAR_KEYWORD))
     return inspect.Signature(parameters)
@@ -260,11 +282,16 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _waits_for(parameter: inspect.Parameter, word: str) -> bool:
-    """Return whether an optional parameter is meant for a word: its default is None, or its name shows it."""
+    """Return whether an optional parameter is meant for a word.
+
+    Its default is None, or its name shows it.
+    """
     return parameter.default is None or word in parameter.name.lower()
 
 
-def _refused(signature: inspect.Signature, title: str, problem: str, next_step: str) -> ExperimentError:
+def _refused(
+    signature: inspect.Signature, title: str, problem: str, next_step: str
+) -> ExperimentError:
     written = str(signature.replace(return_annotation=inspect.Signature.empty))
     return ExperimentError(
         f"{title}{written} {problem}", field="train", allowed=_ALLOWED, next_step=next_step

@@ -1,9 +1,11 @@
-"""What a trial's value is: one rule, read from its objectives, over what the trial reported and returned.
+"""What a trial's value is.
 
-Pruners judge single reports; everything else that compares trials (the sampler, the leaderboard, the budget's
-target, retention) compares these values. A model that the workbench trains is exported from one checkpoint,
-and its value is the value of that checkpoint, so all its objectives are read at one evaluation. Where the
-values are stored and who sees them is left to others.
+One rule, read from its objectives, over what the trial reported and returned.
+
+Pruners judge single reports; everything else that compares trials (the sampler, the leaderboard,
+the budget's target, retention) compares these values. A model that the workbench trains is exported
+from one checkpoint, and its value is the value of that checkpoint, so all its objectives are read
+at one evaluation. Where the values are stored and who sees them is left to others.
 """
 
 from __future__ import annotations
@@ -59,12 +61,18 @@ class TrialValue:
         return self._modes[self._first] == "best"
 
     def report(
-        self, values: Mapping[str, float], *, step: int = 0, attempt: int = 0, returned: bool = False
+        self,
+        values: Mapping[str, float],
+        *,
+        step: int = 0,
+        attempt: int = 0,
+        returned: bool = False,
     ) -> bool:
         """Take the next report into account.
 
         Args:
-            values: Metrics by name. If an objective among them is not finite, the report does not count.
+            values: Metrics by name. If an objective among them is not finite, the report does not
+                count.
             step: The step of the report; a later attempt that repeats a step replaces it.
             attempt: The attempt that made the report.
             returned: Whether the function returned the values instead of reporting them.
@@ -90,7 +98,9 @@ class TrialValue:
             return False
         value, best = values.get(self._leader.metric), self._best
         if value is None:
-            if best is not None and best.place == place:  # the rest of what is reported at that step
+            if (
+                best is not None and best.place == place
+            ):  # the rest of what is reported at that step
                 best.values |= values
             return False
         sign = 1.0 if self._leader.goal == "maximize" else -1.0
@@ -100,10 +110,12 @@ class TrialValue:
         return True
 
     def result(self) -> dict[str, float]:
-        """Return the values that the trial stands for, by metric; none before an objective was reported.
+        """Return the values that the trial stands for, by metric.
 
-        Metrics that are no objective come from the report to which the first objective's value belongs, as
-        far as they were known there; otherwise they have the value that was known last.
+        None before an objective was reported.
+
+        Metrics that are no objective come from the report to which the first objective's value
+        belongs, as far as they were known there; otherwise they have the value that was known last.
         """
         found = self._read(self._modes[self._first])
         for metric, mode in self._modes.items():
@@ -146,8 +158,8 @@ class TrialValue:
 def find_divergence(experiment: Experiment, values: Mapping[str, float]) -> str | None:
     """Return the name of a metric that ends a trial as diverged; None where there is none.
 
-    That is an objective that is NaN or infinite, or a metric with a limit that is NaN, as infinity can be
-    compared with a limit. No other metric ends a trial.
+    That is an objective that is NaN or infinite, or a metric with a limit that is NaN, as infinity
+    can be compared with a limit. No other metric ends a trial.
 
     Args:
         experiment: What has objectives and limits.
@@ -155,7 +167,9 @@ def find_divergence(experiment: Experiment, values: Mapping[str, float]) -> str 
     """
     improved, limited = {item.metric for item in experiment.objectives}, experiment.limited_metrics
     for name, value in values.items():
-        if (name in improved and not math.isfinite(value)) or (name in limited and math.isnan(value)):
+        if (name in improved and not math.isfinite(value)) or (
+            name in limited and math.isnan(value)
+        ):
             return name
     return None
 
@@ -163,8 +177,8 @@ def find_divergence(experiment: Experiment, values: Mapping[str, float]) -> str 
 def mode_of(experiment: Experiment, objective: Objective) -> Mode:
     """Return how the value of an objective is read.
 
-    A model that the workbench trains returns what its best checkpoint reached, because that is the checkpoint
-    that is exported; there, `returned` and `best` are the same.
+    A model that the workbench trains returns what its best checkpoint reached, because that is the
+    checkpoint that is exported; there, `returned` and `best` are the same.
 
     Args:
         experiment: The experiment.
@@ -188,7 +202,9 @@ def describe_value(experiment: Experiment) -> str:
 
 
 def describe_shown_values(experiment: Experiment) -> str:
-    """Return what the values are that tables show of trials: the value, and where another one is shown.
+    """Return what the values are that tables show of trials.
+
+    The value, and where another one is shown.
 
     Args:
         experiment: The experiment.
@@ -200,7 +216,9 @@ def describe_shown_values(experiment: Experiment) -> str:
     report = "evaluation" if experiment.trains_model else "report"
     words += f"; while it runs, its last {report}"
     pruner = experiment.early_stop
-    with contextlib.suppress(ExperimentError):  # a run can be read where the package of its pruner is gone
+    with contextlib.suppress(
+        ExperimentError
+    ):  # a run can be read where the package of its pruner is gone
         if len(modes) == 1 and pruner.pruner != "none" and not pruner.kind.compares_repeats:
             words += f"; early_stop compares single {report}s, which the reasons of pruning name"
     return words
@@ -214,7 +232,11 @@ def _describe(experiment: Experiment, objective: Objective) -> str:
         words = f"the mean of the last {mode.mean_last} {reports}s"
         return f"{words}; the last checkpoint is exported" if trains_model else words
     if mode == "returned":
-        return "the last report" if experiment.command else "what the function returns, else its last report"
+        return (
+            "the last report"
+            if experiment.command
+            else "what the function returns, else its last report"
+        )
     leader = _leader(experiment)
     of = f" by {leader.metric}" if leader is not None and len(experiment.objectives) > 1 else ""
     words = f"the best {reports}{of}" if mode == "best" else f"the last {reports}"
@@ -222,5 +244,10 @@ def _describe(experiment: Experiment, objective: Objective) -> str:
 
 
 def _leader(experiment: Experiment) -> Objective | None:
-    """Return the objective that decides which report is the best; None where none follows the best."""
-    return next((item for item in experiment.objectives if mode_of(experiment, item) == "best"), None)
+    """Return the objective that decides which report is the best.
+
+    None where none follows the best.
+    """
+    return next(
+        (item for item in experiment.objectives if mode_of(experiment, item) == "best"), None
+    )

@@ -33,7 +33,9 @@ def command_of(
     """
     given = document.get("command", _DEFAULT)
     if isinstance(given, str) or not isinstance(given, list | tuple):
-        raise ExperimentError(f"{given!r} is not a list", field="command", allowed="a list, as in W&B")
+        raise ExperimentError(
+            f"{given!r} is not a list", field="command", allowed="a list, as in W&B"
+        )
     booleans = [name for name, domain in search.items() if _is_boolean(domain)]
     groups = list(dict.fromkeys(name.partition(".")[0] for name in nested_names))
     names = [name for name in search if name not in nested_names]

@@ -1,10 +1,11 @@
 """Reads the sweep files of Weights & Biases.
 
-Nested parameters become flat ones: `parent.child` for a program, which receives each group as W&B would pass
-it, and `parent_child` for a function. `bayes` becomes auto. `early_terminate` becomes asha, whose rungs are
-steps that are reported. `program` and `command` become a command whose metrics are read from
-what it logs with wandb, or a function takes their place. A key that an experiment has no word for is refused
-by its name; what W&B ignores, or what can only be approximated, is noted.
+Nested parameters become flat ones: `parent.child` for a program, which receives each group as W&B
+would pass it, and `parent_child` for a function. `bayes` becomes auto. `early_terminate` becomes
+asha, whose rungs are steps that are reported. `program` and `command` become a command whose
+metrics are read from what it logs with wandb, or a function takes their place. A key that an
+experiment has no word for is refused by its name; what W&B ignores, or what can only be
+approximated, is noted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ _NUM_ON_LOG_SCALE = 16
 """How many values stand for a logarithmic range of multiples."""
 _LARGEST = {"s": 50, "eta": 1000}
 _METHODS = {"grid": "grid", "random": "random", "bayes": "auto"}
-_KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap", "command")
+_KEYS = (
+    "name",
+    "program",
+    "method",
+    "metric",
+    "parameters",
+    "early_terminate",
+    "run_cap",
+    "command",
+)
 HOMELESS = {
     "project": "The workbench keeps runs in its own store: remove project.",
     "entity": "The workbench keeps runs in its own store: remove entity.",
@@ -41,15 +51,18 @@ def from_wandb_sweep(
 
     Args:
         document: The content of the sweep file.
-        train: A function to train with, as package.module:function, instead of the script that `program`
-            names; its arguments are `(config, report)`. None to start the script as it is.
-        note: Called with a sentence for each setting that is only approximated, or without effect in W&B.
+        train: A function to train with, as package.module:function, instead of the script that
+            `program` names; its arguments are `(config, report)`. None to start the script as it
+            is.
+        note: Called with a sentence for each setting that is only approximated, or without effect
+            in W&B.
 
     Returns:
         An experiment with the same parameters, metric, method, early stopping and number of runs.
 
     Raises:
-        ExperimentError: If a key or a distribution has no counterpart, or `train` and a program are missing.
+        ExperimentError: If a key or a distribution has no counterpart, or `train` and a program are
+            missing.
     """
     for key in document:
         if key not in _KEYS:
@@ -66,7 +79,9 @@ def from_wandb_sweep(
             next_step="Name the script, or give train='package.module:function'.",
         )
     parameters = _mapping(_need(document, "parameters"), "parameters")
-    search, nested_names = _parameters(parameters, "parameters", "." if train is None else "_", note)
+    search, nested_names = _parameters(
+        parameters, "parameters", "." if train is None else "_", note
+    )
     settings: dict[str, Any] = {
         "objectives": [_objective(_mapping(_need(document, "metric"), "metric"))],
         "search": search,
@@ -144,7 +159,9 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
         if key in given and (
             not isinstance(given[key], int) or not 0 < given[key] <= _LARGEST.get(key, 2**53)
         ):
-            raise ExperimentError(f"{given[key]!r} is not a positive whole number", field=f"{field}.{key}")
+            raise ExperimentError(
+                f"{given[key]!r} is not a positive whole number", field=f"{field}.{key}"
+            )
     eta = given.get("eta", 3)
     if "max_iter" not in given:
         if "s" in given:
@@ -155,7 +172,10 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
     rungs = eta ** _need(given, "s", field)
     grace = max(1, given["max_iter"] // rungs)
     if grace * rungs != given["max_iter"]:
-        note(f"{field}.max_iter: rungs are {grace}, {grace * eta}, ... because {rungs} does not divide it")
+        note(
+            f"{field}.max_iter: rungs are {grace}, {grace * eta}, ... because {rungs} does not"
+            " divide it"
+        )
     return {"pruner": "asha", "grace": grace, "reduction_factor": eta}
 
 
@@ -175,7 +195,10 @@ def _parameters(
             nested_names |= found.keys()
         else:
             found = {flat: _domain(parameter, path)}
-            if str(parameter.get("distribution")).startswith("q_log") and parameter.get("q", 1) != 1:
+            if (
+                str(parameter.get("distribution")).startswith("q_log")
+                and parameter.get("q", 1) != 1
+            ):
                 note(f"{path}: {_describe_rounding(found[flat])}")
         for twin in found.keys() & search.keys():
             raise ExperimentError(
@@ -192,13 +215,17 @@ def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:
             f"{name!r} has no counterpart",
             field=f"{field}.distribution",
             allowed=_DISTRIBUTIONS,
-            next_step="Give min and max of a uniform or log_uniform_values distribution, or list values.",
+            next_step=(
+                "Give min and max of a uniform or log_uniform_values distribution, or list values."
+            ),
         )
     keys, build = _DISTRIBUTIONS[name]
     _refuse_others(given, ("distribution", *keys), field)
     numbers = [_need(given, key, field) if key != "q" else given.get("q", 1) for key in keys]
     for key, number in zip(keys, numbers, strict=True):
-        if key in ("min", "max", "q") and (isinstance(number, bool) or not isinstance(number, int | float)):
+        if key in ("min", "max", "q") and (
+            isinstance(number, bool) or not isinstance(number, int | float)
+        ):
             raise ExperimentError(f"{number!r} is not a number", field=f"{field}.{key}")
     return build(field, *numbers)
 
@@ -268,7 +295,10 @@ def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> di
 
 def _describe_rounding(domain: Mapping[str, Any]) -> str:
     if "choices" in domain:
-        return f"{len(domain['choices'])} multiples of q, evenly spaced on a logarithmic scale, stand for all"
+        return (
+            f"{len(domain['choices'])} multiples of q, evenly spaced on a logarithmic scale, stand"
+            " for all"
+        )
     return "values are not rounded to q, because a logarithmic range has no steps"
 
 

@@ -1,4 +1,7 @@
-"""What a trial trains: a model, a function or a program; and which settings each would never receive."""
+"""What a trial trains: a model, a function or a program.
+
+And which settings each would never receive.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,11 @@ _PLAN_OF_OWN_STEPS: dict[str, tuple[tuple[PlanValue, ...], str, str]] = {
     "stages": ((1,), "own steps call their modules themselves", "Remove it."),
     "tensor": ((1,), "own steps call their modules themselves", "Remove it."),
     "exchange": (("allreduce",), "own steps exchange their gradients themselves", "Remove it."),
-    "strategy": (("single", "ddp"), "own steps need the whole model on each worker", "Remove the others."),
+    "strategy": (
+        ("single", "ddp"),
+        "own steps need the whole model on each worker",
+        "Remove the others.",
+    ),
 }
 _OF_PROGRAMS = ("stop_grace", "max_log_size")
 
@@ -61,7 +68,9 @@ def check_what_is_trained(experiment: Experiment) -> None:
     for field in ("model", "data"):
         if getattr(experiment, field) is None:
             raise ExperimentError(
-                "missing", field=field, next_step="Name a model and data, a train function, or a command."
+                "missing",
+                field=field,
+                next_step="Name a model and data, a train function, or a command.",
             )
 
 
@@ -84,7 +93,10 @@ def check_unit(experiment: Experiment) -> None:
 
 
 def check_one_checkpoint(experiment: Experiment) -> None:
-    """Refuse objectives that are read at different checkpoints of one model: only one is exported."""
+    """Refuse objectives that are read at different checkpoints of one model.
+
+    Only one is exported.
+    """
     follows_best = [item.value in ("returned", "best") for item in experiment.objectives]
     if experiment.trains_model and len(set(follows_best)) > 1:
         raise ExperimentError(
@@ -118,7 +130,9 @@ def check_momentum(experiment: Experiment) -> None:
     for field, is_given in fields.items():
         if is_given:
             raise ExperimentError(
-                "only the optimizer sgd reads it", field=field, next_step="Remove it, or train with sgd."
+                "only the optimizer sgd reads it",
+                field=field,
+                next_step="Remove it, or train with sgd.",
             )
 
 
@@ -150,9 +164,11 @@ def _check_function(experiment: Experiment) -> None:
             f"{experiment.train.name!r} does not name a function",
             field="train",
             allowed="package.module:function, or with data package.module:Class",
-            next_step="Write a command line as command instead of train."
-            if " " in experiment.train.name
-            else None,
+            next_step=(
+                "Write a command line as command instead of train."
+                if " " in experiment.train.name
+                else None
+            ),
         )
     if experiment.makes_own_steps:
         _check_own_steps(experiment)
@@ -163,7 +179,9 @@ def _check_function(experiment: Experiment) -> None:
         "Remove it, or pass it to the function: under train, beside its name.",
     )
     if experiment.metrics:
-        raise ExperimentError("a train function reports its own", field="metrics", next_step="Remove it.")
+        raise ExperimentError(
+            "a train function reports its own", field="metrics", next_step="Remove it."
+        )
 
 
 def _check_own_steps(experiment: Experiment) -> None:
@@ -200,7 +218,9 @@ def _check_program(experiment: Experiment) -> None:
                 next_step=f"Remove {field} or command.",
             )
     _refuse_sections(
-        experiment, "a program decides this itself", "Remove it, or pass it to the program: in command."
+        experiment,
+        "a program decides this itself",
+        "Remove it, or pass it to the program: in command.",
     )
     if experiment.own_metrics:
         raise ExperimentError(
@@ -227,7 +247,9 @@ def _refuse_sections(experiment: Experiment, problem: str, next_step: str) -> No
 
 def _refuse_settings_of_programs(experiment: Experiment) -> None:
     if experiment.step is not None:
-        raise ExperimentError("only a command counts its steps by it", field="step", next_step="Remove it.")
+        raise ExperimentError(
+            "only a command counts its steps by it", field="step", next_step="Remove it."
+        )
     if not isinstance(experiment.metrics, tuple):
         raise ExperimentError(
             "only the metrics of a command are read from somewhere",
@@ -238,4 +260,6 @@ def _refuse_settings_of_programs(experiment: Experiment) -> None:
     written = experiment.resources.model_dump()
     for name in _OF_PROGRAMS:
         if name in written:
-            raise ExperimentError("only a command has it", field=f"resources.{name}", next_step="Remove it.")
+            raise ExperimentError(
+                "only a command has it", field=f"resources.{name}", next_step="Remove it."
+            )

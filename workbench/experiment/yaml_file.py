@@ -20,8 +20,8 @@ from workbench.foundation.files import encoding_in_words
 
 EXPERIMENT_KEYS = "an experiment: name, model, data, search, ..."
 _LINE_BREAKS = frozenset("\x85\u2028\u2029")
-# Values, keys and groups of both, each as often as it is referred to: more than anybody writes, and few
-# enough to be checked at once.
+# Values, keys and groups of both, each as often as it is referred to: more than anybody writes, and
+# few enough to be checked at once.
 MAX_PARTS = 100_000
 
 
@@ -34,7 +34,9 @@ class _Constructor(SafeConstructor):
 
 
 def _check(document: Node) -> None:
-    """Refuse a document that holds itself, a key twice, or, its references followed, too many parts."""
+    """Refuse a document that holds itself, a key twice, or, its references followed, too many
+    parts.
+    """
     nums: dict[int, int | None] = {}
 
     def num_parts(node: Node) -> int:
@@ -71,7 +73,8 @@ def _check_keys(keys: list[Node]) -> None:
         earlier = first.setdefault((str(key.tag), key.value), key)
         if earlier is not key:
             raise ExperimentError(
-                f"the key {key.value} is in line {_line_of(earlier)} and again in line {_line_of(key)}",
+                f"the key {key.value} is in line {_line_of(earlier)} and again in line"
+                f" {_line_of(key)}",
                 next_step="Keep one of them.",
             )
 
@@ -91,7 +94,9 @@ class _Representer(SafeRepresenter):
 _Representer.add_representer(str, _Representer.represent_str)
 
 
-def read_yaml(text: str, *, source: str = "the text", holds: str = EXPERIMENT_KEYS) -> dict[str, Any]:
+def read_yaml(
+    text: str, *, source: str = "the text", holds: str = EXPERIMENT_KEYS
+) -> dict[str, Any]:
     """Parse one YAML document that holds a mapping.
 
     Args:
@@ -122,7 +127,10 @@ def read_yaml(text: str, *, source: str = "the text", holds: str = EXPERIMENT_KE
 
 
 def _describe(error: Exception) -> str:
-    """Return what is wrong and where, in one line: the parser shows the place by a picture of several."""
+    """Return what is wrong and where, in one line.
+
+    The parser shows the place by a picture of several.
+    """
     if not isinstance(error, MarkedYAMLError):
         return " ".join(str(error).split())
     places = [(error.problem, error.problem_mark), (error.context, error.context_mark)]
@@ -146,7 +154,9 @@ def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ExperimentError(f"cannot read {path}: {error.strerror}", next_step="Check the path.") from error
+        raise ExperimentError(
+            f"cannot read {path}: {error.strerror}", next_step="Check the path."
+        ) from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ExperimentError(

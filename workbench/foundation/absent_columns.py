@@ -13,7 +13,9 @@ _MAX_NAMED = 5
 
 
 def absent_columns(absent: Sequence[str], needed: Sequence[str]) -> DataError:
-    """Return the error that names the columns that a table lacks; the first five where there are more.
+    """Return the error that names the columns that a table lacks.
+
+    The first five where there are more.
 
     Args:
         absent: The columns that it lacks, at least one.

@@ -1,8 +1,9 @@
-"""Pictures, tables and texts that a trial reports beside its metrics, as bytes that can be kept and shown.
+"""Pictures, tables and texts that a trial reports beside its metrics, as bytes that can be kept and
+shown.
 
-They are recognised by their type, without importing the library that it belongs to, and cut to a size that a
-browser can show. Where they are kept, and how many of them, is left to the training; showing them to the
-views.
+They are recognised by their type, without importing the library that it belongs to, and cut to a
+size that a browser can show. Where they are kept, and how many of them, is left to the training;
+showing them to the views.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def attachment_of(name: str, value: Any) -> Attachment | None:
     Args:
         name: The name. A text that is called `image` is the path of a picture.
         value: A NumPy array or a tensor of two or three dimensions, an image of Pillow, a figure of
-            matplotlib, or a `Path` is a picture; a list of mappings, a mapping of lists, or a data frame is
-            a table; a `str` is a text.
+            matplotlib, or a `Path` is a picture; a list of mappings, a mapping of lists, or a data
+            frame is a table; a `str` is a text.
 
     Raises:
         ArgumentError: If it is a picture that cannot be read, or is too large.
@@ -127,7 +128,9 @@ def _read(name: str, path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_IMAGE_BYTES + 1)
     except OSError as error:
-        raise ArgumentError(f"{path} cannot be read: {error.strerror}", field=f"report.{name}") from error
+        raise ArgumentError(
+            f"{path} cannot be read: {error.strerror}", field=f"report.{name}"
+        ) from error
 
 
 def _saved(save: Any) -> bytes:
@@ -184,12 +187,19 @@ def _bytes_of(array: Any) -> Any:
 
 def _rows_of(value: Any) -> tuple[list[str], Sequence[Sequence[Any]]] | None:
     """Return the columns and rows of a table; None where it is not one."""
-    if hasattr(value, "columns") and hasattr(value, "to_dict"):  # a data frame of pandas, or of polars
+    if hasattr(value, "columns") and hasattr(
+        value, "to_dict"
+    ):  # a data frame of pandas, or of polars
         names = list(value.columns)
-        return [str(name) for name in names], list(zip(*(list(value[name]) for name in names), strict=True))
+        return [str(name) for name in names], list(
+            zip(*(list(value[name]) for name in names), strict=True)
+        )
     if isinstance(value, Mapping) and value:
         columns = list(value.values())
-        if all(isinstance(column, list | tuple) or getattr(column, "ndim", 0) == 1 for column in columns):
+        if all(
+            isinstance(column, list | tuple) or getattr(column, "ndim", 0) == 1
+            for column in columns
+        ):
             return [str(name) for name in value], list(zip(*columns, strict=False))
         return None
     if isinstance(value, list | tuple) and value and all(isinstance(row, Mapping) for row in value):

@@ -1,7 +1,8 @@
 """What a bundle consists of: every file with its SHA-256, in `configuration.json`.
 
-A bundle is written once, as a whole. The list tells that weights are those of the values beside them, and
-which files an export into the same folder replaces. What else the configuration holds is left to `runs`.
+A bundle is written once, as a whole. The list tells that weights are those of the values beside
+them, and which files an export into the same folder replaces. What else the configuration holds is
+left to `runs`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from workbench.foundation.files import finish_copy, sha256_of
 
 CONFIGURATION = "configuration.json"
 CARD = "card.json"
-"""The card of a model; it states by itself what belongs to it, and timings are added to it later."""
+"""The card of a model; it states by itself what belongs to it, and timings are added to it
+later.
+"""
 _FILES = "files"
 _EXPORT_AGAIN = "Export the run again, with --force into this folder."
 
@@ -31,15 +34,22 @@ def add_manifest(folder: Path) -> None:
     if not path.exists():
         return
     configuration = json.loads(path.read_text(encoding="utf-8"))
-    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    names = sorted(
+        file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()
+    )
     configuration[_FILES] = {
-        name: None if name == CARD else sha256_of(folder / name) for name in names if name != CONFIGURATION
+        name: None if name == CARD else sha256_of(folder / name)
+        for name in names
+        if name != CONFIGURATION
     }
     path.write_text(json.dumps(configuration, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def files_of_bundle(folder: Path) -> list[str]:
-    """Return the files of the bundle in a folder, by relative path; none if the folder holds no bundle."""
+    """Return the files of the bundle in a folder, by relative path.
+
+    None if the folder holds no bundle.
+    """
     try:
         files = json.loads((folder / CONFIGURATION).read_text(encoding="utf-8"))[_FILES]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -62,7 +72,9 @@ def read_configuration(folder: Path) -> dict[str, Any]:
     try:
         configuration = json.loads((folder / CONFIGURATION).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{folder} is not a bundle", next_step="Write one with: run.export(folder)") from error
+        raise RunError(
+            f"{folder} is not a bundle", next_step="Write one with: run.export(folder)"
+        ) from error
     if not isinstance(configuration, dict):
         raise RunError(f"{folder} is not a bundle", next_step="Write one with: run.export(folder)")
     return configuration
@@ -83,7 +95,8 @@ def check_file(folder: Path, name: str) -> None:
 
 
 def check_listed(folder: Path, listed_in: str, files: Mapping[str, Any], name: str) -> None:
-    """Refuse a file that is not the one that a list of files describes, or that the list leaves out.
+    """Refuse a file that is not the one that a list of files describes, or that the list leaves
+    out.
 
     Args:
         folder: The folder of both.
@@ -97,8 +110,8 @@ def check_listed(folder: Path, listed_in: str, files: Mapping[str, Any], name: s
     expected = files.get(name)
     if not isinstance(expected, str):
         raise RunError(
-            f"{folder / listed_in} does not state the SHA-256 of {name}, so nothing tells whether they "
-            "belong together",
+            f"{folder / listed_in} does not state the SHA-256 of {name}, so nothing tells whether"
+            " they belong together",
             field=f"files.{name}",
             next_step=_EXPORT_AGAIN,
         )

@@ -3,7 +3,8 @@
     WorkbenchError
     |-- ExperimentError (ValueError)         the experiment or another file of the user is wrong
     |   `-- UnknownNameError                 no registry knows the name
-    |-- ArgumentError (ValueError)           an argument of a command, a function or an HTTP request is wrong
+    |-- ArgumentError (ValueError)           an argument of a command, a function or an HTTP request
+    is wrong
     |-- ResourcesError                       the available hardware can never satisfy the request
     |-- DataError                            data cannot be found, read or understood
     |-- StoreError                           the store cannot be opened, read or written
@@ -14,9 +15,10 @@
     |-- RunError                             a run cannot be started, reached or continued
     `-- MissingDependencyError (ImportError) an optional package is not installed
 
-A message states what is wrong, where (the dotted field), what is allowed, and the next step. A next step that
-is a command is kept as its verb and arguments: what shows the error writes it for a shell, for Python
-or for the panel. Errors of other libraries are translated once, by the package that owns the library.
+A message states what is wrong, where (the dotted field), what is allowed, and the next step. A next
+step that is a command is kept as its verb and arguments: what shows the error writes it for a
+shell, for Python or for the panel. Errors of other libraries are translated once, by the package
+that owns the library.
 """
 
 from __future__ import annotations
@@ -34,13 +36,18 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import Self
 
 PROBLEMS_VARIABLE = "WORKBENCH_PROBLEMS_AS_JSON"
-"""Set for a command that another process of ours reads: an error is printed as one line of JSON, and so is a
-new run as soon as it is stored."""
+"""Set for a command that another process of ours reads.
+
+An error is printed as one line of JSON, and so is a new run as soon as it is stored.
+"""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A command that is the recommended next step; `workbench.experiment.actions.suggest` makes one."""
+    """A command that is the recommended next step.
+
+    `workbench.experiment.actions.suggest` makes one.
+    """
 
     lead: str
     """What the step does, as the beginning of a sentence; may be empty."""
@@ -104,7 +111,9 @@ class WorkbenchError(Exception):
         """
         self.problem = problem
         self.field = field
-        self.allowed = allowed if allowed is None or isinstance(allowed, str) else ", ".join(allowed)
+        self.allowed = (
+            allowed if allowed is None or isinstance(allowed, str) else ", ".join(allowed)
+        )
         self.next_step = next_step
         super().__init__(str(self))
 
@@ -127,7 +136,10 @@ class WorkbenchError(Exception):
     def to_problem(self, write: Callable[[Suggestion], str] = str) -> Problem:
         """Return its parts as they are sent to a page; `write` as in `describe`."""
         return Problem(
-            problem=self.problem, field=self.field, allowed=self.allowed, next_step=self._step(write)
+            problem=self.problem,
+            field=self.field,
+            allowed=self.allowed,
+            next_step=self._step(write),
         )
 
     def to_json(self, write: Callable[[Suggestion], str] = str) -> dict[str, str | None]:
@@ -239,7 +251,8 @@ _PARTS = {
 
 
 def first_line_of(error: BaseException) -> str:
-    r"""Return the first line of what an error of another library states, or its type where it states nothing.
+    r"""Return the first line of what an error of another library states, or its type where it
+    states nothing.
 
     Example:
         >>> first_line_of(ValueError("too long\n  at line 3"))
@@ -270,8 +283,8 @@ def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
 def install_command(part: str) -> str:
     """Return the command that adds a part to this installation, from where it was installed.
 
-    The name alone would not do for an installation from a folder or a URL: an index may have another
-    project of that name.
+    The name alone would not do for an installation from a folder or a URL: an index may have
+    another project of that name.
 
     Args:
         part: The extra of the package, such as deploy.

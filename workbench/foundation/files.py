@@ -1,7 +1,8 @@
-"""Write files and folders atomically, hash files, and name the encoding of text that cannot be read.
+"""Write files and folders atomically, hash files, and name the encoding of text that cannot be
+read.
 
-A reader meanwhile gets the earlier content or the new one, never a part. What must also survive a loss of
-power, as checkpoints must, is left to its own writer.
+A reader meanwhile gets the earlier content or the new one, never a part. What must also survive a
+loss of power, as checkpoints must, is left to its own writer.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ def write_atomically(path: Path, text: str) -> None:
 def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None:
     """Copy what a folder contains into another one, all or nothing, even if the process is killed.
 
-    Everything is first copied beside what is there. One rename then decides that it counts. After it only
-    names change, and if that is interrupted, `finish_copy` completes it.
+    Everything is first copied beside what is there. One rename then decides that it counts. After
+    it only names change, and if that is interrupted, `finish_copy` completes it.
 
     Args:
         source: The folder to copy from.
-        folder: The folder to copy into; it is made if it is missing. What it contains stays, but files of the
-            same names are replaced.
+        folder: The folder to copy into; it is made if it is missing. What it contains stays, but
+            files of the same names are replaced.
         remove: Files in the folder, by relative path, that go when the new ones come.
 
     Raises:
@@ -65,9 +66,12 @@ def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None
         folder.mkdir(parents=True, exist_ok=True)
         finish_copy(folder)
         _remove_abandoned(folder)
-        # Inside, as only there it is surely the same disk: a full one is noticed before anything shows.
+        # Inside, as only there it is surely the same disk: a full one is noticed before anything
+        # shows.
         prefix = f"{_UNFINISHED}{socket.gethostname()}-{os.getpid()}-"
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as name:
+        with tempfile.TemporaryDirectory(
+            prefix=prefix, dir=folder, ignore_cleanup_errors=True
+        ) as name:
             prepared = Path(name, "prepared")
             (prepared / _CONTENT).mkdir(parents=True)
             for path in sorted(source.rglob("*")):
@@ -88,7 +92,8 @@ def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None
 def finish_copy(folder: Path) -> bool:
     """Complete a copy into a folder that was interrupted after it had been decided.
 
-    Every reader of a folder that `copy_into` writes calls this first, and several may do so at once.
+    Every reader of a folder that `copy_into` writes calls this first, and several may do so at
+    once.
 
     Args:
         folder: The folder; it may be missing.

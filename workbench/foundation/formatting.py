@@ -1,7 +1,9 @@
-"""How quantities are written (numbers, durations, sizes, rates, shares, money, times) and read back.
+"""How quantities are written (numbers, durations, sizes, rates, shares, money, times) and read
+back.
 
-Terminal, report, panel and notebook write a quantity in one way. `extensions/src/format.ts` does the same in
-TypeScript; `tests/foundation/formatting.json` holds the cases that both must pass. Ties are rounded up.
+Terminal, report, panel and notebook write a quantity in one way. `extensions/src/format.ts` does
+the same in TypeScript; `tests/foundation/formatting.json` holds the cases that both must pass. Ties
+are rounded up.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ _DURATION = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""Write text from outside for a terminal: what would steer it, or reorder what it shows, is escaped.
+    r"""Write text from outside for a terminal.
+
+    What would steer it, or reorder what it shows, is escaped.
 
     Args:
         text: Any text, such as the message of an error; line breaks and tabs are kept.
@@ -115,7 +119,9 @@ def format_value(value: Any) -> str:
     if isinstance(value, int | float):
         return format_number(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name}: {format_value(item)}" for name, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{name}: {format_value(item)}" for name, item in value.items()) + "}"
+        )
     if isinstance(value, list | tuple):
         return f"[{', '.join(format_value(item) for item in value)}]"
     return str(value)
@@ -138,7 +144,10 @@ def format_count(count: float, noun: str = "", plural: str = "") -> str:
 
 
 def counted_noun(count: float, noun: str, plural: str = "") -> str:
-    """Write what is counted, without the number: `trial` for 1, else `trials`; arguments as above."""
+    """Write what is counted, without the number: `trial` for 1, else `trials`.
+
+    Arguments as above.
+    """
     return noun if count == 1 else plural or f"{noun}s"
 
 
@@ -154,7 +163,8 @@ def format_percent(share: float, *, has_tenths: bool = False) -> str:
 
     Args:
         share: The share.
-        has_tenths: Whether tenths are written from 10 % on, too, so that shares of a whole add up: `50.5%`.
+        has_tenths: Whether tenths are written from 10 % on, too, so that shares of a whole add up:
+            `50.5%`.
     """
     if not math.isfinite(share):
         return MISSING
@@ -167,7 +177,10 @@ def format_percent(share: float, *, has_tenths: bool = False) -> str:
 
 
 def format_money(amount: float, currency: str = "USD") -> str:
-    """Write a sum such as `$12.50` or `12.50 EUR`: cents below a hundred, two digits below half a cent."""
+    """Write a sum such as `$12.50` or `12.50 EUR`.
+
+    Cents below a hundred, two digits below half a cent.
+    """
     if amount < 0.005:
         written = f"{_significant(amount, 2):f}"
     else:
@@ -216,7 +229,9 @@ def format_age(seconds: float) -> str:
         return "just now"
     if seconds < 3600:
         return f"{int(seconds // 60)} min ago"
-    return f"{int(seconds // 3600)} h ago" if seconds < 48 * 3600 else f"{int(seconds // 86400)} d ago"
+    return (
+        f"{int(seconds // 3600)} h ago" if seconds < 48 * 3600 else f"{int(seconds // 86400)} d ago"
+    )
 
 
 def format_range(low: float, high: float, write: Callable[[float], str]) -> str:
@@ -243,9 +258,14 @@ def compact_duration(seconds: Any) -> Any:
         seconds: A number of seconds, or anything else.
 
     Returns:
-        Text that `parse_duration_s` reads, or `seconds` itself if it is not a whole, positive number.
+        Text that `parse_duration_s` reads, or `seconds` itself if it is not a whole, positive
+        number.
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _LONGEST_S:
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 < seconds < _LONGEST_S
+    ):
         return seconds
     if seconds != int(seconds):
         return seconds
@@ -257,11 +277,12 @@ def compact_duration(seconds: Any) -> Any:
 
 
 def parse_duration_s(given: str | Given) -> float | Given:
-    """Return the seconds of a duration such as `1h30m`, `90s`, `90`, `20ms`, `50us`, `2d` or `4 min 5 s`.
+    """Return the seconds of a duration such as `1h30m`, `90s`, `90`, `20ms`, `50us`, `2d` or `4 min
+    5 s`.
 
     Args:
-        given: Text with days, hours, minutes, seconds, milliseconds and microseconds in this order, or with
-            a number of seconds; or a value of another type.
+        given: Text with days, hours, minutes, seconds, milliseconds and microseconds in this order,
+            or with a number of seconds; or a value of another type.
 
     Returns:
         Seconds, or `given` itself if it is not text.
@@ -277,10 +298,18 @@ def parse_duration_s(given: str | Given) -> float | Given:
     match = _DURATION.fullmatch(text)
     if not match or not any(match.groups()):
         raise ExperimentError(
-            f"{given!r} is not a duration", allowed="such as 90s, 10m, 1h30m, or a number of seconds"
+            f"{given!r} is not a duration",
+            allowed="such as 90s, 10m, 1h30m, or a number of seconds",
         )
-    days, hours, minutes, seconds, milliseconds, microseconds = (float(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds + milliseconds / 1e3 + microseconds / 1e6
+    days, hours, minutes, seconds, milliseconds, microseconds = (
+        float(part or 0) for part in match.groups()
+    )
+    return (
+        ((days * 24 + hours) * 60 + minutes) * 60
+        + seconds
+        + milliseconds / 1e3
+        + microseconds / 1e6
+    )
 
 
 def duration_argument_s(given: Any, *, field: str, may_be_zero: bool = False) -> float:
@@ -310,7 +339,8 @@ def duration_argument_s(given: Any, *, field: str, may_be_zero: bool = False) ->
 
 
 def parse_bytes(given: str | Given) -> int | Given:
-    """Return the bytes of a size such as `500MB`, `10 GB` (powers of 1000) or `1.5TiB` (powers of 1024).
+    """Return the bytes of a size such as `500MB`, `10 GB` (powers of 1000) or `1.5TiB` (powers of
+    1024).
 
     Args:
         given: Text with a number and a unit, or a value of another type.
@@ -332,7 +362,9 @@ def parse_bytes(given: str | Given) -> int | Given:
     exponent = " kmgtp".index(prefix.lower()) if prefix else 0
     size = float(number) * (1024 if binary else 1000) ** exponent
     if math.isinf(size):
-        raise ExperimentError(f"{given[:40]!r}... is too large", allowed="a size that a disk can have")
+        raise ExperimentError(
+            f"{given[:40]!r}... is too large", allowed="a size that a disk can have"
+        )
     return round(size)
 
 
@@ -340,8 +372,8 @@ def parse_quantity(given: str | Given, units: Collection[str], *, allowed: str) 
     """Return a quantity in its plain unit, such as 20000000.0 for `20Mbit` or 5e-7 for `0.5uJ/B`.
 
     Args:
-        given: Text with a number, perhaps a prefix from n to T (powers of 1000), and a unit; or a value of
-            another type.
+        given: Text with a number, perhaps a prefix from n to T (powers of 1000), and a unit; or a
+            value of another type.
         units: Spellings of the plain unit.
         allowed: Examples, for the error.
 

@@ -1,8 +1,8 @@
 """Which files are secrets: private keys, passwords, and tokens of services.
 
-A file is recognised by its name and its folder; a private key or the account of a service also by its
-content, whatever it is named. Source code is never a secret, because without it nothing would run. What sends
-or keeps a user's files asks here, and states what it left out.
+A file is recognised by its name and its folder; a private key or the account of a service also by
+its content, whatever it is named. Source code is never a secret, because without it nothing would
+run. What sends or keeps a user's files asks here, and states what it left out.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ _CODE = frozenset(
     }
 )
 _PRIVATE = re.compile(
-    rb"^\s*-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|^PuTTY-User-Key-File-|^\s*AGE-SECRET-KEY-1",
+    rb"^\s*-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?:"
+    rb" BLOCK)?-----|^PuTTY-User-Key-File-|^\s*AGE-SECRET-KEY-1",
     re.MULTILINE,
 )
 _ACCOUNT = re.compile(
@@ -100,7 +101,8 @@ def is_secret_by_name(path: str | PurePath) -> bool:
     """Return whether a file is a secret by its name and the folders that contain it.
 
     Args:
-        path: Its path, absolute or relative; the file need not exist. Upper and lower case are the same.
+        path: Its path, absolute or relative; the file need not exist. Upper and lower case are the
+            same.
 
     Example:
         >>> from workbench.foundation.known_secrets import is_secret_by_name
@@ -111,28 +113,37 @@ def is_secret_by_name(path: str | PurePath) -> bool:
     if not parts:
         return False
     for end in range(1, len(parts)):
-        if any(_FOLDER.match("/".join(parts[start:end])) for start in range(max(0, end - _MAX_PARTS), end)):
+        if any(
+            _FOLDER.match("/".join(parts[start:end]))
+            for start in range(max(0, end - _MAX_PARTS), end)
+        ):
             return True
     name = parts[-1]
     ending = PurePath(name).suffix
     is_code = ending in _CODE and not name.startswith(".env")
     if is_code or ending == ".pub" or _TEMPLATE.search(name):
         return False
-    paths = ("/".join(parts[start:]) for start in range(max(0, len(parts) - _MAX_PARTS), len(parts)))
+    paths = (
+        "/".join(parts[start:]) for start in range(max(0, len(parts) - _MAX_PARTS), len(parts))
+    )
     return bool(_NAME.match(name)) or any(_PATH.match(path) for path in paths)
 
 
 def is_secret(path: Path, *, below: Path | None = None) -> bool:
     """Return whether a file is a secret, by its name and folders or by its content.
 
-    Private keys, and files in JSON with a private key or the account of a service, are recognised by content.
+    Private keys, and files in JSON with a private key or the account of a service, are recognised
+    by content.
 
     Args:
         path: An existing file; one that cannot be read is judged by its name alone.
-        below: A folder that contains it. What that itself is called, and what contains it, does not count.
+        below: A folder that contains it. What that itself is called, and what contains it, does not
+            count.
     """
     name = path if below is None else path.relative_to(below)
-    return is_secret_by_name(name) or (path.suffix.casefold() not in _CODE and _is_key_or_account(path))
+    return is_secret_by_name(name) or (
+        path.suffix.casefold() not in _CODE and _is_key_or_account(path)
+    )
 
 
 def _is_key_or_account(path: Path) -> bool:

@@ -1,8 +1,10 @@
-r"""Text from outside, such as messages, names and printed lines, in a form that can be stored anywhere.
+r"""Text from outside, such as messages, names and printed lines, in a form that can be stored
+anywhere.
 
-A file name that is not UTF-8 reaches Python as text with lone surrogates, which no JSON and no database
-takes; PostgreSQL refuses NUL, too. Both are written as escapes. Endless texts are cut, and state it. What
-steers a terminal is stored as it is, and escaped where it is printed (`foundation.formatting.printable`).
+A file name that is not UTF-8 reaches Python as text with lone surrogates, which no JSON and no
+database takes; PostgreSQL refuses NUL, too. Both are written as escapes. Endless texts are cut, and
+state it. What steers a terminal is stored as it is, and escaped where it is printed
+(`foundation.formatting.printable`).
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ _LONG_LINE = re.compile(f"[^\\n]{{{MAX_LINE_CHARS + 1},}}")
 
 
 def storable(text: str) -> str:
-    r"""Return a text as it is stored: without what no database takes, and not longer than can be shown.
+    r"""Return a text as it is stored.
+
+    Without what no database takes, and not longer than can be shown.
 
     Args:
-        text: Any text. Bytes of file names that are not UTF-8 are written as `\xff`, other lone surrogates as
-            `\ud83d`, NUL as `\x00`.
+        text: Any text. Bytes of file names that are not UTF-8 are written as `\xff`, other lone
+            surrogates as `\ud83d`, NUL as `\x00`.
 
     Example:
         >>> from workbench.foundation.outside_text import storable
@@ -47,10 +51,14 @@ def storable(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text of the same length but for NUL and lone surrogates, which are written as escapes."""
+    """Return a text of the same length but for NUL and lone surrogates, which are written as
+    escapes.
+    """
     if _UNSTORABLE.search(text) is None:
         return text
-    joined = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    joined = _PAIR.sub(
+        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text
+    )
     return _UNSTORABLE.sub(_escape, joined)
 
 
@@ -65,7 +73,9 @@ def storable_name(name: str) -> str:
 
 
 def storable_document(value: Any) -> Any:
-    """Return a document of mappings, lists and plain values with every text in it escaped, keys included."""
+    """Return a document of mappings, lists and plain values with every text in it escaped, keys
+    included.
+    """
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, Mapping):
@@ -76,17 +86,25 @@ def storable_document(value: Any) -> Any:
 
 
 def unwritable_text(value: Any, place: str = "") -> tuple[str, str] | None:
-    """Return the first text in a document that UTF-8 cannot hold, with its dotted place; None without one.
+    """Return the first text in a document that UTF-8 cannot hold, with its dotted place.
+
+    None without one.
 
     Args:
         value: Mappings, lists, tuples and plain values; others are not looked into.
         place: The dotted place of the document itself.
     """
     if isinstance(value, str):
-        return (place, value) if any("\ud800" <= character <= "\udfff" for character in value) else None
+        return (
+            (place, value)
+            if any("\ud800" <= character <= "\udfff" for character in value)
+            else None
+        )
     inner: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
-        inner = [(str(key), key) for key in value] + [(str(key), item) for key, item in value.items()]
+        inner = [(str(key), key) for key in value] + [
+            (str(key), item) for key, item in value.items()
+        ]
     elif isinstance(value, list | tuple):
         inner = [(str(number), item) for number, item in enumerate(value)]
     for name, item in inner:
@@ -97,7 +115,10 @@ def unwritable_text(value: Any, place: str = "") -> tuple[str, str] | None:
 
 
 def _cut_line(line: re.Match[str]) -> str:
-    return f"{line[0][: MAX_LINE_CHARS - _NOTE_CHARS]} ... (cut: this line has {len(line[0]):,} characters)"
+    return (
+        f"{line[0][: MAX_LINE_CHARS - _NOTE_CHARS]} ... (cut: this line has {len(line[0]):,}"
+        " characters)"
+    )
 
 
 def _escape(character: re.Match[str]) -> str:

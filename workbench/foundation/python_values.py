@@ -1,8 +1,8 @@
 """Values of numpy, torch and pandas as the Python values that an experiment holds.
 
-An experiment is a document of JSON. A scalar of a library stands for the Python value that it has. What would
-reach a training as something else, such as a tuple as a list, is refused with what to write instead. No
-library is imported for this.
+An experiment is a document of JSON. A scalar of a library stands for the Python value that it has.
+What would reach a training as something else, such as a tuple as a list, is refused with what to
+write instead. No library is imported for this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _MAX_CHARACTERS = 80
 
 
 def python_value(value: Any) -> Any:
-    """Return the Python value of a scalar of numpy, torch or another library; anything else as it is.
+    """Return the Python value of a scalar of numpy, torch or another library.
+
+    Anything else as it is.
 
     Example:
         >>> import numpy as np
@@ -52,7 +54,9 @@ def python_values(document: Any) -> Any:
 
 
 def whole_bound(value: Any) -> Any:
-    """Return the bound of a range as a Python value; an array with one element, too, is that element.
+    """Return the bound of a range as a Python value.
+
+    An array with one element, too, is that element.
 
     Raises:
         ExperimentError: If it is a boolean.
@@ -66,7 +70,9 @@ def whole_bound(value: Any) -> Any:
 
 
 def listed_choices(given: Any) -> Any:
-    """Return the values of something that lists them: an array or a column of one dimension, a set, a range.
+    """Return the values of something that lists them.
+
+    An array or a column of one dimension, a set, a range.
 
     A set has no order of its own: its values are sorted, so that every process has the same order.
 
@@ -147,9 +153,13 @@ def _why_not_held(value: Any) -> tuple[str, str]:
             f'Write its name, "{name}", and look it up in the training.',
         )
     if isinstance(value, enum.Enum):
-        return f"{written} is a member of an enumeration", f'Write its name, "{value.name}", or its value.'
-    return f"{written} is of type {type(value).__name__}, which an experiment cannot hold", (
-        "Write it as a number or a text, and convert that in the training."
+        return (
+            f"{written} is a member of an enumeration",
+            f'Write its name, "{value.name}", or its value.',
+        )
+    return (
+        f"{written} is of type {type(value).__name__}, which an experiment cannot hold",
+        "Write it as a number or a text, and convert that in the training.",
     )
 
 

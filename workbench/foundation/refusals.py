@@ -1,7 +1,7 @@
 """Translates pydantic's findings: which field is wrong, what is allowed there, and the next step.
 
-All packages that validate user input against a type use this; the types, and what is special about their
-documents, are left to them.
+All packages that validate user input against a type use this; the types, and what is special about
+their documents, are left to them.
 """
 
 from __future__ import annotations
@@ -74,15 +74,17 @@ class Dialect:
     """What is special about a kind of documents.
 
     Attributes:
-        kinds: The kinds of the items of a list, by the name of the list; they are not part of a path.
+        kinds: The kinds of the items of a list, by the name of the list; they are not part of a
+            path.
         other_names: Names of settings that are understood, too, wherever they are written.
-        tagged: The alternatives of unions, by their tags, so that their keys are named where one is unknown.
-        elsewhere: What to write instead of a key of the whole document that other tools know; `...` stands
-            for its value.
-        examples: What a place takes, by its path without numbers of items; what an item of a list takes, by
-            the path with a dot at its end.
-        renamed: Names and values of other tools, with ours, for the keys of a section that must be written;
-            by the path of the section without numbers of items.
+        tagged: The alternatives of unions, by their tags, so that their keys are named where one is
+            unknown.
+        elsewhere: What to write instead of a key of the whole document that other tools know; `...`
+            stands for its value.
+        examples: What a place takes, by its path without numbers of items; what an item of a list
+            takes, by the path with a dot at its end.
+        renamed: Names and values of other tools, with ours, for the keys of a section that must be
+            written; by the path of the section without numbers of items.
     """
 
     kinds: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -114,7 +116,9 @@ class Checked(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
-def refusal(error: ValidationError, at: str | None = None, dialect: Dialect = PLAIN) -> ExperimentError:
+def refusal(
+    error: ValidationError, at: str | None = None, dialect: Dialect = PLAIN
+) -> ExperimentError:
     """Return the first thing that is wrong as an error of ours.
 
     Args:
@@ -175,26 +179,36 @@ def findings(
     # Of a list, parts that are wrong do not count: it is not too short for that.
     found = [one for one in found if one["type"] != "too_short" or not _has_part(one["loc"], found)]
     # Where a mapping is wrong inside, it does not matter that it is none of some words.
-    found = [one for one in found if not _is_mapping_for_word(one) or not _has_other_reason(one, found)]
+    found = [
+        one for one in found if not _is_mapping_for_word(one) or not _has_other_reason(one, found)
+    ]
     renamed = _renamed_keys(found, dialect)
     found = [
-        one for one in found if one["type"] != "missing" or _location(one, dialect) not in renamed.values()
+        one
+        for one in found
+        if one["type"] != "missing" or _location(one, dialect) not in renamed.values()
     ]
     by_field = itertools.groupby(found, key=lambda one: _location(one, dialect))
     return [
-        _explain_renamed(location, renamed[tuple(location)], next(details)["input"], dialect)
-        if tuple(location) in renamed
-        else _explain(list(details), location, root, dialect)
+        (
+            _explain_renamed(location, renamed[tuple(location)], next(details)["input"], dialect)
+            if tuple(location) in renamed
+            else _explain(list(details), location, root, dialect)
+        )
         for location, details in by_field
     ]
 
 
 def _renamed_keys(found: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str, ...], list[str]]:
-    """Return the keys that have another name here, with the places of these names, which are empty."""
+    """Return the keys that have another name here, with the places of these names, which are
+    empty.
+    """
     missing = [_location(one, dialect) for one in found if one["type"] == "missing"]
     renamed: dict[tuple[str, ...], list[str]] = {}
     for one in found:
-        if one["type"] != "extra_forbidden":  # what concerns an experiment as a whole has no location
+        if (
+            one["type"] != "extra_forbidden"
+        ):  # what concerns an experiment as a whole has no location
             continue
         *section, name = location = _location(one, dialect)
         meant = [*section, dialect.renamed.get(_without_numbers(section), {}).get(name, "")]
@@ -203,7 +217,9 @@ def _renamed_keys(found: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str
     return renamed
 
 
-def _explain_renamed(location: list[str], meant: list[str], value: Any, dialect: Dialect) -> ExperimentError:
+def _explain_renamed(
+    location: list[str], meant: list[str], value: Any, dialect: Dialect
+) -> ExperimentError:
     """Explain a key that is right but for its name."""
     ours = dialect.renamed[_without_numbers(location[:-1])]
     written = ours.get(value, value) if isinstance(value, str) else value
@@ -232,7 +248,9 @@ def _is_mapping_for_word(details: ErrorDetails) -> bool:
 def _has_other_reason(details: ErrorDetails, found: list[ErrorDetails]) -> bool:
     """Return whether another alternative of a place tells more of why it was not met."""
     place = details["loc"][:-1]
-    return any(one["type"] != "literal_error" and one["loc"][: len(place)] == place for one in found)
+    return any(
+        one["type"] != "literal_error" and one["loc"][: len(place)] == place for one in found
+    )
 
 
 def _location(details: ErrorDetails, dialect: Dialect) -> list[str]:
@@ -246,7 +264,10 @@ def _location(details: ErrorDetails, dialect: Dialect) -> list[str]:
 def _explain(
     found: list[ErrorDetails], location: list[str], root: type[BaseModel] | None, dialect: Dialect
 ) -> ExperimentError:
-    """Explain the findings at one location; several findings are alternatives of which none was met."""
+    """Explain the findings at one location.
+
+    Several findings are alternatives of which none was met.
+    """
     field, first = ".".join(location) or None, found[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, WorkbenchError):
@@ -271,14 +292,20 @@ def _explain(
     )
     if first["type"] in _WRONG_SHAPES and place in dialect.examples:
         return ExperimentError(
-            f"{_SHORT.repr(first['input'])} is not valid", field=field, allowed=dialect.examples[place]
+            f"{_SHORT.repr(first['input'])} is not valid",
+            field=field,
+            allowed=dialect.examples[place],
         )
     if first["type"] == "missing":
         return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
     if all(item["type"] in _ALLOWED for item in found):
-        alternatives = dict.fromkeys(_ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found)
+        alternatives = dict.fromkeys(
+            _ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found
+        )
         allowed = ", or ".join(alternatives)
-        return ExperimentError(f"{_SHORT.repr(first['input'])} is not valid", field=field, allowed=allowed)
+        return ExperimentError(
+            f"{_SHORT.repr(first['input'])} is not valid", field=field, allowed=allowed
+        )
     if first["type"] == "invalid-json-value":
         return not_held(first["input"], field)
     message = first["msg"].removeprefix("Value error, ")
@@ -313,17 +340,25 @@ def _unknown_key(
     if meant is None and root is not None and len(location) == 2:
         instead = _instead_of(location[-1], value, root, dialect)
         meant = None if instead is None else f"Write {instead}."
-    return ExperimentError(_UNKNOWN_KEY, field=field, allowed=allowed, next_step=meant or "Remove it.")
+    return ExperimentError(
+        _UNKNOWN_KEY, field=field, allowed=allowed, next_step=meant or "Remove it."
+    )
 
 
 def _instead_of(name: str, value: Any, root: type[BaseModel], dialect: Dialect) -> str | None:
-    """Return what to write instead of a key that belongs into a section, or that other tools know."""
+    """Return what to write instead of a key that belongs into a section, or that other tools
+    know.
+    """
     if name in dialect.elsewhere:
         written = dialect.elsewhere[name]
     else:
-        kinds: dict[str, Any] = {section: one.annotation for section, one in root.model_fields.items()}
+        kinds: dict[str, Any] = {
+            section: one.annotation for section, one in root.model_fields.items()
+        }
         sections = [
-            section for section, kind in kinds.items() if _is_section(kind) and name in kind.model_fields
+            section
+            for section, kind in kinds.items()
+            if _is_section(kind) and name in kind.model_fields
         ]
         if len(sections) != 1:
             return None
@@ -332,8 +367,11 @@ def _instead_of(name: str, value: Any, root: type[BaseModel], dialect: Dialect) 
     return written.replace("...", json.dumps(value)) if is_plain else written
 
 
-def closest(name: str, known: Sequence[str], other_names: Collection[str] = ()) -> tuple[str, str | None]:
-    """Return what to list of the names that exist where one does not, and the question for the closest.
+def closest(
+    name: str, known: Sequence[str], other_names: Collection[str] = ()
+) -> tuple[str, str | None]:
+    """Return what to list of the names that exist where one does not, and the question for the
+    closest.
 
     Args:
         name: The name that does not exist.

@@ -1,8 +1,8 @@
 """Named objects that are loaded only when they are used.
 
-A registry is a table `name -> "module:object"` plus an entry-point group through which other packages add
-names. Nothing is imported before it is requested; the error on an unknown name lists the known ones. What
-the names stand for is left to the package that owns the table.
+A registry is a table `name -> "module:object"` plus an entry-point group through which other
+packages add names. Nothing is imported before it is requested; the error on an unknown name lists
+the known ones. What the names stand for is left to the package that owns the table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
     module_name, _, qualified_name = reference.partition(":")
     if not module_name or not qualified_name:
         raise ExperimentError(
-            f"{reference!r} does not name a Python object", field=field, allowed="package.module:name"
+            f"{reference!r} does not name a Python object",
+            field=field,
+            allowed="package.module:name",
         )
     try:
         found: Any = importlib.import_module(module_name)
@@ -60,7 +62,12 @@ class Registry:
     """A table of names whose objects are loaded on first use."""
 
     def __init__(
-        self, kind: str, table: Mapping[str, str], *, group: str | None = None, needs: Sequence[str] = ()
+        self,
+        kind: str,
+        table: Mapping[str, str],
+        *,
+        group: str | None = None,
+        needs: Sequence[str] = (),
     ) -> None:
         """Make a registry.
 
@@ -121,7 +128,9 @@ class Registry:
         """
         reference = self._table.get(name) or self.references().get(name)
         if reference is None:
-            raise UnknownNameError(f"unknown {self.kind} {name!r}", field=field, allowed=self.names())
+            raise UnknownNameError(
+                f"unknown {self.kind} {name!r}", field=field, allowed=self.names()
+            )
         found = load_object(reference, field=field)
         if name not in self._table:
             lacking = {need for need in self._needs if not hasattr(found, need)}

@@ -1,10 +1,13 @@
-"""What counts as a number: decided here for all that a training returns, reports, writes or measures.
+"""What counts as a number.
 
-A result is one real number, whatever library made it: Python's own, a `Decimal`, a scalar or an array with
-one element of numpy, torch, jax or pandas, a text that holds a number. NaN and infinity are numbers: an
-objective that has one has diverged. A boolean is not a result; beside the results it is 0 or 1. Masked and
-missing values, complex numbers, dates, empty arrays and everything with several elements are not numbers.
-No library is imported for this. What a number in printed text looks like is left to `programs`.
+Decided here for all that a training returns, reports, writes or measures.
+
+A result is one real number, whatever library made it: Python's own, a `Decimal`, a scalar or an
+array with one element of numpy, torch, jax or pandas, a text that holds a number. NaN and infinity
+are numbers: an objective that has one has diverged. A boolean is not a result; beside the results
+it is 0 or 1. Masked and missing values, complex numbers, dates, empty arrays and everything with
+several elements are not numbers. No library is imported for this. What a number in printed text
+looks like is left to `programs`.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ def judge(value: Any) -> float | bool | NotANumber:
     try:
         return _judge(value, _MAX_WRAPPED)
     except Exception as error:  # a type of the user's may raise anything
-        return NotANumber(f"{_type_of(value)}, which raised {type(error).__name__} when it was read,")
+        return NotANumber(
+            f"{_type_of(value)}, which raised {type(error).__name__} when it was read,"
+        )
 
 
 def result_of(value: Any) -> float | None:
@@ -71,7 +76,9 @@ def result_of(value: Any) -> float | None:
 
 
 def side_value_of(value: Any) -> float | None:
-    """Return the number that a value is beside the results, where a boolean is 0 or 1; None for no number.
+    """Return the number that a value is beside the results, where a boolean is 0 or 1.
+
+    None for no number.
 
     Example:
         >>> from workbench.foundation.reported_values import side_value_of
@@ -142,7 +149,9 @@ def _judge_array(value: Any, shape: tuple[int, ...], depth: int) -> float | bool
     dtype = str(getattr(value, "dtype", "")).lower()
     if "complex" in dtype:
         return NotANumber("a complex value", is_missing=True)
-    if "datetime" in dtype or "timedelta" in dtype:  # their items may be whole numbers of nanoseconds
+    if (
+        "datetime" in dtype or "timedelta" in dtype
+    ):  # their items may be whole numbers of nanoseconds
         return NotANumber(f"a value of the type {dtype}")
     item = value.item() if callable(getattr(value, "item", None)) else value
     if item is not value and type(item) is not type(value) and depth:
@@ -167,7 +176,9 @@ def _is_masked(value: Any) -> bool:
     masked_arrays = sys.modules.get("numpy.ma")
     if masked_arrays is not None and isinstance(value, masked_arrays.MaskedArray):
         return bool(masked_arrays.getmaskarray(value).any())
-    get_mask: Any = getattr(value, "get_mask", None)  # of a tensor of torch.masked, true where it is known
+    get_mask: Any = getattr(
+        value, "get_mask", None
+    )  # of a tensor of torch.masked, true where it is known
     return get_mask is not None and not bool(get_mask().all())
 
 
@@ -221,7 +232,8 @@ def sort_values(values: Mapping[str, Any]) -> ReportedValues:
     """Sort what a training reports or returns by what it is; nothing of it raises an error.
 
     Args:
-        values: Anything by name. A mapping whose columns are lists is a table; any other is taken apart.
+        values: Anything by name. A mapping whose columns are lists is a table; any other is taken
+            apart.
 
     Example:
         >>> from workbench.foundation.reported_values import sort_values
@@ -264,12 +276,16 @@ def _taken_apart(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]
 
 def _is_table(value: Mapping[Any, Any]) -> bool:
     return all(
-        isinstance(column, list | tuple) or getattr(column, "ndim", 0) == 1 for column in value.values()
+        isinstance(column, list | tuple) or getattr(column, "ndim", 0) == 1
+        for column in value.values()
     )
 
 
 def _attachment_of(name: str, value: Any) -> Attachment | str | None:
-    """Return what is kept of a value; why it cannot be kept; None where it is nothing to look at."""
+    """Return what is kept of a value; why it cannot be kept.
+
+    None where it is nothing to look at.
+    """
     try:
         return attachment_of(name, value)
     except ArgumentError as error:

@@ -1,4 +1,5 @@
-"""What separates the columns of a text table, or the thousands of a number, and whether columns share a name.
+"""What separates the columns of a text table, or the thousands of a number, and whether columns
+share a name.
 
 Reading the table or the number itself is left to them.
 """
@@ -24,7 +25,9 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 def separator_in(heads: Mapping[str, Sequence[str]]) -> str:
-    """Return the sign that separates the columns of a table: that by which its first row has most names.
+    """Return the sign that separates the columns of a table.
+
+    That by which its first row has most names.
 
     Semicolons in the texts of other rows do not count.
 

@@ -1,4 +1,7 @@
-"""Documents that strict readers of JSON take: numbers that are not finite, which it cannot hold, are text."""
+"""Documents that strict readers of JSON take.
+
+Numbers that are not finite, which it cannot hold, are text.
+"""
 
 from __future__ import annotations
 

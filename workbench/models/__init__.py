@@ -1,8 +1,8 @@
 """The model zoo, the door for other people's models, and the losses and metrics that go with them.
 
-A model is built from a typed configuration (`configurations.py`, which needs no torch) or by a function
-of the user's own. Losses and metrics are small functions of (outputs, targets), by name or reference.
-Optimisers, the training loop and devices are left to training; data to the data room.
+A model is built from a typed configuration (`configurations.py`, which needs no torch) or by a
+function of the user's own. Losses and metrics are small functions of (outputs, targets), by name or
+reference. Optimisers, the training loop and devices are left to training; data to the data room.
 """
 
 from __future__ import annotations

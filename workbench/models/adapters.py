@@ -1,7 +1,8 @@
 """From a name, a reference or a Python object to a torch model, a loss and metrics.
 
-Torch comes first: whatever the user provides must end as a `torch.nn.Module` and functions of tensors.
-Training that is not of this kind enters by another door: a function of (configuration, report).
+Torch comes first: whatever the user provides must end as a `torch.nn.Module` and functions of
+tensors. Training that is not of this kind enters by another door: a function of (configuration,
+report).
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def build_model(
 
     Args:
         model: A zoo name, `package.module:function`, or a callable.
-        configuration: For a zoo name, values of the model's own fields and nothing else. For a function,
-            the trial's whole configuration, passed as `construct` does.
+        configuration: For a zoo name, values of the model's own fields and nothing else. For a
+            function, the trial's whole configuration, passed as `construct` does.
         input_shape: Shape of one sample, without the batch.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
         vocabulary_size: Number of token ids where inputs are token ids.
@@ -65,8 +66,8 @@ def build_model(
         The model, on the CPU.
 
     Raises:
-        ExperimentError: If the name, a key or a value is wrong, the model cannot take such inputs, or the
-            function returns something that is not a module.
+        ExperimentError: If the name, a key or a value is wrong, the model cannot take such inputs,
+            or the function returns something that is not a module.
     """
     if isinstance(model, str) and ":" not in model:
         shapes: dict[str, Any] = {
@@ -110,7 +111,8 @@ def load_loss(loss: LossReference | None, task: Task, *, pairing: Pairing | None
     """Return the loss of a trial.
 
     Args:
-        loss: A name that `LOSSES` knows, `package.module:function`, a callable, or None for the default.
+        loss: A name that `LOSSES` knows, `package.module:function`, a callable, or None for the
+            default.
         task: The task of the data.
         pairing: How outputs meet targets; None for a loss that is returned as it was found.
 
@@ -135,13 +137,14 @@ def load_metrics(
     """Return the metrics of a trial by name.
 
     Args:
-        metrics: Names that `METRICS` knows or `package.module:function` references (the metric is then
-            called like the function), or a mapping from names to these or to callables, or None for the
-            defaults. A function of (outputs, targets) returns a number or (total, count); what does not add
-            up over the parts of an evaluation is measured of all its outputs at once. A class or object with
-            `update` and `compute` sees the whole set.
+        metrics: Names that `METRICS` knows or `package.module:function` references (the metric is
+            then called like the function), or a mapping from names to these or to callables, or
+            None for the defaults. A function of (outputs, targets) returns a number or (total,
+            count); what does not add up over the parts of an evaluation is measured of all its
+            outputs at once. A class or object with `update` and `compute` sees the whole set.
         task: The task of the data.
-        target_scale: What the data divided its targets by; errors are then in the unit of the target.
+        target_scale: What the data divided its targets by; errors are then in the unit of the
+            target.
         pairing: How outputs meet targets.
     """
     chosen = default_metrics(task) if metrics is None else metrics
@@ -151,7 +154,9 @@ def load_metrics(
         else {reference.rpartition(":")[2].rpartition(".")[2]: reference for reference in chosen}
     )
     loaded = {
-        name: with_pairing(_as_metric(_load(METRICS, reference, f"metrics.{name}"), name, pairing), pairing)
+        name: with_pairing(
+            _as_metric(_load(METRICS, reference, f"metrics.{name}"), name, pairing), pairing
+        )
         for name, reference in by_name.items()
     }
     return {
@@ -161,12 +166,15 @@ def load_metrics(
 
 
 def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
-    """Return in which direction metrics declare themselves to be better, by the name that trials report.
+    """Return in which direction metrics declare themselves to be better, by the name that trials
+    report.
 
     Args:
         metrics: What is measured on validation, by name.
     """
-    return {f"val_{name}": metric.goal for name, metric in metrics.items() if metric.goal is not None}
+    return {
+        f"val_{name}": metric.goal for name, metric in metrics.items() if metric.goal is not None
+    }
 
 
 def name_of(found: Any) -> str:
@@ -203,7 +211,9 @@ def _load(registry: Registry, reference: Any, field: str) -> Any:
         found = registry.load(reference, field=field)
     if not callable(found) and not isinstance(found, AnyMetric) and not hasattr(found, "compute"):
         raise ExperimentError(
-            f"{reference!r} is {_describe(found)}", field=field, allowed="a function of (outputs, targets)"
+            f"{reference!r} is {_describe(found)}",
+            field=field,
+            allowed="a function of (outputs, targets)",
         )
     return found
 

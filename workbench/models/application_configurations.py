@@ -1,4 +1,6 @@
-"""Configurations of models that answer more than once for a sample: forecasts, classes of pixels, boxes.
+"""Configurations of models that answer more than once for a sample.
+
+Forecasts, classes of pixels, boxes.
 
 As those of `configurations`, they need no torch until they build.
 """
@@ -27,17 +29,26 @@ NUM_BOX_VALUES = 5
 
 
 class ForecasterConfiguration(ModelConfiguration):
-    """A forecast of series: a linear one of each from its own past, corrected by a perceptron on all of them.
+    """A forecast of series.
 
-    Both see values relative to the last ones, so that a series that has moved is forecast from where it is.
+    A linear one of each from its own past, corrected by a perceptron on all of them.
+
+    Both see values relative to the last ones, so that a series that has moved is forecast from
+    where it is.
     """
 
     name = "forecaster"
-    why_no_exits = "it answers with numbers, which no probability belongs to that an exit could be left by"
+    why_no_exits = (
+        "it answers with numbers, which no probability belongs to that an exit could be left by"
+    )
 
     hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
-    num_layers: int = Field(2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model.")
-    dropout: Dropout = Field(0.0, description="Probability that a hidden unit is dropped in training.")
+    num_layers: int = Field(
+        2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a hidden unit is dropped in training."
+    )
     activation: Activation = Field("relu", description="Function after each hidden layer.")
 
     def build(
@@ -65,18 +76,25 @@ class ForecasterConfiguration(ModelConfiguration):
         from workbench.models.forecaster import Forecaster
 
         num_series = target_shape[1] if len(target_shape) == 2 else 1
-        return Forecaster(self, input_shape=input_shape, num_outputs=num_outputs, num_series=num_series)
+        return Forecaster(
+            self, input_shape=input_shape, num_outputs=num_outputs, num_series=num_series
+        )
 
 
 class UNetConfiguration(ModelConfiguration):
-    """A small U-Net: convolutions at halved and again at doubled sizes, for a class of each pixel."""
+    """A small U-Net: convolutions at halved and again at doubled sizes, for a class of each
+    pixel.
+    """
 
     name = "unet"
     convolves_images = True
     why_no_exits = "it answers for each pixel, and an exit is left by one answer for a sample"
 
     width: int = Field(
-        16, ge=1, le=4096, description="Channels at full size; doubled at each halving of the image."
+        16,
+        ge=1,
+        le=4096,
+        description="Channels at full size; doubled at each halving of the image.",
     )
     num_halvings: int = Field(2, ge=1, le=6, description="How often the image is halved.")
     dropout: Dropout = Field(
@@ -106,7 +124,9 @@ class UNetConfiguration(ModelConfiguration):
         """Build it; see ModelConfiguration.build_for_targets."""
         smallest = 2**self.num_halvings
         if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
-            allowed = f"images of shape (channels, height, width) of at least {smallest} pixels each way"
+            allowed = (
+                f"images of shape (channels, height, width) of at least {smallest} pixels each way"
+            )
             self.refuse(input_shape, vocabulary_size, allowed)
         if target_shape != input_shape[1:]:
             return self.build(
@@ -118,7 +138,9 @@ class UNetConfiguration(ModelConfiguration):
 
 
 class DetectorConfiguration(ModelConfiguration):
-    """A small detector: the blocks of a convnet, and for each cell of what is left a box and its class."""
+    """A small detector: the blocks of a convnet, and for each cell of what is left a box and its
+    class.
+    """
 
     name = "detector"
     convolves_images = True
@@ -133,7 +155,9 @@ class DetectorConfiguration(ModelConfiguration):
         le=6,
         description="Number of blocks, each at half the size: cells have 2 ** num_blocks pixels.",
     )
-    convolutions_per_block: int = Field(2, ge=1, le=8, description="Number of 3x3 convolutions in a block.")
+    convolutions_per_block: int = Field(
+        2, ge=1, le=8, description="Number of 3x3 convolutions in a block."
+    )
     dropout: Dropout = Field(
         0.0, description="Probability that a feature is dropped before the output layer."
     )
@@ -166,7 +190,9 @@ class DetectorConfiguration(ModelConfiguration):
         """Build it; see ModelConfiguration.build_for_targets."""
         smallest = 2**self.num_blocks
         if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
-            allowed = f"images of shape (channels, height, width) of at least {smallest} pixels each way"
+            allowed = (
+                f"images of shape (channels, height, width) of at least {smallest} pixels each way"
+            )
             self.refuse(input_shape, vocabulary_size, allowed)
         if len(target_shape) != 2 or target_shape[1] != NUM_BOX_VALUES:
             return self.build(

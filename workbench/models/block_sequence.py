@@ -1,8 +1,8 @@
 """The blocks of a model that computes them one after another, found and verified by running it.
 
-The forward pass itself is left as it is: a stage begins where the input of one block is overwritten, and ends
-where that of another one is seen. So what a model does between its blocks does not matter, as long as it
-depends on nothing but what a block was given.
+The forward pass itself is left as it is: a stage begins where the input of one block is
+overwritten, and ends where that of another one is seen. So what a model does between its blocks
+does not matter, as long as it depends on nothing but what a block was given.
 """
 
 from __future__ import annotations
@@ -36,8 +36,12 @@ class BlockSequence:
     vocabulary_size: int | None
 
     @classmethod
-    def of(cls, model: nn.Module, input_shape: tuple[int, ...], vocabulary_size: int | None) -> BlockSequence:
-        """Find the blocks of a model: the members of that list or sequence with the most parameters.
+    def of(
+        cls, model: nn.Module, input_shape: tuple[int, ...], vocabulary_size: int | None
+    ) -> BlockSequence:
+        """Find the blocks of a model.
+
+        The members of that list or sequence with the most parameters.
 
         Args:
             model: The model, in evaluation mode.
@@ -45,7 +49,8 @@ class BlockSequence:
             vocabulary_size: Number of token ids where the inputs are token ids.
 
         Raises:
-            ExperimentError: If the model computes the members of no list or sequence one after another.
+            ExperimentError: If the model computes the members of no list or sequence one after
+                another.
         """
         containers = {
             name: [f"{name}.{each}" if name else each for each, _ in module.named_children()]
@@ -56,10 +61,14 @@ class BlockSequence:
         names = [name for blocks in containers.values() for name in blocks]
         called = [name for name, _ in _calls(model, names, example.zeros(2))] if names else []
         found = [
-            blocks for blocks in containers.values() if [one for one in called if one in blocks] == blocks
+            blocks
+            for blocks in containers.values()
+            if [one for one in called if one in blocks] == blocks
         ]
         if not found:
-            raise _refusal(model, "it computes the members of no list or sequence of modules in their order")
+            raise _refusal(
+                model, "it computes the members of no list or sequence of modules in their order"
+            )
         size = lambda blocks: sum(  # noqa: E731
             each.numel() for name in blocks for each in model.get_submodule(name).parameters()
         )
@@ -73,8 +82,9 @@ class BlockSequence:
     def places(self, model: nn.Module) -> list[int]:
         """Return the blocks before which the model can be cut, by number.
 
-        Such a block has weights, and what the model answers follows from its input alone: that is tried with
-        two random samples, of which the block gets what it got, while the model itself is given zeros.
+        Such a block has weights, and what the model answers follows from its input alone: that is
+        tried with two random samples, of which the block gets what it got, while the model itself
+        is given zeros.
 
         Args:
             model: The model, in evaluation mode.
@@ -95,13 +105,17 @@ class BlockSequence:
             for number, name in enumerate(self.names)
             if any(each.ndim > 1 for each in model.get_submodule(name).parameters())
         ]
-        possible = [number for number in weighted[1:] if isinstance(seen[self.names[number]], Tensor)]
+        possible = [
+            number for number in weighted[1:] if isinstance(seen[self.names[number]], Tensor)
+        ]
         if possible and self._is_output(model, drawn, answered, possible[-1]):
             possible.pop()  # before it an exit would be what the model answers
         if isinstance(answered, FakeTensor):  # it has no values: the model is only measured
             return possible
         found = [
-            number for number in possible if self._follows(model, number, seen[self.names[number]], answered)
+            number
+            for number in possible
+            if self._follows(model, number, seen[self.names[number]], answered)
         ]
         if not found:
             raise _refusal(
@@ -128,7 +142,9 @@ class BlockSequence:
             answered = model(inputs)
         return seen[watched[0]] if watched else answered
 
-    def pass_through(self, model: nn.Module, places: Sequence[int], inputs: Any) -> tuple[list[Any], Any]:
+    def pass_through(
+        self, model: nn.Module, places: Sequence[int], inputs: Any
+    ) -> tuple[list[Any], Any]:
         """Return what some blocks are given, and what the model answers.
 
         Args:
@@ -156,7 +172,9 @@ class BlockSequence:
                 found = self.compute(model, number, len(self.names), values)
         except RuntimeError:  # what it takes is a view that cannot be written
             return False
-        return found.shape == answered.shape and torch.allclose(found, answered, _TOLERANCE, _TOLERANCE)
+        return found.shape == answered.shape and torch.allclose(
+            found, answered, _TOLERANCE, _TOLERANCE
+        )
 
     def _is_output(self, model: nn.Module, drawn: Tensor, answered: Tensor, number: int) -> bool:
         """Return whether what a block returns is what the model returns."""
@@ -195,7 +213,9 @@ def _calls(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[tuple
 def _hooked(
     model: nn.Module, watched: Sequence[str], seen: dict[str, Any], replaced: Mapping[str, Tensor]
 ) -> Iterator[None]:
-    """Keep the first argument of some modules, and overwrite that of others, in one forward pass."""
+    """Keep the first argument of some modules, and overwrite that of others, in one forward
+    pass.
+    """
 
     def hook(name: str) -> Any:
         def enter(_module: nn.Module, given: tuple[Any, ...]) -> None:
@@ -208,7 +228,8 @@ def _hooked(
         return enter
 
     handles = [
-        model.get_submodule(name).register_forward_pre_hook(hook(name)) for name in (*watched, *replaced)
+        model.get_submodule(name).register_forward_pre_hook(hook(name))
+        for name in (*watched, *replaced)
     ]
     try:
         yield
@@ -219,11 +240,16 @@ def _hooked(
 
 def _refusal(model: nn.Module, why: str) -> ExperimentError:
     return ExperimentError(
-        f"{type(model).__name__} is not known to be a sequence, between whose parts there could be early "
-        f"exits: {why}",
+        f"{type(model).__name__} is not known to be a sequence, between whose parts there could be"
+        f" early exits: {why}",
         field="exits",
-        allowed="a torch.nn.Sequential, a model with a method pieces, or one that computes the members of a "
-        "ModuleList or Sequential in their order",
-        next_step="Add a method pieces, which returns the parts of the model in order: a module each, or a "
-        "function with the modules that it uses, each of which takes what the one before it returns.",
+        allowed=(
+            "a torch.nn.Sequential, a model with a method pieces, or one that computes the members"
+            " of a ModuleList or Sequential in their order"
+        ),
+        next_step=(
+            "Add a method pieces, which returns the parts of the model in order: a module each, or"
+            " a function with the modules that it uses, each of which takes what the one before it"
+            " returns."
+        ),
     )

@@ -1,7 +1,8 @@
-"""How a model is called with a batch, and which part of what it returns is its output and which its loss.
+"""How a model is called with a batch, and which part of what it returns is its output and which its
+loss.
 
-A batch is a tensor, a tuple of several inputs, or a mapping of named ones; a model may return a tensor, a
-tuple, a mapping or a dataclass. How samples become a batch is left to data and training.
+A batch is a tensor, a tuple of several inputs, or a mapping of named ones; a model may return a
+tensor, a tuple, a mapping or a dataclass. How samples become a batch is left to data and training.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
 
     Args:
         model: The model, or what a strategy placed around it.
-        inputs: A tensor is the only argument, the members of a tuple are several. Of a mapping, `forward`
-            receives the entries that it names, or the whole as one argument where it names none.
+        inputs: A tensor is the only argument, the members of a tuple are several. Of a mapping,
+            `forward` receives the entries that it names, or the whole as one argument where it
+            names none.
     """
     if isinstance(inputs, Mapping):
         named = _named_arguments(model, inputs)
@@ -50,7 +52,8 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
 def loss_in(outputs: Any) -> Tensor | None:
     """Return the loss that a model returned; None where there is none.
 
-    It is the entry or attribute `loss`, the only scalar of a tuple, or the scalar that was returned.
+    It is the entry or attribute `loss`, the only scalar of a tuple, or the scalar that was
+    returned.
     """
     if isinstance(outputs, Tensor):
         return outputs if outputs.ndim == 0 else None
@@ -62,7 +65,9 @@ def loss_in(outputs: Any) -> Tensor | None:
 
 
 def output_in(outputs: Any) -> Any:
-    """Return what is compared with targets: `logits`, `out` or `pred`, else the first tensor with dimensions.
+    """Return what is compared with targets.
+
+    `logits`, `out` or `pred`, else the first tensor with dimensions.
 
     Anything without a tensor is returned as it is.
     """
@@ -76,7 +81,10 @@ def output_in(outputs: Any) -> Any:
 
 
 def num_samples(batch: Any) -> int:
-    """Return the number of samples of inputs or targets: the length of their first tensor or list."""
+    """Return the number of samples of inputs or targets.
+
+    The length of their first tensor or list.
+    """
     if isinstance(batch, Mapping):
         batch = tuple(batch.values())
     if isinstance(batch, tuple):
@@ -99,7 +107,10 @@ def map_tensors(function: Any, batch: Any) -> Any:
 
 
 def map_outputs(function: Any, outputs: Any) -> Any:
-    """Return outputs as `map_tensors` does; a mapping keeps its type, as a loss may read attributes of it."""
+    """Return outputs as `map_tensors` does.
+
+    A mapping keeps its type, as a loss may read attributes of it.
+    """
     if isinstance(outputs, Mapping):
         return type(outputs)(map_tensors(function, outputs))  # type: ignore[call-arg]
     return map_tensors(function, outputs)
@@ -112,7 +123,10 @@ def describe_inputs(inputs: Inputs) -> str:
     if isinstance(inputs, tuple | list):
         return ", ".join(describe_inputs(part) for part in inputs)
     if isinstance(inputs, Tensor):
-        return f"{str(inputs.dtype).removeprefix('torch.')} inputs of shape {('batch', *inputs.shape[1:])}"
+        return (
+            f"{str(inputs.dtype).removeprefix('torch.')} inputs of shape"
+            f" {('batch', *inputs.shape[1:])}"
+        )
     return f"an object of type {type(inputs).__name__}"
 
 
@@ -128,10 +142,14 @@ def _named_arguments(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, A
     inner = getattr(inner, "_orig_mod", inner)
     parameters = list(inspect.signature(type(inner).forward).parameters.values())[1:]
     by_name = {
-        item.name for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+        item.name
+        for item in parameters
+        if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
     }
     takes_all = any(item.kind is item.VAR_KEYWORD for item in parameters)
     named = {str(name): part for name, part in inputs.items() if takes_all or name in by_name}
-    needed = [item.name for item in parameters if item.default is item.empty and item.name in by_name]
+    needed = [
+        item.name for item in parameters if item.default is item.empty and item.name in by_name
+    ]
     is_whole = not named or (len(needed) == 1 and needed[0] not in inputs)
     return None if is_whole else named

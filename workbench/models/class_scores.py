@@ -10,10 +10,15 @@ from collections.abc import Callable
 import numpy as np
 
 ClassScore = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(right, predicted, wanted), each a count by class -> a score of each class; NaN for one that has none."""
+"""(right, predicted, wanted), each a count by class -> a score of each class.
+
+NaN for one that has none.
+"""
 
 
-def intersection_over_union(right: np.ndarray, predicted: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def intersection_over_union(
+    right: np.ndarray, predicted: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
     """Return the intersection over union of each class (Jaccard), from counts."""
     return right / (predicted + wanted - right)
 

@@ -1,8 +1,8 @@
 """What can be chosen about each model of the zoo: typed, bounded, documented, without torch.
 
 A configuration builds its model for the shape of the data; torch is imported only then.
-Names that belong to training or to the plan (lr, optimizer, epochs, ...) are not used here, because one
-trial's configuration holds all of them side by side.
+Names that belong to training or to the plan (lr, optimizer, epochs, ...) are not used here, because
+one trial's configuration holds all of them side by side.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 
 Activation = Literal["relu", "gelu", "silu", "tanh"]
 Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
-NumExits = Annotated[int, Field(ge=0, le=16, description="Number of early exits, for samples that are easy.")]
+NumExits = Annotated[
+    int, Field(ge=0, le=16, description="Number of early exits, for samples that are easy.")
+]
 Normalisation = Annotated[
     Literal["batch", "group"],
     Field(
-        description="Normalise over the samples of a batch, or over groups of channels of each sample alone, "
-        "as private training requires."
+        description=(
+            "Normalise over the samples of a batch, or over groups of channels of each sample"
+            " alone, as private training requires."
+        )
     ),
 ]
 
@@ -58,8 +62,8 @@ class ModelConfiguration(BaseModel, ABC):
         """Build the model for data of one shape.
 
         Args:
-            input_shape: Shape of one sample, without the batch: (features,), (channels, height, width),
-                (time, features), or (context,) for token ids.
+            input_shape: Shape of one sample, without the batch: (features,), (channels, height,
+                width), (time, features), or (context,) for token ids.
             num_outputs: Classes, regression targets, or the vocabulary size for a language model.
             vocabulary_size: Number of token ids, where the inputs are token ids. Where it equals
                 `num_outputs` the model is a language model and answers at every position.
@@ -85,8 +89,9 @@ class ModelConfiguration(BaseModel, ABC):
             input_shape: As for `build`, as the others.
             num_outputs: Classes, or numbers to predict.
             vocabulary_size: Number of token ids.
-            target_shape: (height, width) or (context,) where each pixel or token has a class; for a forecast
-                (horizon, series), which are `num_outputs` flat numbers; (boxes, 5) for boxes.
+            target_shape: (height, width) or (context,) where each pixel or token has a class; for a
+                forecast (horizon, series), which are `num_outputs` flat numbers; (boxes, 5) for
+                boxes.
 
         Raises:
             ExperimentError: If the model cannot answer in this shape.
@@ -95,11 +100,17 @@ class ModelConfiguration(BaseModel, ABC):
             raise ExperimentError(
                 f"{self.name} answers once for a sample, which has several targets: {target_shape}",
                 field="model",
-                next_step="Choose unet for masks, detector for boxes, or text_encoder for tagged texts.",
+                next_step=(
+                    "Choose unet for masks, detector for boxes, or text_encoder for tagged texts."
+                ),
             )
-        return self.build(input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
+        return self.build(
+            input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size
+        )
 
-    def refuse(self, input_shape: tuple[int, ...], vocabulary_size: int | None, allowed: str) -> NoReturn:
+    def refuse(
+        self, input_shape: tuple[int, ...], vocabulary_size: int | None, allowed: str
+    ) -> NoReturn:
         """Say that this model cannot take such inputs.
 
         Args:
@@ -147,7 +158,8 @@ class SequenceConfiguration(ModelConfiguration):
             return model
         if at_every_position:
             raise ExperimentError(
-                f"{self.name} answers at every position of this data, and an exit is left by one answer",
+                f"{self.name} answers at every position of this data, and an exit is left by one"
+                " answer",
                 field="exits",
                 allowed="0",
                 next_step="Choose data with a class of each sample.",
@@ -170,8 +182,12 @@ class MLPConfiguration(SequenceConfiguration):
     name = "mlp"
 
     hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
-    num_layers: int = Field(2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model.")
-    dropout: Dropout = Field(0.0, description="Probability that a hidden unit is dropped in training.")
+    num_layers: int = Field(
+        2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a hidden unit is dropped in training."
+    )
     activation: Activation = Field("relu", description="Function after each hidden layer.")
 
     def build(
@@ -187,7 +203,10 @@ class MLPConfiguration(SequenceConfiguration):
 
 
 class ConvNetConfiguration(SequenceConfiguration):
-    """A small convolutional network: blocks of 3x3 convolutions, each at half the size of the one before."""
+    """A small convolutional network.
+
+    Blocks of 3x3 convolutions, each at half the size of the one before.
+    """
 
     name = "convnet"
     convolves_images = True
@@ -196,7 +215,9 @@ class ConvNetConfiguration(SequenceConfiguration):
         32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
     )
     num_blocks: int = Field(2, ge=1, le=8, description="Number of blocks.")
-    convolutions_per_block: int = Field(1, ge=1, le=8, description="Number of 3x3 convolutions in a block.")
+    convolutions_per_block: int = Field(
+        1, ge=1, le=8, description="Number of 3x3 convolutions in a block."
+    )
     dropout: Dropout = Field(
         0.0, description="Probability that a feature is dropped before the output layer."
     )
@@ -222,7 +243,10 @@ class ResNetConfiguration(SequenceConfiguration):
     convolves_images = True
 
     depth: int = Field(
-        20, ge=8, le=1202, description="Number of weight layers, 6 n + 2: 8, 14, 20, 32, 44, 56, ..."
+        20,
+        ge=8,
+        le=1202,
+        description="Number of weight layers, 6 n + 2: 8, 14, 20, 32, 44, 56, ...",
     )
     width: int = Field(
         16, ge=1, le=1024, description="Channels of the first stage; doubled in each next stage."
@@ -271,7 +295,13 @@ class FittedConfiguration(ModelConfiguration):
 
     @abstractmethod
     def grow(
-        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
     ) -> Iterator[nn.Module]:
         """Fit the model to samples.
 
@@ -299,7 +329,9 @@ def configuration_type(model: str) -> type[ModelConfiguration]:
     return MODELS.load(model, field="model")
 
 
-def configure(model: str, values: Mapping[str, Any], *, field: str = "search") -> ModelConfiguration:
+def configure(
+    model: str, values: Mapping[str, Any], *, field: str = "search"
+) -> ModelConfiguration:
     """Return the configuration of a zoo model with these values and the defaults for the rest.
 
     Args:
@@ -316,11 +348,16 @@ def configure(model: str, values: Mapping[str, Any], *, field: str = "search") -
             raise ExperimentError(
                 f"{model} has no early exits: {kind.why_no_exits}",
                 field=f"{field}.{key}",
-                next_step="Remove the parameter, or choose a model that answers with one class of a sample.",
+                next_step=(
+                    "Remove the parameter, or choose a model that answers with one class of a"
+                    " sample."
+                ),
             )
         if key not in kind.model_fields:
             raise ExperimentError(
-                f"{model} has no such parameter", field=f"{field}.{key}", allowed=list(kind.model_fields)
+                f"{model} has no such parameter",
+                field=f"{field}.{key}",
+                allowed=list(kind.model_fields),
             )
     try:
         return kind.model_validate(dict(values))
@@ -329,7 +366,8 @@ def configure(model: str, values: Mapping[str, Any], *, field: str = "search") -
 
 
 def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
-    """Refuse a value that one parameter of a zoo model cannot have, whatever the other parameters are.
+    """Refuse a value that one parameter of a zoo model cannot have, whatever the other parameters
+    are.
 
     Args:
         model: A name that `MODELS` knows.
@@ -344,6 +382,7 @@ def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
     try:
         kind.model_validate({parameter: value})
     except ValidationError as error:
-        # An error of the whole configuration is about several parameters, and the others are not known here.
+        # An error of the whole configuration is about several parameters, and the others are not
+        # known here.
         if any(details["loc"] for details in error.errors(include_url=False)):
             raise findings(error)[0].about(field) from error

@@ -1,8 +1,10 @@
-"""How a model of the user's own is made from a configuration: with the whole as a mapping, or by name.
+"""How a model of the user's own is made from a configuration.
 
-A function such as `build(config)` receives the configuration as its only argument. A usual constructor, such
-as `__init__(self, hidden=64)`, receives the values that its parameters name. Checking what is made is left to
-`adapters`.
+With the whole as a mapping, or by name.
+
+A function such as `build(config)` receives the configuration as its only argument. A usual
+constructor, such as `__init__(self, hidden=64)`, receives the values that its parameters name.
+Checking what is made is left to `adapters`.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ _SINGLE_VALUES = (bool, int, float, str, "bool", "int", "float", "str")
 """Annotations of a parameter that holds one value, and no configuration."""
 
 
-def construct(function: Callable[..., Any], configuration: Mapping[str, Any], *, field: str = "model") -> Any:
+def construct(
+    function: Callable[..., Any], configuration: Mapping[str, Any], *, field: str = "model"
+) -> Any:
     """Call a function or a class with a configuration.
 
-    The first parameter receives the whole configuration as a mapping, unless the configuration has a value of
-    its name, or its default or annotation shows that it holds a single value. All other parameters receive
-    the values of their names; settings of the training that none names are left out.
+    The first parameter receives the whole configuration as a mapping, unless the configuration has
+    a value of its name, or its default or annotation shows that it holds a single value. All other
+    parameters receive the values of their names; settings of the training that none names are left
+    out.
 
     Args:
         function: What makes the model.
@@ -56,7 +61,9 @@ def construct(function: Callable[..., Any], configuration: Mapping[str, Any], *,
                 f"{name} has no parameter {' or '.join(left)}",
                 field=field,
                 allowed=sorted(named) or "nothing: it has no parameters",
-                next_step="Rename it, or let the first parameter be the configuration: build(config).",
+                next_step=(
+                    "Rename it, or let the first parameter be the configuration: build(config)."
+                ),
             )
     missing = [
         item.name
@@ -67,8 +74,11 @@ def construct(function: Callable[..., Any], configuration: Mapping[str, Any], *,
         raise ExperimentError(
             f"{name} needs {', '.join(missing)}, of which the configuration has no value",
             field=field,
-            next_step=f"Search it, or set it beside the name of the model: {missing[0]}: VALUE. A function "
-            "of the whole configuration takes it as its first parameter: build(config).",
+            next_step=(
+                f"Search it, or set it beside the name of the model: {missing[0]}: VALUE. A"
+                " function of the whole configuration takes it as its first parameter:"
+                " build(config)."
+            ),
         )
     return function(**passed)
 

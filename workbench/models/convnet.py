@@ -14,12 +14,17 @@ _MAX_GROUPS = 8
 
 
 class ConvNet(nn.Module):
-    """Blocks of convolution, normalisation and activation; the mean over positions feeds a linear output."""
+    """Blocks of convolution, normalisation and activation.
+
+    The mean over positions feeds a linear output.
+    """
 
     def __init__(
         self, configuration: ConvNetConfiguration, *, input_shape: tuple[int, ...], num_outputs: int
     ) -> None:
-        """Build it; a block halves the image unless fewer than two rows or columns would be left."""
+        """Build it; a block halves the image unless fewer than two rows or columns would be
+        left.
+        """
         super().__init__()
         layers, channels = convolutions(configuration, input_shape)
         self.features = nn.Sequential(*layers)

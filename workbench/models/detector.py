@@ -1,8 +1,9 @@
 """A small detector: every cell of a coarse grid answers with a box and a score of each class.
 
-Without anchors, and with one size of cells. Sources: Tian et al., FCOS (2019), for the cells that a box is
-learned by; Lin et al., Focal Loss for Dense Object Detection (2017); Rezatofighi et al., Generalized
-Intersection over Union (2019). What was found follows from the answers by `found_boxes`.
+Without anchors, and with one size of cells. Sources: Tian et al., FCOS (2019), for the cells that a
+box is learned by; Lin et al., Focal Loss for Dense Object Detection (2017); Rezatofighi et al.,
+Generalized Intersection over Union (2019). What was found follows from the answers by
+`found_boxes`.
 """
 
 from __future__ import annotations
@@ -22,17 +23,25 @@ from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes, mean_a
 from workbench.models.metrics import WholeMetric
 
 _FIRST_SCORE = 0.01
-"""Of every class before training, so that the many cells without a box do not dominate its beginning."""
+"""Of every class before training, so that the many cells without a box do not dominate its
+beginning.
+"""
 _NEAR = 1.0
 """How far from the centre of a box its cells may be, in cells."""
 _ALPHA, _GAMMA = 0.25, 2.0
 
 
 class Detector(nn.Module):
-    """Convolutions as in a convnet, one more on the grid, and four edges and the classes for each cell."""
+    """Convolutions as in a convnet, one more on the grid, and four edges and the classes for each
+    cell.
+    """
 
     def __init__(
-        self, configuration: DetectorConfiguration, *, input_shape: tuple[int, ...], num_outputs: int
+        self,
+        configuration: DetectorConfiguration,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
     ) -> None:
         """Build it with PyTorch's default initialisation, and low scores."""
         super().__init__()
@@ -46,8 +55,8 @@ class Detector(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, rows, columns, 4 + num_outputs).
 
-        Of each cell, the left, top, right and bottom edge of its box as shares of the image, which may lie
-        outside it, and a score of each class before the logistic function.
+        Of each cell, the left, top, right and bottom edge of its box as shares of the image, which
+        may lie outside it, and a score of each class before the logistic function.
         """
         answers = self.layers(inputs).permute(0, 2, 3, 1)
         rows, columns = answers.shape[1:3]
@@ -59,7 +68,10 @@ class Detector(nn.Module):
 
 
 def centres(rows: int, columns: int) -> Tensor:
-    """Return the centre of each cell of a grid, (rows, columns, 2): x and y as shares of the image."""
+    """Return the centre of each cell of a grid, (rows, columns, 2).
+
+    X and y as shares of the image.
+    """
     y, x = torch.meshgrid(
         (torch.arange(rows) + 0.5) / rows, (torch.arange(columns) + 0.5) / columns, indexing="ij"
     )
@@ -71,7 +83,8 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         outputs: (batch, rows, columns, 4 + classes), as of a Detector.
-        targets: (batch, boxes, 5): class, left, top, right, bottom as shares of the image; below 0 for none.
+        targets: (batch, boxes, 5): class, left, top, right, bottom as shares of the image; below 0
+            for none.
 
     Raises:
         ExperimentError: If the outputs are not of this kind.
@@ -96,9 +109,12 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def assign(targets: Tensor, rows: int, columns: int) -> Tensor:
-    """Return by which box each cell learns, (batch, cells); -1 for none, and the smallest of several.
+    """Return by which box each cell learns, (batch, cells).
 
-    A box has the cell that holds its centre, and the cells near that one whose centres lie in the box.
+    -1 for none, and the smallest of several.
+
+    A box has the cell that holds its centre, and the cells near that one whose centres lie in the
+    box.
     """
     size = targets.new_tensor([1 / columns, 1 / rows])
     places = centres(rows, columns).to(targets).flatten(0, 1)
@@ -113,7 +129,10 @@ def assign(targets: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def focal_loss(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Return the focal loss of each score, before the logistic function, for what is wanted: 0 or 1."""
+    """Return the focal loss of each score, before the logistic function, for what is wanted.
+
+    0 or 1.
+    """
     cross_entropy = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none")
     chance = scores.sigmoid()
     missed = wanted * (1 - chance) + (1 - wanted) * chance
@@ -122,13 +141,18 @@ def focal_loss(scores: Tensor, wanted: Tensor) -> Tensor:
 
 
 def generalised_overlap(edges: Tensor, others: Tensor) -> Tensor:
-    """Return the generalised intersection over union of boxes, from -1 to 1; 1 where they are equal."""
+    """Return the generalised intersection over union of boxes, from -1 to 1.
+
+    1 where they are equal.
+    """
     area, other_area = (_area(each[..., :2], each[..., 2:]) for each in (edges, others))
     common = _area(
-        torch.maximum(edges[..., :2], others[..., :2]), torch.minimum(edges[..., 2:], others[..., 2:])
+        torch.maximum(edges[..., :2], others[..., :2]),
+        torch.minimum(edges[..., 2:], others[..., 2:]),
     )
     around = _area(
-        torch.minimum(edges[..., :2], others[..., :2]), torch.maximum(edges[..., 2:], others[..., 2:])
+        torch.minimum(edges[..., :2], others[..., :2]),
+        torch.maximum(edges[..., 2:], others[..., 2:]),
     )
     tiny = torch.finfo(edges.dtype).tiny
     both = area + other_area - common

@@ -1,8 +1,8 @@
 """Greedy ensemble selection: combine the models whose mean prediction has the least loss.
 
-Source: Caruana et al., Ensemble Selection from Libraries of Models (2004): with replacement, starting from
-the best few; the step with the least loss is kept. Pure functions of numpy arrays: what predicts is left to
-others.
+Source: Caruana et al., Ensemble Selection from Libraries of Models (2004): with replacement,
+starting from the best few; the step with the least loss is kept. Pure functions of numpy arrays:
+what predicts is left to others.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ def select(
         loss: The loss of a prediction; less is better, and NaN is the worst.
         max_steps: Maximum number of picks; a model may be picked again.
         max_members: Maximum number of models with a weight, from 1; None for any number.
-        min_gain: By which share of its loss the mean must be better than the best model; from 0 to 1. Other
-            values than 0 need a loss that is not negative.
+        min_gain: By which share of its loss the mean must be better than the best model; from 0 to
+            1. Other values than 0 need a loss that is not negative.
 
     Returns:
-        Weights that are not negative and sum to 1. The weighted mean is not worse on these samples than the
-        best single model; unless it is better by `min_gain`, that model has all the weight.
+        Weights that are not negative and sum to 1. The weighted mean is not worse on these samples
+        than the best single model; unless it is better by `min_gain`, that model has all the
+        weight.
     """
 
     def loss_of(predicted: np.ndarray) -> float:

@@ -1,7 +1,10 @@
-"""Classes of scikit-learn's kind as models: with `fit` and `predict`, on any data, judged after each stage.
+"""Classes of scikit-learn's kind as models.
 
-The fitted object is kept as bytes in a torch module, so that checkpoints, bundles and predictions are as for
-all other models. The bytes are a pickle: like the user's code, they are for those who trust the run.
+With `fit` and `predict`, on any data, judged after each stage.
+
+The fitted object is kept as bytes in a torch module, so that checkpoints, bundles and predictions
+are as for all other models. The bytes are a pickle: like the user's code, they are for those who
+trust the run.
 """
 
 from __future__ import annotations
@@ -64,7 +67,13 @@ class EstimatorConfiguration(FittedConfiguration):
         return f"{self.model.short_name}, fitted {how}"
 
     def grow(
-        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
     ) -> Iterator[nn.Module]:
         """Fit the estimator; see FittedConfiguration.grow."""
         from workbench.models.fitted_estimator import FittedEstimator
@@ -92,7 +101,9 @@ class EstimatorConfiguration(FittedConfiguration):
         return estimator
 
 
-def _arguments_of(kind: type, values: Mapping[str, Any], training_names: frozenset[str]) -> dict[str, Any]:
+def _arguments_of(
+    kind: type, values: Mapping[str, Any], training_names: frozenset[str]
+) -> dict[str, Any]:
     """Return the arguments that a class is made with; unknown ones are refused."""
     parameters = inspect.signature(kind).parameters
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
@@ -103,7 +114,9 @@ def _arguments_of(kind: type, values: Mapping[str, Any], training_names: frozens
             arguments[own_name] = value
         elif own_name not in training_names:
             raise ExperimentError(
-                f"{kind.__name__} has no such parameter", field=f"search.{name}", allowed=list(parameters)
+                f"{kind.__name__} has no such parameter",
+                field=f"search.{name}",
+                allowed=list(parameters),
             )
     return arguments
 
@@ -118,4 +131,6 @@ def _check_task(estimator: Any, num_classes: int | None, title: str) -> None:
         return
     if wrong:
         needed = "a classifier" if num_classes else "a regressor"
-        raise ExperimentError(f"{title} does not fit the task of the data", field="model", allowed=needed)
+        raise ExperimentError(
+            f"{title} does not fit the task of the data", field="model", allowed=needed
+        )

@@ -1,8 +1,10 @@
-"""Early exits: a model that is a sequence answers after some of its pieces, too, and is trained jointly.
+"""Early exits: a model that is a sequence answers after some of its pieces, too, and is trained
+jointly.
 
-While it trains it returns the outputs of every exit, and `joint` weighs their losses; else it is the model
-that it holds. The pieces of a user's own model are found by `block_sequence`. Calibration, thresholds and
-what is exported are left to `workbench.tiers.placement`, exits of trees to `tree_exits`.
+While it trains it returns the outputs of every exit, and `joint` weighs their losses; else it is
+the model that it holds. The pieces of a user's own model are found by `block_sequence`.
+Calibration, thresholds and what is exported are left to `workbench.tiers.placement`, exits of trees
+to `tree_exits`.
 
 Source: Teerapittayanon et al., BranchyNet (2016).
 """
@@ -48,12 +50,13 @@ class EarlyExits(nn.Module):
     ) -> None:
         """Add exits before pieces with weights, evenly over all of these.
 
-        A model may state its outputs at an exit by a method `exit_head`, which takes their number and returns
-        a module; else they are linear, of images and series after a mean over parts of them.
+        A model may state its outputs at an exit by a method `exit_head`, which takes their number
+        and returns a module; else they are linear, of images and series after a mean over parts of
+        them.
 
         Args:
-            model: A `torch.nn.Sequential`, a model with a method `pieces`, as for a pipeline, or one that
-                computes the members of a list or sequence of modules one after another.
+            model: A `torch.nn.Sequential`, a model with a method `pieces`, as for a pipeline, or
+                one that computes the members of a list or sequence of modules one after another.
             input_shape: Shape of one sample.
             num_outputs: Number of outputs of every exit.
             num_exits: Number of early exits.
@@ -118,7 +121,10 @@ class EarlyExits(nn.Module):
 
 
 class LastPosition(nn.Module):
-    """What an exit of a model that reads a sequence answers from: the state at its last position."""
+    """What an exit of a model that reads a sequence answers from.
+
+    The state at its last position.
+    """
 
     def forward(self, states: Tensor) -> Tensor:
         """Map (batch, time, width) to (batch, width)."""
@@ -139,7 +145,8 @@ def check_task(model: nn.Module, task: Task, target_shape: tuple[int, ...]) -> N
     has_exits = isinstance(model, EarlyExits) or getattr(model, "num_exits", 0) > 0
     if has_exits and (task != "classification" or target_shape):
         raise ExperimentError(
-            "an early exit is left by the probability of one class of a sample, which this data has not",
+            "an early exit is left by the probability of one class of a sample, which this data"
+            " has not",
             field="exits",
             allowed="0",
             next_step="Remove the exits, or choose data of a classification.",
@@ -157,7 +164,10 @@ def joint(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def total(outputs: Any, targets: Any) -> Any:
         if not isinstance(outputs, dict) or _EXITS not in outputs:
             return loss(outputs, targets)
-        last, early = loss(outputs["logits"], targets), [loss(each, targets) for each in outputs[_EXITS]]
+        last, early = (
+            loss(outputs["logits"], targets),
+            [loss(each, targets) for each in outputs[_EXITS]],
+        )
         if isinstance(last, tuple):  # a total and a count, which is that of all exits
             return last[0] + outputs[_WEIGHT] * _sum(each[0] for each in early), last[1]
         return last + outputs[_WEIGHT] * _sum(early)
@@ -170,7 +180,9 @@ def _sum(losses: Iterable[Tensor]) -> Tensor:
 
 
 def _example(input_shape: tuple[int, ...], vocabulary_size: int | None) -> Tensor:
-    return torch.zeros(2, *input_shape, dtype=torch.float32 if vocabulary_size is None else torch.int64)
+    return torch.zeros(
+        2, *input_shape, dtype=torch.float32 if vocabulary_size is None else torch.int64
+    )
 
 
 def _chosen(model: nn.Module, possible: Sequence[int], num_exits: int) -> list[int]:
@@ -182,14 +194,18 @@ def _chosen(model: nn.Module, possible: Sequence[int], num_exits: int) -> list[i
             allowed=f"at most {len(possible)}",
             next_step="Use fewer exits or a deeper model.",
         )
-    return [possible[(number + 1) * len(possible) // (num_exits + 1)] for number in range(num_exits)]
+    return [
+        possible[(number + 1) * len(possible) // (num_exits + 1)] for number in range(num_exits)
+    ]
 
 
 def _places(model: nn.Module) -> list[int]:
-    """Return the pieces that may begin a stage: those with weights, but for the first and the last of them.
+    """Return the pieces that may begin a stage.
 
-    The first one begins the model, and before the last one an exit would be what the model answers. An
-    embedding is no beginning: what a token is shows nothing of a text.
+    Those with weights, but for the first and the last of them.
+
+    The first one begins the model, and before the last one an exit would be what the model answers.
+    An embedding is no beginning: what a token is shows nothing of a text.
     """
     weighted = [
         number
@@ -211,7 +227,9 @@ def _states_pieces(model: nn.Module) -> bool:
 
 def _pieces(model: nn.Module) -> list[tuple[Callable[[Any], Any], Sequence[nn.Module]]]:
     stated = model.pieces() if callable(getattr(model, "pieces", None)) else list(model)  # type: ignore
-    return [(each, (each,)) if isinstance(each, nn.Module) else (each[0], each[1:]) for each in stated]
+    return [
+        (each, (each,)) if isinstance(each, nn.Module) else (each[0], each[1:]) for each in stated
+    ]
 
 
 def _calls(model: nn.Module) -> list[Callable[[Any], Any]]:
@@ -219,7 +237,10 @@ def _calls(model: nn.Module) -> list[Callable[[Any], Any]]:
 
 
 def _head(model: nn.Module, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-    """Return the output of an exit: the model's own, or a linear one, after a mean over parts of an image."""
+    """Return the output of an exit.
+
+    The model's own, or a linear one, after a mean over parts of an image.
+    """
     if callable(getattr(model, "exit_head", None)):
         return model.exit_head(num_outputs)  # type: ignore[operator]
     layers: list[nn.Module] = []

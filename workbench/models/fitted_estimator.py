@@ -45,7 +45,11 @@ class FittedEstimator(nn.Module):
         fitted = self._fitted or pickle.loads(self.pickled.cpu().numpy().tobytes())
         self._fitted, (estimator, num_classes) = fitted, fitted
         rows = inputs.detach().flatten(1).cpu().numpy()
-        outputs = _numbers(estimator, rows) if num_classes is None else _scores(estimator, rows, num_classes)
+        outputs = (
+            _numbers(estimator, rows)
+            if num_classes is None
+            else _scores(estimator, rows, num_classes)
+        )
         return torch.from_numpy(np.ascontiguousarray(outputs, dtype=np.float32)).to(inputs.device)
 
 
@@ -54,7 +58,10 @@ def _numbers(estimator: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def _scores(estimator: Any, rows: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return logarithms of probabilities; the estimator may know fewer classes than the data has."""
+    """Return logarithms of probabilities.
+
+    The estimator may know fewer classes than the data has.
+    """
     shares = np.zeros((len(rows), num_classes))
     if hasattr(estimator, "predict_proba"):
         found = np.asarray(estimator.predict_proba(rows))

@@ -1,7 +1,7 @@
 """Forecasts of series: linear ones, corrected by a perceptron, relative to the last values.
 
-Source: Zeng et al., Are Transformers Effective for Time Series Forecasting? (2023), for the linear model and
-for subtracting the last value (NLinear).
+Source: Zeng et al., Are Transformers Effective for Time Series Forecasting? (2023), for the linear
+model and for subtracting the last value (NLinear).
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Forecaster(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map (batch, time, features) to (batch, horizon * series), all series of the next time first."""
+        """Map (batch, time, features) to (batch, horizon * series), all series of the next time
+        first.
+        """
         last = inputs[:, -1:, :]
         relative = inputs - last
         own = self.linear(relative[:, :, : self.num_series].transpose(1, 2)).transpose(1, 2)

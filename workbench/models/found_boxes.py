@@ -1,6 +1,7 @@
 """What a detector found, from its scores for every cell: the best boxes of different things.
 
-Needs numpy only, as an exported model is read without torch. What a detector computes is left to `detector`.
+Needs numpy only, as an exported model is read without torch. What a detector computes is left to
+`detector`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def find_boxes(cells: np.ndarray) -> list[FoundBox]:
     """Return what was found in one image, the best first.
 
     Args:
-        cells: For every cell the left, top, right and bottom edge of a box, and from 0 to 1 the score of each
-            class: any shape whose last dimension these are.
+        cells: For every cell the left, top, right and bottom edge of a box, and from 0 to 1 the
+            score of each class: any shape whose last dimension these are.
 
     Example:
         >>> cells = [[0.1, 0.1, 0.4, 0.4, 0.9, 0.01], [0.1, 0.1, 0.5, 0.4, 0.7, 0.2]]
@@ -57,7 +58,11 @@ def find_boxes(cells: np.ndarray) -> list[FoundBox]:
         is_left &= ~(is_same & (numbers == numbers[best]))
         is_left[best] = False
     return [
-        FoundBox(int(numbers[one]), float(scores[places[one], numbers[one]]), *edges[places[one]].tolist())
+        FoundBox(
+            int(numbers[one]),
+            float(scores[places[one], numbers[one]]),
+            *edges[places[one]].tolist(),
+        )
         for one in kept
     ]
 
@@ -79,16 +84,23 @@ def overlaps(edges: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.divide(common, both, out=np.zeros_like(common), where=both > 0)
 
 
-def mean_average_precision(found: Sequence[Sequence[FoundBox]], wanted: Sequence[np.ndarray]) -> float:
-    """Return the mean over the classes of the area under precision and recall; NaN where there are no boxes.
+def mean_average_precision(
+    found: Sequence[Sequence[FoundBox]], wanted: Sequence[np.ndarray]
+) -> float:
+    """Return the mean over the classes of the area under precision and recall.
 
-    A box is right if it overlaps one of its class by at least one half that no better box has found.
+    NaN where there are no boxes.
+
+    A box is right if it overlaps one of its class by at least one half that no better box has
+    found.
 
     Args:
         found: What was found in each image.
-        wanted: The boxes of each image, (boxes, 5): class, left, top, right, bottom; below 0 for none.
+        wanted: The boxes of each image, (boxes, 5): class, left, top, right, bottom; below 0 for
+            none.
 
-    Source: Everingham et al., The PASCAL Visual Object Classes Challenge (2010); all points of the curve.
+    Source: Everingham et al., The PASCAL Visual Object Classes Challenge (2010); all points of the
+    curve.
     """
     real = [boxes[boxes[:, 0] >= 0] for boxes in wanted]
     numbers = np.unique(np.concatenate([boxes[:, 0] for boxes in real])) if real else np.array([])
@@ -102,7 +114,12 @@ def _average_precision(
     of_class = [boxes[boxes[:, 0] == number, 1:].astype(np.float64) for boxes in wanted]
     is_taken = [np.zeros(len(boxes), dtype=bool) for boxes in of_class]
     ranked = sorted(
-        ((box, image) for image, boxes in enumerate(found) for box in boxes if box.number == number),
+        (
+            (box, image)
+            for image, boxes in enumerate(found)
+            for box in boxes
+            if box.number == number
+        ),
         key=lambda pair: -pair[0].score,
     )
     is_right = np.zeros(len(ranked))

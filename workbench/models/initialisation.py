@@ -1,8 +1,8 @@
 """How the weights of linear and convolutional layers begin, where an experiment chooses it.
 
-Sources: He et al., Delving Deep into Rectifiers (2015); Glorot and Bengio, Understanding the Difficulty of
-Training Deep Feedforward Neural Networks (2010); Saxe et al., Exact Solutions to the Nonlinear Dynamics of
-Learning in Deep Linear Neural Networks (2014).
+Sources: He et al., Delving Deep into Rectifiers (2015); Glorot and Bengio, Understanding the
+Difficulty of Training Deep Feedforward Neural Networks (2010); Saxe et al., Exact Solutions to the
+Nonlinear Dynamics of Learning in Deep Linear Neural Networks (2014).
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def initialise(model: nn.Module, way: str) -> None:
     if way == "default":
         return
     owners = Counter(
-        id(parameter) for module in model.modules() for parameter in module.parameters(recurse=False)
+        id(parameter)
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
     )
     for module in model.modules():
         if not isinstance(module, _LAYERS) or parametrize.is_parametrized(module):

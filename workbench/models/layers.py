@@ -1,6 +1,9 @@
-"""The layers of a model as one forward pass meets them: what each is, what comes out, what it holds.
+"""The layers of a model as one forward pass meets them.
 
-Works on any `torch.nn.Module` and on torch's fake tensors. Where inputs come from is left to training.
+What each is, what comes out, what it holds.
+
+Works on any `torch.nn.Module` and on torch's fake tensors. Where inputs come from is left to
+training.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ class Layer:
         name: Where it is: `blocks.0.attention`.
         kind: The name of its class.
         depth: How many modules it lies in, beside the model itself.
-        output_shape: Shape of what it returns for one sample, or of all samples where they do not come
-            first; None where it returns no tensor, or is not called itself.
-        num_parameters: Parameters of it and of what lies in it, shared ones only where they come first.
+        output_shape: Shape of what it returns for one sample, or of all samples where they do not
+            come first; None where it returns no tensor, or is not called itself.
+        num_parameters: Parameters of it and of what lies in it, shared ones only where they come
+            first.
         shares: The module whose parameters it uses, too; "" where it has its own.
     """
 
@@ -41,7 +45,8 @@ class Layer:
 def describe_layers(
     model: nn.Module, inputs: Inputs, call: Callable[[nn.Module, Inputs], Any] = call_model
 ) -> list[Layer]:
-    """Send a batch through a model and describe its modules, in the order in which they were defined.
+    """Send a batch through a model and describe its modules, in the order in which they were
+    defined.
 
     Args:
         model: The model.
@@ -102,7 +107,9 @@ def _entering(name: str, inside: list[str]) -> Callable[..., None]:
     return hook
 
 
-def _leaving(name: str, inside: list[str], shapes: dict[str, tuple[int, ...]]) -> Callable[..., None]:
+def _leaving(
+    name: str, inside: list[str], shapes: dict[str, tuple[int, ...]]
+) -> Callable[..., None]:
     def hook(_module: nn.Module, _inputs: Any, returned: Any) -> None:
         inside.pop()
         tensor = _first_tensor(returned)

@@ -1,7 +1,8 @@
-"""Lazy modules, such as `torch.nn.LazyLinear`, whose shapes follow from the first input that they receive.
+"""Lazy modules, such as `torch.nn.LazyLinear`, whose shapes follow from the first input that they
+receive.
 
-They are set up before anything counts, shares or trains the parameters. Where the input comes from is left
-to training.
+They are set up before anything counts, shares or trains the parameters. Where the input comes from
+is left to training.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def set_up_lazy(
 
 
 def make_fake(model: nn.Module, mode: FakeTensorMode) -> dict[Tensor, Tensor]:
-    """Replace the parameters and buffers of a model by fake ones of the same shape, shared ones once.
+    """Replace the parameters and buffers of a model by fake ones of the same shape, shared ones
+    once.
 
     Returns:
         The fake ones by those that they replace.

@@ -1,7 +1,7 @@
 """Losses: the mean over the predictions of a batch, as a function of (outputs, targets).
 
-How outputs and targets of which shapes are understood is decided in `pairing`. Of a model that returns more
-than one tensor, `models.calls.output_in` chooses.
+How outputs and targets of which shapes are understood is decided in `pairing`. Of a model that
+returns more than one tensor, `models.calls.output_in` chooses.
 """
 
 from __future__ import annotations
@@ -27,8 +27,13 @@ def cross_entropy(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> Ten
 
 
 @reads("classes")
-def cross_entropy_in_parts(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, Any]:
-    """Return the total of `cross_entropy` and of how many targets it is: those that are not left out."""
+def cross_entropy_in_parts(
+    outputs: Any, targets: Any, pairing: Pairing = UNKNOWN
+) -> tuple[Tensor, Any]:
+    """Return the total of `cross_entropy` and of how many targets it is.
+
+    Those that are not left out.
+    """
     scores, wanted = pairing.classes(outputs, targets, reader="cross_entropy", checks_numbers=False)
     count = len(wanted) if wanted.is_floating_point() else (wanted != IGNORED).sum()
     with _naming_classes(pairing, targets):
@@ -75,7 +80,9 @@ def of_model(outputs: Any, targets: Any) -> Tensor:
         raise ExperimentError(
             "the model returns no loss",
             field="loss",
-            allowed="a model that returns `loss` as an attribute, as an entry, or as the only scalar",
+            allowed=(
+                "a model that returns `loss` as an attribute, as an entry, or as the only scalar"
+            ),
             next_step="Return it, or name a loss.",
         )
     return found

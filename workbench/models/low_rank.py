@@ -1,4 +1,6 @@
-"""Low-rank additions to the linear layers of a model (LoRA), made by peft: the model itself stays frozen.
+"""Low-rank additions to the linear layers of a model (LoRA), made by peft.
+
+The model itself stays frozen.
 
 peft is loaded when an experiment has an adapter, and is not a dependency.
 """
@@ -58,7 +60,9 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
             raise ExperimentError("the model has no linear layer to add to", field=field)
     if "" in linear:
         raise ExperimentError("the model is a single layer, which cannot be added to", field=field)
-    alpha: Any = adapter.alpha or 2 * adapter.rank  # declared as a whole number there, but only divided
+    alpha: Any = (
+        adapter.alpha or 2 * adapter.rank
+    )  # declared as a whole number there, but only divided
     config = LoraConfig(
         r=adapter.rank,
         lora_alpha=alpha,

@@ -12,9 +12,11 @@ from workbench.models.token_configurations import LSTMConfiguration
 
 
 class LSTM(nn.Module):
-    """An embedding for tokens, LSTM layers, and a linear output at every position or at the last one.
+    """An embedding for tokens, LSTM layers, and a linear output at every position or at the last
+    one.
 
-    It is a language model, and answers at every position, where it has one output for each token id.
+    It is a language model, and answers at every position, where it has one output for each token
+    id.
     """
 
     def __init__(
@@ -34,7 +36,9 @@ class LSTM(nn.Module):
             self.embedding = nn.Embedding(vocabulary_size, num_features)
         width, num_layers = configuration.hidden_width, configuration.num_layers
         self.layers: nn.Module
-        if configuration.exits:  # between layers that PyTorch computes as one there is no place for an exit
+        if (
+            configuration.exits
+        ):  # between layers that PyTorch computes as one there is no place for an exit
             self.layers = nn.ModuleList(
                 nn.LSTM(width if number else num_features, width, batch_first=True)
                 for number in range(num_layers)
@@ -67,7 +71,11 @@ class LSTM(nn.Module):
             (functools.partial(self._compute, layer, drops=number > 0), layer)
             for number, layer in enumerate(layers)
         ]
-        return [(self.embedding, self.embedding), *computed, (self._predict, self.dropout, self.output)]
+        return [
+            (self.embedding, self.embedding),
+            *computed,
+            (self._predict, self.dropout, self.output),
+        ]
 
     def exit_head(self, num_outputs: int) -> nn.Module:
         """Return the output of an early exit, which takes the states of a layer."""

@@ -1,8 +1,9 @@
 """Metrics that are exact over an evaluation set, however it is cut into batches and workers.
 
-A metric measures a batch as (total, count): the sum over its predictions and how many there were. Totals
-and counts are added over batches and workers, and only the quotient is finished (a root, an exponential).
-So the last, smaller batch weighs what it should, and every worker may hold a different number of samples.
+A metric measures a batch as (total, count): the sum over its predictions and how many there were.
+Totals and counts are added over batches and workers, and only the quotient is finished (a root, an
+exponential). So the last, smaller batch weighs what it should, and every worker may hold a
+different number of samples.
 """
 
 from __future__ import annotations
@@ -42,14 +43,16 @@ class Metric:
     """A quantity to measure on an evaluation set.
 
     Attributes:
-        measure: (outputs, targets) -> (total, count) of one batch; the total is a scalar tensor that stays
-            on the device, so that an evaluation waits for the device only once, and so may the count be.
+        measure: (outputs, targets) -> (total, count) of one batch; the total is a scalar tensor
+            that stays on the device, so that an evaluation waits for the device only once, and so
+            may the count be.
         finish: What turns the mean over all predictions into the metric.
-        power_of_unit: 1 where it has the unit of the targets, 2 where it has its square, 0 where it has none.
-        goal: In which direction a metric of another package is better; those of the workbench are declared in
-            `experiment.metric_declarations`.
-        adds_up: Whether totals and counts of the parts of an evaluation add up to those of the whole; None
-            where that is unknown. What does not is measured of all outputs at once.
+        power_of_unit: 1 where it has the unit of the targets, 2 where it has its square, 0 where it
+            has none.
+        goal: In which direction a metric of another package is better; those of the workbench are
+            declared in `experiment.metric_declarations`.
+        adds_up: Whether totals and counts of the parts of an evaluation add up to those of the
+            whole; None where that is unknown. What does not is measured of all outputs at once.
     """
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
@@ -65,7 +68,9 @@ class Metric:
             scale: What the targets were divided by, in their unit; more than 0.
         """
         factor = scale**self.power_of_unit
-        return self if factor == 1.0 else replace(self, finish=lambda mean: factor * self.finish(mean))
+        return (
+            self if factor == 1.0 else replace(self, finish=lambda mean: factor * self.finish(mean))
+        )
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,13 @@ class WholeMetric:
     """A quantity of an evaluation set as a whole, such as an area under a curve.
 
     Attributes:
-        make: Makes an object with `update(outputs, targets)`, called for each batch, and `compute()`.
-        reads_classes: Whether the predicted classes are enough in place of outputs, which are much larger.
+        make: Makes an object with `update(outputs, targets)`, called for each batch, and
+            `compute()`.
+        reads_classes: Whether the predicted classes are enough in place of outputs, which are much
+            larger.
         goal: As that of `Metric`.
-        reads: As what it reads outputs and targets, where `make` takes a `pairing`; None for anything else.
+        reads: As what it reads outputs and targets, where `make` takes a `pairing`; None for
+            anything else.
         pairing: How outputs meet targets.
     """
 
@@ -97,7 +105,9 @@ class WholeMetric:
             ExperimentError: If it is not a number.
         """
         made = self.begin()
-        if hasattr(made, "sync_on_compute"):  # of torchmetrics, which would gather what was gathered already
+        if hasattr(
+            made, "sync_on_compute"
+        ):  # of torchmetrics, which would gather what was gathered already
             made.sync_on_compute = False
         for outputs, targets in batches:
             made.update(outputs, targets)
@@ -105,8 +115,8 @@ class WholeMetric:
         number = result_of(value)
         if number is None:
             raise ExperimentError(
-                f"compute of {type(made).__name__} returned an object of type {type(value).__name__}: "
-                f"{why_no_result(value)}",
+                f"compute of {type(made).__name__} returned an object of type"
+                f" {type(value).__name__}: {why_no_result(value)}",
                 field="metrics",
                 allowed="a number",
             )
@@ -169,7 +179,9 @@ def _correct(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Te
 
 
 @reads("classes")
-def _correct_in_five(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, int | Tensor]:
+def _correct_in_five(
+    outputs: Any, targets: Any, pairing: Pairing = UNKNOWN
+) -> tuple[Tensor, int | Tensor]:
     scores, wanted = pairing.classes(outputs, targets, reader="top5_accuracy")
     best = scores.topk(min(5, scores.shape[-1]), dim=-1).indices
     return (best == class_numbers(wanted).unsqueeze(-1)).any(dim=-1).sum(), _num_counted(wanted)
@@ -195,7 +207,9 @@ def _negative_log_likelihood(
     return functional.cross_entropy(scores.float(), wanted, reduction="sum"), _num_counted(wanted)
 
 
-def predicted_classes(outputs: Any, targets: Any, pairing: Pairing, reader: str) -> tuple[Tensor, Tensor]:
+def predicted_classes(
+    outputs: Any, targets: Any, pairing: Pairing, reader: str
+) -> tuple[Tensor, Tensor]:
     """Return the predicted and the right class of each prediction, in one dimension.
 
     Args:
@@ -209,7 +223,8 @@ def predicted_classes(outputs: Any, targets: Any, pairing: Pairing, reader: str)
 
 
 class ClassCounts:
-    """Counts how often each class is predicted where another or the same is right, over a whole set.
+    """Counts how often each class is predicted where another or the same is right, over a whole
+    set.
 
     Example:
         >>> import torch
@@ -230,12 +245,17 @@ class ClassCounts:
         self._counts = torch.zeros(3, 0, dtype=torch.float64)
 
     def update(self, outputs: Any, targets: Any) -> None:
-        """Add a batch of outputs, or of whole numbers, which are the predicted classes; -100 is left out."""
+        """Add a batch of outputs, or of whole numbers, which are the predicted classes.
+
+        -100 is left out.
+        """
         is_whole = isinstance(outputs, Tensor) and not outputs.is_floating_point()
         if is_whole and outputs.shape == targets.shape:
             predicted = outputs
         else:
-            predicted, targets = predicted_classes(outputs, targets, self._pairing, "a score of classes")
+            predicted, targets = predicted_classes(
+                outputs, targets, self._pairing, "a score of classes"
+            )
         is_counted = targets != IGNORED
         predicted, wanted = predicted[is_counted].long(), targets[is_counted].long()
         if not len(wanted):
@@ -246,12 +266,16 @@ class ClassCounts:
         self._counts = functional.pad(self._counts, (0, size - self._counts.shape[1])) + counts
 
     def compute(self) -> float:
-        """Return the mean score of the classes that occur or were predicted; NaN where there are none."""
+        """Return the mean score of the classes that occur or were predicted.
+
+        NaN where there are none.
+        """
         return class_scores.mean_score(self._score, self._counts.numpy())
 
 
 class RocAuc:
-    """Keeps the probabilities of a whole set, and measures how well they separate each class from the rest.
+    """Keeps the probabilities of a whole set, and measures how well they separate each class from
+    the rest.
 
     Example:
         >>> import torch
@@ -281,7 +305,9 @@ class RocAuc:
 
     def compute(self) -> float:
         """Return the mean over the classes that occur; NaN where there are fewer than two."""
-        return macro_roc_auc(torch.cat(self._probabilities).numpy(), torch.cat(self._classes).numpy())
+        return macro_roc_auc(
+            torch.cat(self._probabilities).numpy(), torch.cat(self._classes).numpy()
+        )
 
 
 def _of_classes(score: class_scores.ClassScore) -> WholeMetric:
@@ -289,7 +315,8 @@ def _of_classes(score: class_scores.ClassScore) -> WholeMetric:
 
 
 def with_pairing(metric: AnyMetric, pairing: Pairing) -> AnyMetric:
-    """Return a metric that knows how outputs meet targets, where it reads them as classes or numbers.
+    """Return a metric that knows how outputs meet targets, where it reads them as classes or
+    numbers.
 
     Args:
         metric: The metric.
@@ -304,7 +331,10 @@ def with_pairing(metric: AnyMetric, pairing: Pairing) -> AnyMetric:
 
 
 def kind_read_by(found: Any) -> Kind | None:
-    """Return as what a loss or metric reads outputs and targets; None where it takes them as they are."""
+    """Return as what a loss or metric reads outputs and targets.
+
+    None where it takes them as they are.
+    """
     if isinstance(found, WholeMetric):
         return found.reads
     function = found.measure if isinstance(found, Metric) else found

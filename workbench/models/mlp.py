@@ -27,7 +27,10 @@ class MLP(nn.Module):
         layers: list[nn.Module] = [nn.Flatten()]
         width = math.prod(input_shape)
         for _ in range(configuration.num_layers):
-            layers += [nn.Linear(width, configuration.hidden_width), ACTIVATIONS[configuration.activation]()]
+            layers += [
+                nn.Linear(width, configuration.hidden_width),
+                ACTIVATIONS[configuration.activation](),
+            ]
             if configuration.dropout:
                 layers.append(nn.Dropout(configuration.dropout))
             width = configuration.hidden_width
@@ -39,11 +42,17 @@ class MLP(nn.Module):
         return list(self.layers)
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
-        """Return the layers that workers can hold in parts, with the blocks in the rows of the first ones."""
+        """Return the layers that workers can hold in parts, with the blocks in the rows of the
+        first ones.
+        """
         linear = [
-            f"layers.{name}" for name, each in self.layers.named_children() if isinstance(each, nn.Linear)
+            f"layers.{name}"
+            for name, each in self.layers.named_children()
+            if isinstance(each, nn.Linear)
         ]
-        return [(first, second, 1) for first, second in zip(linear[::2], linear[1::2], strict=False)]
+        return [
+            (first, second, 1) for first, second in zip(linear[::2], linear[1::2], strict=False)
+        ]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, ...) to (batch, num_outputs)."""

@@ -1,7 +1,8 @@
 """A zoo entry that is one of several others, so that one sweep can search over kinds of models.
 
-`family` names the other entry; its parameters are called `<family>_<parameter>`, and exist in a search with
-`when: {family: <family>}`. What each parameter means is left to the entry that it belongs to.
+`family` names the other entry; its parameters are called `<family>_<parameter>`, and exist in a
+search with `when: {family: <family>}`. What each parameter means is left to the entry that it
+belongs to.
 """
 
 from __future__ import annotations
@@ -69,10 +70,15 @@ def _configured(chosen: BaseModel, family: Family) -> ModelConfiguration:
 
 def _fields() -> dict[str, Any]:
     return {
-        f"{family}_{name}": (field.rebuild_annotation(), Field(field.default, description=field.description))
+        f"{family}_{name}": (
+            field.rebuild_annotation(),
+            Field(field.default, description=field.description),
+        )
         for family in FAMILIES
         for name, field in configuration_type(family).model_fields.items()
     }
 
 
-OneOfConfiguration = cast("type[_OneOf]", create_model("OneOfConfiguration", __base__=_OneOf, **_fields()))
+OneOfConfiguration = cast(
+    "type[_OneOf]", create_model("OneOfConfiguration", __base__=_OneOf, **_fields())
+)

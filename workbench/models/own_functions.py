@@ -1,7 +1,8 @@
 """What a user's loss or metric may return, and whether it compares what belongs together.
 
-Such a function receives outputs and targets as they are. The form of what it returns is decided here, and so
-is whether a shape of its arguments makes it broadcast every sample against every other.
+Such a function receives outputs and targets as they are. The form of what it returns is decided
+here, and so is whether a shape of its arguments makes it broadcast every sample against every
+other.
 """
 
 from __future__ import annotations
@@ -35,15 +36,17 @@ def instance_of(found: Any) -> Any:
     """Return what is called with outputs and targets: of a class of torch modules, an instance.
 
     Args:
-        found: A function, a module, or a class of modules such as `torch.nn.CrossEntropyLoss`, perhaps with
-            options.
+        found: A function, a module, or a class of modules such as `torch.nn.CrossEntropyLoss`,
+            perhaps with options.
     """
     kind = found.func if isinstance(found, functools.partial) else found
     return found() if inspect.isclass(kind) and issubclass(kind, nn.Module) else found
 
 
 def single_scores_of(found: Any) -> SingleScores:
-    """Return what a loss takes single numbers of two classes for; unknown for one that torch does not have.
+    """Return what a loss takes single numbers of two classes for.
+
+    Unknown for one that torch does not have.
 
     Args:
         found: A function, a class or a module, perhaps with options.
@@ -71,7 +74,8 @@ def as_loss(found: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any],
         total = value[0] if isinstance(value, tuple) else value
         if torch.is_grad_enabled() and not total.requires_grad and _requires_grad(outputs):
             raise ExperimentError(
-                f"{name} returns a number that does not depend on the outputs, so nothing can be learned",
+                f"{name} returns a number that does not depend on the outputs, so nothing can be"
+                " learned",
                 field="loss",
                 allowed="a tensor that was computed from the outputs",
                 next_step="Leave out detach, item, argmax and rounding.",
@@ -105,8 +109,8 @@ def check_function(
 ) -> None:
     """Refuse a loss or metric of the user's own that fails for a batch, or broadcasts its samples.
 
-    A column beside a row of as many samples makes a table of each sample against each other, whose mean is a
-    number, too. Such a function returns something else once both have one shape.
+    A column beside a row of as many samples makes a table of each sample against each other, whose
+    mean is a number, too. Such a function returns something else once both have one shape.
 
     Args:
         function: A function of (outputs, targets) that returns a number, or a total and a count.
@@ -131,7 +135,9 @@ def check_function(
             f"{type(error).__name__}: {first_line_of(error)}",
             field=field,
             allowed="a function that takes both as they are",
-            next_step="Bring them into one shape and type in this function, in the model or in the data.",
+            next_step=(
+                "Bring them into one shape and type in this function, in the model or in the data."
+            ),
         ) from error
     check_pairs(function, outputs, targets, name=name, field=field)
 
@@ -139,7 +145,10 @@ def check_function(
 def check_pairs(
     function: Callable[[Any, Any], Any], outputs: Any, targets: Any, *, name: str, field: str
 ) -> None:
-    """Refuse a function that compares each sample with each other; arguments as of `check_function`."""
+    """Refuse a function that compares each sample with each other.
+
+    Arguments as of `check_function`.
+    """
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return
     aligned = _aligned(outputs, targets)
@@ -155,8 +164,8 @@ def check_pairs(
     if not math.isclose(as_given, as_one, rel_tol=_TOLERANCE, abs_tol=1e-7) and as_one == as_one:
         step = "outputs.squeeze(1)" if aligned[0] != tuple(outputs.shape) else "targets.squeeze(1)"
         raise ExperimentError(
-            f"{name} compares each sample with each other: outputs of shape {tuple(outputs.shape)} and "
-            f"targets of shape {tuple(targets.shape)} broadcast to one number for each pair",
+            f"{name} compares each sample with each other: outputs of shape {tuple(outputs.shape)}"
+            f" and targets of shape {tuple(targets.shape)} broadcast to one number for each pair",
             field=field,
             allowed="a function that compares outputs with the targets of the same samples",
             next_step=f"Compare {step} in this function.",
@@ -164,7 +173,10 @@ def check_pairs(
 
 
 def _aligned(outputs: Tensor, targets: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return shapes that cannot broadcast samples against each other; None where those given cannot."""
+    """Return shapes that cannot broadcast samples against each other.
+
+    None where those given cannot.
+    """
     shape, wanted = tuple(outputs.shape), tuple(targets.shape)
     if len(shape) < 1 or len(wanted) < 1 or shape[0] != wanted[0]:
         return None
@@ -177,7 +189,10 @@ def _aligned(outputs: Tensor, targets: Tensor) -> tuple[tuple[int, ...], tuple[i
 
 
 def _drawn(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return other outputs and targets of these shapes: of a model that answers alike nothing would show."""
+    """Return other outputs and targets of these shapes.
+
+    Of a model that answers alike nothing would show.
+    """
     generator = torch.Generator().manual_seed(0)
     drawn = torch.rand(tuple(outputs.shape), generator=generator).to(outputs)
     if drawn.ndim > 1 and drawn.shape[-1] > 1:
@@ -207,10 +222,15 @@ def _as_loss_value(value: Any, name: str) -> Tensor:
     raise ExperimentError(
         f"{name} returned {'None' if value is None else what}",
         field="loss",
-        allowed="one number, the mean over the samples of the batch, as a tensor; or a total and a count",
-        next_step="Return its mean over the samples: .mean()."
-        if has_several
-        else "Return what was computed of the outputs, as a tensor.",
+        allowed=(
+            "one number, the mean over the samples of the batch, as a tensor; or a total and a"
+            " count"
+        ),
+        next_step=(
+            "Return its mean over the samples: .mean()."
+            if has_several
+            else "Return what was computed of the outputs, as a tensor."
+        ),
     )
 
 

@@ -1,8 +1,10 @@
-"""A class with steps of its own, such as a GAN with two optimizers, as a module that the loop can drive.
+"""A class with steps of its own, such as a GAN with two optimizers, as a module that the loop can
+drive.
 
-The class is called with the configuration. `configure` makes modules and optimizers, `step` returns the loss
-of a micro batch for one of the optimizers, and `evaluate` the metrics of a batch. Backward passes,
-accumulation, exchange, clipping and updates are left to strategies; when to do what, to training.
+The class is called with the configuration. `configure` makes modules and optimizers, `step` returns
+the loss of a micro batch for one of the optimizers, and `evaluate` the metrics of a batch. Backward
+passes, accumulation, exchange, clipping and updates are left to strategies; when to do what, to
+training.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class OwnSteps(nn.Module):
 
         Args:
             owner: Has `configure` and `step`, and may have `evaluate`.
-            lr: Learning rate at the global batch in use; passed to `configure` if it has a parameter `lr`.
+            lr: Learning rate at the global batch in use; passed to `configure` if it has a
+                parameter `lr`.
 
         Raises:
             ExperimentError: If a method is missing or returns something else.
@@ -68,7 +71,9 @@ class OwnSteps(nn.Module):
         return self._owner[0]
 
     def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
-        """Return the loss of a micro batch for one of the optimizers; None if that makes no step now.
+        """Return the loss of a micro batch for one of the optimizers.
+
+        None if that makes no step now.
 
         A loss that is no mean over samples is returned as its total and of how many it is.
 
@@ -91,7 +96,10 @@ class OwnSteps(nn.Module):
                 group["params"] = [parameters.get(each, each) for each in group["params"]]
 
     def forward(self, batch: Any) -> dict[str, Tensor]:
-        """Return the metrics of a batch by name: what `evaluate` returns, else the sum of the losses."""
+        """Return the metrics of a batch by name.
+
+        What `evaluate` returns, else the sum of the losses.
+        """
         if not hasattr(self.owner, "evaluate"):
             return {"loss": total_loss(self, batch)}
         found = self.owner.evaluate(batch)
@@ -99,7 +107,10 @@ class OwnSteps(nn.Module):
             raise ExperimentError(
                 f"evaluate returned an object of type {type(found).__name__}",
                 field="train",
-                allowed="a mapping from names of metrics to their means over the batch, or to (total, count)",
+                allowed=(
+                    "a mapping from names of metrics to their means over the batch, or to (total,"
+                    " count)"
+                ),
             )
         return dict(found)
 
@@ -121,7 +132,10 @@ def _is_counted(found: Any) -> bool:
         and len(found) == 2
         and isinstance(found[0], Tensor)
         and found[0].ndim == 0
-        and (isinstance(found[1], int | float) or (isinstance(found[1], Tensor) and found[1].ndim == 0))
+        and (
+            isinstance(found[1], int | float)
+            or (isinstance(found[1], Tensor) and found[1].ndim == 0)
+        )
     )
 
 
@@ -140,7 +154,9 @@ def metrics_by_name(names: list[str]) -> dict[str, Metric]:
             found = outputs[name]
             if isinstance(found, tuple) and len(found) == 2:
                 return as_measured(found[0], of).float(), as_measured(found[1], of)
-            return mean_over_samples(lambda *_: as_measured(found, of).float()).measure(outputs, targets)
+            return mean_over_samples(lambda *_: as_measured(found, of).float()).measure(
+                outputs, targets
+            )
 
         return read
 

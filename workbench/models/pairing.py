@@ -1,8 +1,10 @@
-"""How outputs of a model meet their targets: the one place that decides it, for losses, metrics and exports.
+"""How outputs of a model meet their targets.
 
-What has a single meaning is brought into one form: scores with the classes last and class numbers, or two
-tensors of numbers of one shape. Nothing is reshaped or broadcast beyond that. Everything else is refused with
-both shapes. What is computed of a pair is left to `losses` and `metrics`.
+The one place that decides it, for losses, metrics and exports.
+
+What has a single meaning is brought into one form: scores with the classes last and class numbers,
+or two tensors of numbers of one shape. Nothing is reshaped or broadcast beyond that. Everything
+else is refused with both shapes. What is computed of a pair is left to `losses` and `metrics`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from workbench.models.calls import output_in
 Kind = Literal["classes", "numbers"]
 """As what a loss or a metric reads outputs and targets."""
 Form = Literal["numbers", "shares", "binary"]
-"""What targets are: class numbers, a share for each class (such as one-hot), or 0 and 1 of a single score."""
+"""What targets are: class numbers, a share for each class (such as one-hot), or 0 and 1 of a single
+score.
+"""
 SingleScores = Literal["logits", "probabilities", "unknown"]
 """What a model returns that has one number for two classes."""
 IGNORED = -100
@@ -44,7 +48,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def reads(kind: Kind) -> Callable[[_Function], _Function]:
-    """Mark a function of (outputs, targets, pairing) with what it reads, so that it is given the pairing.
+    """Mark a function of (outputs, targets, pairing) with what it reads, so that it is given the
+    pairing.
 
     Args:
         kind: What it reads.
@@ -67,12 +72,14 @@ class Pairing:
 
     Attributes:
         task: The task of the data.
-        num_outputs: Classes or numbers to predict, as the data states it; None where that is unknown.
+        num_outputs: Classes or numbers to predict, as the data states it; None where that is
+            unknown.
         target_shape: Shape of one sample's targets where the data states it; see `Datasets`.
         model: The model, in words.
         data: The data, in words.
         single_scores: What single numbers of two classes are, as the loss takes them.
-        declared: Returns the dimension of outputs that holds the classes, where the model declares it.
+        declared: Returns the dimension of outputs that holds the classes, where the model declares
+            it.
         remembers: Whether to remember which dimension that was, for batches that do not show it.
     """
 
@@ -92,7 +99,10 @@ class Pairing:
     returns_outputs: bool = field(default=False, init=False)
     """Whether the model has returned more than a loss."""
     class_dim: int | None = field(default=None, init=False)
-    """The dimension of the outputs that held the classes when they were last read; None for none."""
+    """The dimension of the outputs that held the classes when they were last read.
+
+    None for none.
+    """
     _remembered: int | None = field(default=None, init=False, repr=False)
     _has_soft_labels: bool = field(default=False, init=False, repr=False)
 
@@ -101,18 +111,21 @@ class Pairing:
     ) -> tuple[Tensor, Tensor]:
         """Return scores of classes and what is right.
 
-        Understood are outputs (batch, classes), with the classes in the second or last dimension of more, and
-        one score for each prediction that separates two classes. Targets are class numbers of any type, in
-        the shape of the predictions or as a column, or a share for each class.
+        Understood are outputs (batch, classes), with the classes in the second or last dimension of
+        more, and one score for each prediction that separates two classes. Targets are class
+        numbers of any type, in the shape of the predictions or as a column, or a share for each
+        class.
 
         Args:
             outputs: What a model returned.
             targets: Of the same samples.
             reader: Name of the loss or metric, for messages.
-            checks_numbers: Whether to look at whole class numbers; torch's losses refuse wrong ones, too.
+            checks_numbers: Whether to look at whole class numbers; torch's losses refuse wrong
+                ones, too.
 
         Returns:
-            Scores (predictions, classes), and class numbers (predictions,) or shares (predictions, classes).
+            Scores (predictions, classes), and class numbers (predictions,) or shares (predictions,
+            classes).
 
         Raises:
             ExperimentError: If they do not fit together, or could be understood in two ways.
@@ -123,7 +136,9 @@ class Pairing:
             scores = scores.reshape(1)
         shape, target_shape = tuple(scores.shape), tuple(wanted.shape)
         found = self._reading(shape, target_shape, reader)
-        if found is None and target_shape and target_shape[0] == 1:  # `squeeze` took the batch away, too
+        if (
+            found is None and target_shape and target_shape[0] == 1
+        ):  # `squeeze` took the batch away, too
             scores = scores.unsqueeze(0)
             found = self._reading(tuple(scores.shape), target_shape, reader)
         if found is None:
@@ -133,14 +148,20 @@ class Pairing:
             scores = self._logits(scores, reader)
         scores = _with_classes_last(scores, class_dim)
         self._note(class_dim, shape, form, scores.shape[-1], wanted.ndim)
-        if self.num_outputs is not None and form != "shares" and scores.shape[-1] < self.num_outputs:
+        if (
+            self.num_outputs is not None
+            and form != "shares"
+            and scores.shape[-1] < self.num_outputs
+        ):
             raise ExperimentError(
-                f"{self.model} returns {_counted(shape, class_dim)} and {self.data} has {self.num_outputs} "
-                f"classes, so {reader} cannot compare outputs of shape {shape} with targets of shape "
-                f"{target_shape}",
+                f"{self.model} returns {_counted(shape, class_dim)} and {self.data} has"
+                f" {self.num_outputs} classes, so {reader} cannot compare outputs of shape {shape}"
+                f" with targets of shape {target_shape}",
                 field="model",
                 allowed=f"{self.num_outputs} scores for each prediction",
-                next_step=f"Let the model return {self.num_outputs} scores, or correct data.num_outputs.",
+                next_step=(
+                    f"Let the model return {self.num_outputs} scores, or correct data.num_outputs."
+                ),
             )
         if form == "shares":
             return self._with_shares(scores, wanted, class_dim)
@@ -152,8 +173,11 @@ class Pairing:
             return scores.flatten(0, -2), shares.to(scores.dtype)
         return scores.flatten(0, -2), flat.long()
 
-    def numbers(self, outputs: Any, targets: Any, *, reader: str = "the loss") -> tuple[Tensor, Tensor]:
-        """Return outputs and targets of a regression in one shape and type, so that nothing broadcasts.
+    def numbers(
+        self, outputs: Any, targets: Any, *, reader: str = "the loss"
+    ) -> tuple[Tensor, Tensor]:
+        """Return outputs and targets of a regression in one shape and type, so that nothing
+        broadcasts.
 
         The two may differ by dimensions of length 1, and by `target_shape`, whose targets are flat.
 
@@ -209,14 +233,17 @@ class Pairing:
         self.check_targets(targets, kind="classes", where="train")
         if not are_shares and (targets == IGNORED).any():
             raise DataError(
-                f"the train targets of {self.data} leave out samples by {IGNORED}, which {self.model} cannot",
+                f"the train targets of {self.data} leave out samples by {IGNORED}, which"
+                f" {self.model} cannot",
                 field="data",
                 allowed=f"from 0 to {self.num_outputs - 1}",
                 next_step="Leave these samples out.",
             )
 
     def check_targets(self, targets: Any, *, kind: Kind, where: str | None = None) -> None:
-        """Refuse targets whose values mean nothing; for classes, `classes` must have read a pair before.
+        """Refuse targets whose values mean nothing.
+
+        For classes, `classes` must have read a pair before.
 
         Args:
             targets: A tensor on the CPU or an array, the sample first.
@@ -227,7 +254,11 @@ class Pairing:
             DataError: If numbers are not finite, or a class is one that the model has no score for.
         """
         values = _as_array(targets)
-        whose = f"the targets of {self.data}" if where is None else f"the {where} targets of {self.data}"
+        whose = (
+            f"the targets of {self.data}"
+            if where is None
+            else f"the {where} targets of {self.data}"
+        )
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             place = _first_place(~np.isfinite(values))
             raise DataError(
@@ -281,12 +312,12 @@ class Pairing:
             step = f"Number the classes from 0, and write {IGNORED} for what should not count."
         else:
             step = (
-                f"Number the classes from 0, write {IGNORED} for what should not count, or let the model "
-                f"return {high + 1} scores (data.num_outputs)."
+                f"Number the classes from 0, write {IGNORED} for what should not count, or let the"
+                f" model return {high + 1} scores (data.num_outputs)."
             )
         raise DataError(
-            f"{whose} go from {low} to {high}, and {self.model} has scores for {num_classes} classes: "
-            f"{int(values[place])} is none of them ({_named(place, where)})",
+            f"{whose} go from {low} to {high}, and {self.model} has scores for {num_classes}"
+            f" classes: {int(values[place])} is none of them ({_named(place, where)})",
             field="data",
             allowed=f"from 0 to {num_classes - 1}, or {IGNORED} for what should not count",
             next_step=step,
@@ -306,18 +337,23 @@ class Pairing:
                 f"{whose} mark {int(sums[place])} classes of one sample ({_named(place, where)})",
                 field="data",
                 allowed="one class for each prediction",
-                next_step="For several classes at once name a loss and metrics of your own, such as "
-                "torch.nn.functional:binary_cross_entropy_with_logits with float targets.",
+                next_step=(
+                    "For several classes at once name a loss and metrics of your own, such as "
+                    "torch.nn.functional:binary_cross_entropy_with_logits with float targets."
+                ),
             )
         place = _first_place(wrong if wrong.any() else np.asarray((values < 0).any(axis=class_dim)))
         raise DataError(
-            f"{whose} are no shares of the classes: they add up to {sums[place]:g} ({_named(place, where)})",
+            f"{whose} are no shares of the classes: they add up to {sums[place]:g}"
+            f" ({_named(place, where)})",
             field="data",
             allowed="shares from 0 to 1 that add up to 1, or class numbers",
             next_step="Give each sample the number of its class, from 0.",
         )
 
-    def _with_shares(self, scores: Tensor, wanted: Tensor, class_dim: int | None) -> tuple[Tensor, Tensor]:
+    def _with_shares(
+        self, scores: Tensor, wanted: Tensor, class_dim: int | None
+    ) -> tuple[Tensor, Tensor]:
         assert class_dim is not None
         if is_readable(wanted):
             self.check_targets(wanted, kind="classes")
@@ -341,7 +377,8 @@ class Pairing:
             fitting = [
                 each
                 for each in readings
-                if shape[each[0]] == self.num_outputs or (shape[each[0]] == 1 and self.num_outputs == 2)
+                if shape[each[0]] == self.num_outputs
+                or (shape[each[0]] == 1 and self.num_outputs == 2)
             ]
             if len(fitting) == 1:
                 return fitting[0]
@@ -351,41 +388,58 @@ class Pairing:
             if known is not None and each[0] == known % len(shape):
                 return each
         raise ExperimentError(
-            f"{reader} can understand outputs of shape {shape} of {self.model} and targets of shape "
-            f"{target_shape} in two ways: the classes may be in dimension 1 or in dimension {len(shape) - 1}",
+            f"{reader} can understand outputs of shape {shape} of {self.model} and targets of shape"
+            f" {target_shape} in two ways: the classes may be in dimension 1 or in dimension"
+            f" {len(shape) - 1}",
             field="model",
             allowed="shapes of which only one dimension can be that of the classes",
-            next_step=f"Declare it as an attribute of the model's class or function: {_DECLARATION} = 1, or "
-            f"{_DECLARATION} = -1 where the classes come last.",
+            next_step=(
+                f"Declare it as an attribute of the model's class or function: {_DECLARATION} = 1,"
+                f" or {_DECLARATION} = -1 where the classes come last."
+            ),
         )
 
     def _logits(self, scores: Tensor, reader: str) -> Tensor:
         """Return single scores of two classes as logits."""
-        # Looked at once, wherever it is: from then on it is known, so that no step waits for a device.
+        # Looked at once, wherever it is: from then on it is known, so that no step waits for a
+        # device.
         if self.single_scores == "unknown" and has_values(scores):
             if bool(((scores >= 0) & (scores <= 1)).all()):
                 raise ExperimentError(
-                    f"{self.model} returns one number from 0 to 1 for each prediction, and {reader} cannot "
-                    "tell whether these are probabilities or logits",
+                    f"{self.model} returns one number from 0 to 1 for each prediction, and {reader}"
+                    " cannot tell whether these are probabilities or logits",
                     field="model",
-                    allowed="probabilities where the loss is binary_cross_entropy of "
-                    "torch.nn.functional, and logits where it is binary_cross_entropy_with_logits",
+                    allowed=(
+                        "probabilities where the loss is binary_cross_entropy of"
+                        " torch.nn.functional, and logits where it is"
+                        " binary_cross_entropy_with_logits"
+                    ),
                     next_step="Name one of these losses, or metrics of your own.",
                 )
             self.single_scores = "logits"
         if self.single_scores == "logits" and scores.requires_grad and _are_of_sigmoid(scores):
             raise ExperimentError(
-                f"{self.model} ends with a sigmoid, and {reader} takes its answers for logits: it would "
-                "apply another one, and every sample would count as class 1",
+                f"{self.model} ends with a sigmoid, and {reader} takes its answers for logits: it"
+                " would apply another one, and every sample would count as class 1",
                 field="model",
-                allowed="logits; or probabilities where the loss is binary_cross_entropy of "
-                "torch.nn.functional",
-                next_step="Leave out the sigmoid, or write loss: torch.nn.functional:binary_cross_entropy.",
+                allowed=(
+                    "logits; or probabilities where the loss is binary_cross_entropy of "
+                    "torch.nn.functional"
+                ),
+                next_step=(
+                    "Leave out the sigmoid, or write loss:"
+                    " torch.nn.functional:binary_cross_entropy."
+                ),
             )
         return _logits_of(scores) if self.single_scores == "probabilities" else scores
 
     def _note(
-        self, class_dim: int | None, shape: tuple[int, ...], form: Form, num_scores: int, target_ndim: int
+        self,
+        class_dim: int | None,
+        shape: tuple[int, ...],
+        form: Form,
+        num_scores: int,
+        target_ndim: int,
     ) -> None:
         self.form, self.num_scores, self._target_ndim = form, num_scores, target_ndim
         self.class_dim = -1 if class_dim == len(shape) - 1 else class_dim
@@ -402,11 +456,14 @@ class Pairing:
         found = output_in(outputs)
         if not isinstance(found, Tensor):
             raise ExperimentError(
-                f"{self.model} returns an object of type {type(outputs).__name__}, of which {reader} can "
-                "read no tensor",
+                f"{self.model} returns an object of type {type(outputs).__name__}, of which"
+                f" {reader} can read no tensor",
                 field="model",
                 allowed="a tensor, or a tuple, mapping or dataclass that holds one",
-                next_step="Return the tensor that is compared with the targets; in a mapping it is `logits`.",
+                next_step=(
+                    "Return the tensor that is compared with the targets; in a mapping it is"
+                    " `logits`."
+                ),
             )
         if not found.is_floating_point():
             kind = "complex" if found.is_complex() else "whole"
@@ -417,8 +474,8 @@ class Pairing:
                 else "Return scores as floats, before argmax or rounding, which has no gradient."
             )
             raise ExperimentError(
-                f"{self.model} returns {kind} numbers ({name}) of shape {tuple(found.shape)}, which {reader} "
-                "cannot compare with targets",
+                f"{self.model} returns {kind} numbers ({name}) of shape {tuple(found.shape)}, which"
+                f" {reader} cannot compare with targets",
                 field="model",
                 allowed="floats",
                 next_step=step,
@@ -428,50 +485,79 @@ class Pairing:
     def _target(self, targets: Any, reader: str) -> Tensor:
         if isinstance(targets, Tensor) and not targets.is_complex():
             return targets
-        what = "complex numbers" if isinstance(targets, Tensor) else f"of type {type(targets).__name__}"
+        what = (
+            "complex numbers"
+            if isinstance(targets, Tensor)
+            else f"of type {type(targets).__name__}"
+        )
         raise ExperimentError(
             f"the targets of {self.data} are {what}, which {reader} cannot compare with outputs",
             field="data",
             allowed="one tensor of real numbers",
-            next_step="Return one target for each sample, or name a loss and metrics of your own, which "
-            "receive the targets as they are.",
+            next_step=(
+                "Return one target for each sample, or name a loss and metrics of your own, which "
+                "receive the targets as they are."
+            ),
         )
 
-    def _refuse_classes(self, shape: tuple[int, ...], target_shape: tuple[int, ...], reader: str) -> NoReturn:
+    def _refuse_classes(
+        self, shape: tuple[int, ...], target_shape: tuple[int, ...], reader: str
+    ) -> NoReturn:
         num = "classes" if self.num_outputs is None else str(self.num_outputs)
         batch = target_shape[0] if target_shape else "batch"
-        allowed = f"outputs ({batch}, {num}) with targets ({batch},), or as many more dimensions in both"
+        allowed = (
+            f"outputs ({batch}, {num}) with targets ({batch},), or as many more dimensions in both"
+        )
         if len(shape) == 2 and shape[0] != batch and shape[1] == batch:
             step = "The samples come first: transpose the outputs of the model."
         elif shape[:1] != target_shape[:1]:
-            step = "Let the model return as many predictions as there are samples, the samples first."
+            step = (
+                "Let the model return as many predictions as there are samples, the samples first."
+            )
         elif len(target_shape) > 1 and len(shape) == 2:
             step = "Let the model score each position of a sample, or give each sample one class."
         elif len(shape) == 1:
             step = "Let the model return a score for each class: (batch, classes)."
         else:
-            step = "Let the outputs have the dimensions of the targets, and one more for the classes."
+            step = (
+                "Let the outputs have the dimensions of the targets, and one more for the classes."
+            )
         self._refuse(shape, target_shape, reader, allowed, step)
 
-    def _refuse_numbers(self, shape: tuple[int, ...], target_shape: tuple[int, ...], reader: str) -> NoReturn:
+    def _refuse_numbers(
+        self, shape: tuple[int, ...], target_shape: tuple[int, ...], reader: str
+    ) -> NoReturn:
         if shape[::-1] == target_shape:
             step = "The samples come first: transpose the outputs of the model."
         elif shape[:1] != target_shape[:1]:
-            step = "Let the model return as many predictions as there are samples, the samples first."
+            step = (
+                "Let the model return as many predictions as there are samples, the samples first."
+            )
         elif math.prod(shape) == math.prod(target_shape):
-            step = "Bring them into one shape, in the model or in the data: outputs.flatten(1), for example."
+            step = (
+                "Bring them into one shape, in the model or in the data: outputs.flatten(1), for"
+                " example."
+            )
         elif len(target_shape) == 1:
-            step = "Let the model return one number for each sample, or give each sample as many targets."
+            step = (
+                "Let the model return one number for each sample, or give each sample as many"
+                " targets."
+            )
         else:
             step = f"Let the model return {math.prod(target_shape[1:])} numbers for each sample."
         self._refuse(shape, target_shape, reader, f"outputs of shape {target_shape}", step)
 
     def _refuse(
-        self, shape: tuple[int, ...], target_shape: tuple[int, ...], reader: str, allowed: str, step: str
+        self,
+        shape: tuple[int, ...],
+        target_shape: tuple[int, ...],
+        reader: str,
+        allowed: str,
+        step: str,
     ) -> NoReturn:
         raise ExperimentError(
-            f"{reader} cannot compare the outputs of {self.model}, of shape {shape}, with the targets of "
-            f"{self.data}, of shape {target_shape}",
+            f"{reader} cannot compare the outputs of {self.model}, of shape {shape}, with the"
+            f" targets of {self.data}, of shape {target_shape}",
             field="model",
             allowed=allowed,
             next_step=step,
@@ -488,12 +574,16 @@ def class_numbers(wanted: Tensor) -> Tensor:
 
 
 def is_readable(values: Tensor) -> bool:
-    """Return whether the values of a tensor can be looked at without waiting for a device or a compiler."""
+    """Return whether the values of a tensor can be looked at without waiting for a device or a
+    compiler.
+    """
     return type(values) is Tensor and values.device.type == "cpu" and has_values(values)
 
 
 def has_values(values: Tensor) -> bool:
-    """Return whether a tensor has values that can be looked at, perhaps after waiting for a device."""
+    """Return whether a tensor has values that can be looked at, perhaps after waiting for a
+    device.
+    """
     return (
         values.device.type != "meta"
         and not isinstance(values, FakeTensor)
@@ -504,7 +594,8 @@ def has_values(values: Tensor) -> bool:
 
 
 def declared_class_dim(found: Any) -> int | None:
-    """Return the dimension of the classes that a model, or what makes it, declares as its `class_dim`.
+    """Return the dimension of the classes that a model, or what makes it, declares as its
+    `class_dim`.
 
     Raises:
         ExperimentError: If it is not a whole number.
@@ -520,7 +611,10 @@ def declared_class_dim(found: Any) -> int | None:
 
 
 def _readings(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tuple[int, Form]]:
-    """Return the ways in which such shapes fit: the dimension of the classes, and the form of targets."""
+    """Return the ways in which such shapes fit.
+
+    The dimension of the classes, and the form of targets.
+    """
     found: list[tuple[int, Form]] = []
     for dim in dict.fromkeys((len(shape) - 1, 1)) if shape else ():
         rest = (*shape[:dim], *shape[dim + 1 :])
@@ -548,9 +642,12 @@ def _are_of_sigmoid(scores: Tensor) -> bool:
 
 
 def _with_classes_last(scores: Tensor, class_dim: int | None) -> Tensor:
-    """Return scores with the classes last; a single score of two classes becomes that of the second one.
+    """Return scores with the classes last.
 
-    The softmax of (0, score) is the logistic function of the score, so that loss and probabilities are equal.
+    A single score of two classes becomes that of the second one.
+
+    The softmax of (0, score) is the logistic function of the score, so that loss and probabilities
+    are equal.
     """
     if class_dim is None:
         return torch.stack([torch.zeros_like(scores), scores], dim=-1)

@@ -1,9 +1,11 @@
-"""What a batch in parts must equal: the whole batch. The one place that decides it, for losses and metrics.
+"""What a batch in parts must equal: the whole batch.
 
-A step is divided into micro batches and among workers, and an evaluation into batches. Parts of a mean over
-the samples count by their samples, those of a total and a count by their counts. Whether a function is of
-such a kind is found out on a few outputs, which it is given as a whole and in parts. What follows from that
-is left to those who divide.
+The one place that decides it, for losses and metrics.
+
+A step is divided into micro batches and among workers, and an evaluation into batches. Parts of a
+mean over the samples count by their samples, those of a total and a count by their counts. Whether
+a function is of such a kind is found out on a few outputs, which it is given as a whole and in
+parts. What follows from that is left to those who divide.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from workbench.models.calls import loss_in, map_outputs, num_samples, output_in
 from workbench.models.pairing import IGNORED
 
 Division = Literal["samples", "targets", "next_targets", "counts", "none"]
-"""By what the parts of a batch count: their samples; their targets but for ignored ones; the same without the
-first of each sequence, as in models that predict the next token; or the count that the function states. None
-where parts do not add up to the whole."""
+"""By what the parts of a batch count: their samples; their targets but for ignored ones.
+
+The same without the first of each sequence, as in models that predict the next token; or the count
+that the function states. None where parts do not add up to the whole.
+"""
 _TOLERANCE = 1e-4
 _SMALL = 1e-6
 _NUM_DRAWS = 12
@@ -69,14 +73,20 @@ class DividedLoss:
         return total / count
 
     def measure(self, outputs: Any, targets: Any) -> Counted:
-        """Return total and count of a part: the sum of the totals over that of the counts is the whole."""
+        """Return total and count of a part.
+
+        The sum of the totals over that of the counts is the whole.
+        """
         if self.division in ("targets", "next_targets"):
             num = num_counted(targets, self.division)
             # A mean over nothing is 0 / 0, whose gradient is NaN even where it counts 0 times.
             if not self.takes_returned:
                 return self.function(outputs, _with_one(targets, num)) * num, num
-            # What the model has computed cannot be asked again, so that the device has to be waited for.
-            return (self.function(outputs, targets) * num if num.item() else _nothing_of(outputs)), num
+            # What the model has computed cannot be asked again, so that the device has to be waited
+            # for.
+            return (
+                self.function(outputs, targets) * num if num.item() else _nothing_of(outputs)
+            ), num
         value = self.function(outputs, targets)
         if isinstance(value, tuple):
             return value[0], value[1]
@@ -135,9 +145,17 @@ def cut(batch: Any, sizes: Sequence[int]) -> list[Any]:
         if isinstance(values, tuple):
             return tuple(part(each, first, size) for each in values)
         if isinstance(values, list):
-            is_of_samples = len(values) == num and not any(isinstance(each, Tensor) for each in values)
-            return values[first : first + size] if is_of_samples else [part(v, first, size) for v in values]
-        if hasattr(values, "items") and hasattr(values, "keys"):  # of its type: a loss may read attributes
+            is_of_samples = len(values) == num and not any(
+                isinstance(each, Tensor) for each in values
+            )
+            return (
+                values[first : first + size]
+                if is_of_samples
+                else [part(v, first, size) for v in values]
+            )
+        if hasattr(values, "items") and hasattr(
+            values, "keys"
+        ):  # of its type: a loss may read attributes
             return type(values)({name: part(each, first, size) for name, each in values.items()})
         return values
 
@@ -145,7 +163,10 @@ def cut(batch: Any, sizes: Sequence[int]) -> list[Any]:
 
 
 def joined(batches: Sequence[Any]) -> Any:
-    """Return outputs or targets of several batches as one; what cannot be joined is that of the first."""
+    """Return outputs or targets of several batches as one.
+
+    What cannot be joined is that of the first.
+    """
     first = batches[0]
     if len(batches) == 1:
         return first
@@ -167,7 +188,10 @@ def joined(batches: Sequence[Any]) -> Any:
 
 
 def is_joinable(batches: Sequence[Any]) -> bool:
-    """Return whether `joined` loses nothing: every tensor has the samples first and fits to the others."""
+    """Return whether `joined` loses nothing.
+
+    Every tensor has the samples first and fits to the others.
+    """
     num = [num_samples(each) for each in batches]
 
     def fits(parts: Sequence[Any]) -> bool:
@@ -213,7 +237,9 @@ class Evidence(NamedTuple):
         return sum(part * n for part, n in zip(self.parts, counts, strict=True)) / sum(counts)
 
 
-def evidence_on(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> list[Evidence] | None:
+def evidence_on(
+    function: Callable[[Any, Any], Any], outputs: Any, targets: Any
+) -> list[Evidence] | None:
     """Apply a function to a batch and to its parts.
 
     Args:
@@ -222,8 +248,8 @@ def evidence_on(function: Callable[[Any, Any], Any], outputs: Any, targets: Any)
         targets: Of the same samples.
 
     Returns:
-        One piece of evidence for each way to cut the batch; a part that fails is NaN. None where the batch
-        as a whole tells nothing: it fails, or the value is not finite.
+        One piece of evidence for each way to cut the batch; a part that fails is NaN. None where
+        the batch as a whole tells nothing: it fails, or the value is not finite.
     """
     num = num_samples(targets) or num_samples(outputs)
     try:
@@ -233,11 +259,15 @@ def evidence_on(function: Callable[[Any, Any], Any], outputs: Any, targets: Any)
     if num < 2 or not math.isfinite(whole):
         return None
     found = output_in(outputs)
-    scale = float(found.abs().float().mean()) if isinstance(found, Tensor) and found.numel() else 1.0
+    scale = (
+        float(found.abs().float().mean()) if isinstance(found, Tensor) and found.numel() else 1.0
+    )
     pieces = []
     for sizes in sizes_of_parts(num):
         values = []
-        for some_outputs, some_targets in zip(cut(outputs, sizes), cut(targets, sizes), strict=True):
+        for some_outputs, some_targets in zip(
+            cut(outputs, sizes), cut(targets, sizes), strict=True
+        ):
             try:
                 values.append(value_of(function(some_outputs, some_targets)))
             except Exception:
@@ -269,7 +299,9 @@ def evidence_of(
     elif isinstance(targets[0], Tensor) and not targets[0].is_floating_point() and targets[0].ndim:
         counts["targets"] = tuple(float(num_counted(each, "targets")) for each in targets)
         if targets[0].ndim == 2:
-            counts["next_targets"] = tuple(float(num_counted(each, "next_targets")) for each in targets)
+            counts["next_targets"] = tuple(
+                float(num_counted(each, "next_targets")) for each in targets
+            )
     return Evidence(whole, tuple(value for value, _ in values), counts, scale)
 
 
@@ -278,11 +310,12 @@ def evidence_of_means(
 ) -> Evidence | None:
     """Compare a function that draws at random by the means of many draws.
 
-    Means that differ by less than chance may explain are taken for equal, so that a small difference is not
-    found.
+    Means that differ by less than chance may explain are taken for equal, so that a small
+    difference is not found.
 
     Args:
-        function: Of a batch or a part of it: a number, or a total and a count. What fails in it is raised.
+        function: Of a batch or a part of it: a number, or a total and a count. What fails in it is
+            raised.
         batch: A batch.
         parts: Its parts.
         targets: Of each part.
@@ -300,7 +333,9 @@ def evidence_of_means(
         torch.manual_seed(2 * number + 1)
         drawn = [value_of(function(part)) for part in parts]
         stated = [count for _, count in drawn]
-        counts = [size if count is None else count for size, count in zip(sizes, stated, strict=True)]
+        counts = [
+            size if count is None else count for size, count in zip(sizes, stated, strict=True)
+        ]
         total = sum(value * n for (value, _), n in zip(drawn, counts, strict=True) if n)
         together.append(total / sum(counts) if sum(counts) else math.nan)
     mean, difference = statistics.fmean(whole), statistics.fmean(together) - statistics.fmean(whole)
@@ -314,7 +349,9 @@ def evidence_of_means(
 def division_shown_by(pieces: Sequence[Evidence]) -> Division:
     """Return by what parts count, so that all that was seen adds up."""
     states_count = bool(pieces) and all("counts" in piece.counts for piece in pieces)
-    possible: tuple[Division, ...] = ("counts",) if states_count else ("samples", "targets", "next_targets")
+    possible: tuple[Division, ...] = (
+        ("counts",) if states_count else ("samples", "targets", "next_targets")
+    )
     for division in possible:
         if all(piece.supports(division) for piece in pieces):
             return division
@@ -332,7 +369,8 @@ def value_of(found: Any) -> tuple[float, float | None]:
 def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[Any, Any]]:
     """Yield a batch as it is and with other outputs and targets, which show what a new model hides.
 
-    A model that answers alike, or a batch of one class, makes functions look like means that are none.
+    A model that answers alike, or a batch of one class, makes functions look like means that are
+    none.
 
     Args:
         outputs: Of a batch.
@@ -376,13 +414,16 @@ def _noisy(values: Tensor, size: float, generator: torch.Generator) -> Tensor:
 
 def _between_0_and_1(values: Tensor, _size: float, generator: torch.Generator) -> Tensor:
     drawn = 0.01 + 0.98 * torch.rand(tuple(values.shape), generator=generator).to(values)
-    return drawn / drawn.sum(dim=-1, keepdim=True) if drawn.ndim > 1 and drawn.shape[-1] > 1 else drawn
+    return (
+        drawn / drawn.sum(dim=-1, keepdim=True) if drawn.ndim > 1 and drawn.shape[-1] > 1 else drawn
+    )
 
 
 def masked(targets: Tensor, *, seed: int = 0, has_empty: bool = True) -> Tensor:
     """Return class numbers of which about half are left out, at other places for each sample.
 
-    The others are some of those that the targets have, also at places where all samples leave out theirs.
+    The others are some of those that the targets have, also at places where all samples leave out
+    theirs.
 
     Args:
         targets: Class numbers of some samples.

@@ -1,7 +1,7 @@
 """Weights from a local file into a model: what fits is loaded, and what does not is named.
 
-Files of safetensors and of torch.save are read; nothing in them is executed. Where the model comes from, and
-which parameters are trained, is left to training.
+Files of safetensors and of torch.save are read; nothing in them is executed. Where the model comes
+from, and which parameters are trained, is left to training.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class Loaded:
 
     def describe(self, path: str) -> str:
         """Return a line for the log of a trial."""
-        text = f"weights: {len(self.loaded)} of {len(self.loaded) + len(self.kept)} tensors from {path}"
+        text = (
+            f"weights: {len(self.loaded)} of {len(self.loaded) + len(self.kept)} tensors from"
+            f" {path}"
+        )
         text += f"; new: {_listed(self.kept)}" if self.kept else ""
         return text + (f"; not used: {_listed(self.unused)}" if self.unused else "")
 
@@ -110,7 +113,9 @@ def _check_all(
     """Refuse weights of another model, with what differs."""
     reshaped = {wanted[name] for name in kept if wanted.get(name) in stored}
     missing = [wanted[name] for name in kept if name in wanted and wanted[name] not in reshaped]
-    unexpected = [name for name in sorted(unused) if name not in reshaped and not _is_skipped(name, weights)]
+    unexpected = [
+        name for name in sorted(unused) if name not in reshaped and not _is_skipped(name, weights)
+    ]
     shapes = [
         f"{name} {tuple(stored[name].shape)} in place of {tuple(own[full].shape)}"
         for full, name in wanted.items()
@@ -120,7 +125,11 @@ def _check_all(
         return
     differ = [
         f"{what}: {_listed(names)}"
-        for what, names in (("missing", missing), ("unexpected", unexpected), ("other shapes", shapes))
+        for what, names in (
+            ("missing", missing),
+            ("unexpected", unexpected),
+            ("other shapes", shapes),
+        )
         if names
     ]
     raise ExperimentError(
@@ -142,7 +151,9 @@ def _hint(stored: Collection[str], wanted: Collection[str]) -> str | None:
     return None
 
 
-def _renamed(tensors: Mapping[str, Tensor], weights: PretrainedWeights, field: str) -> dict[str, Tensor]:
+def _renamed(
+    tensors: Mapping[str, Tensor], weights: PretrainedWeights, field: str
+) -> dict[str, Tensor]:
     strip, prefix = weights.strip or "", weights.prefix or ""
     found = {
         prefix + _plain(name).removeprefix(strip): value
@@ -178,7 +189,9 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
         raise ExperimentError(
             f"the path {path} does not exist",
             field=field,
-            next_step=f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere.",
+            next_step=(
+                f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere."
+            ),
         )
     files = _files_in(path, field) if path.is_dir() else [path]
     tensors: dict[str, Tensor] = {}
@@ -227,7 +240,11 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             raise ValueError(str(error)) from error
     found = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
     for _ in range(2):  # a checkpoint of the workbench holds the model of a strategy
-        if isinstance(found, Mapping) and found and all(isinstance(item, Tensor) for item in found.values()):
+        if (
+            isinstance(found, Mapping)
+            and found
+            and all(isinstance(item, Tensor) for item in found.values())
+        ):
             return dict(found)
         nested = (
             next((found[key] for key in _NESTED if key in found), None)
@@ -237,7 +254,11 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         if not isinstance(nested, Mapping):
             break
         found = nested
-    if isinstance(found, Mapping) and found and all(isinstance(item, Tensor) for item in found.values()):
+    if (
+        isinstance(found, Mapping)
+        and found
+        and all(isinstance(item, Tensor) for item in found.values())
+    ):
         return dict(found)
     kinds = _listed(map(str, found)) if isinstance(found, Mapping) else f"a {type(found).__name__}"
     raise ValueError(f"it holds {kinds or 'nothing'}, and no mapping from names to tensors")

@@ -1,4 +1,7 @@
-"""How well scores separate one class from the rest: the area under the ROC curve, of numpy arrays."""
+"""How well scores separate one class from the rest.
+
+The area under the ROC curve, of numpy arrays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Residual networks in the style for CIFAR: three stages of basic blocks, shortcuts without parameters.
+"""Residual networks in the style for CIFAR.
+
+Three stages of basic blocks, shortcuts without parameters.
 
 Source: He et al., Deep Residual Learning for Image Recognition (2016), section 4.2, option A.
 """
@@ -17,9 +19,13 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut that skips pixels and pads channels as it must."""
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
-        """Build it; the last batch norm starts at zero, so that the block starts as the identity."""
+        """Build it; the last batch norm starts at zero, so that the block starts as the
+        identity.
+        """
         super().__init__()
-        self.conv1 = nn.Conv2d(in_channels, channels, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(
+            in_channels, channels, kernel_size=3, stride=stride, padding=1, bias=False
+        )
         self.norm1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, kernel_size=3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(channels)
@@ -28,7 +34,9 @@ class BasicBlock(nn.Module):
         self.num_new_channels = channels - in_channels
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map (batch, in_channels, height, width) to (batch, channels, height / stride, width / stride)."""
+        """Map (batch, in_channels, height, width) to (batch, channels, height / stride, width /
+        stride).
+        """
         residual = functional.relu(self.norm1(self.conv1(inputs)), inplace=True)
         residual = self.norm2(self.conv2(residual))
         shortcut = inputs
@@ -36,12 +44,16 @@ class BasicBlock(nn.Module):
             shortcut = shortcut[:, :, :: self.stride, :: self.stride]
         if self.num_new_channels:
             before = self.num_new_channels // 2
-            shortcut = functional.pad(shortcut, (0, 0, 0, 0, before, self.num_new_channels - before))
+            shortcut = functional.pad(
+                shortcut, (0, 0, 0, 0, before, self.num_new_channels - before)
+            )
         return functional.relu(residual + shortcut, inplace=True)
 
 
 class ResNet(nn.Module):
-    """A convolution, three stages of (depth - 2) / 6 blocks, the mean over positions, a linear output."""
+    """A convolution, three stages of (depth - 2) / 6 blocks, the mean over positions, a linear
+    output.
+    """
 
     def __init__(
         self, configuration: ResNetConfiguration, *, input_shape: tuple[int, ...], num_outputs: int

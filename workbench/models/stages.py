@@ -1,7 +1,8 @@
-"""Fitting an estimator of scikit-learn's kind in stages, so that it can be judged before it is finished.
+"""Fitting an estimator of scikit-learn's kind in stages, so that it can be judged before it is
+finished.
 
-An estimator is any object with `fit` and `predict`. Which of its own means divides the work is found out
-here; what happens between two stages is left to those who call it.
+An estimator is any object with `fit` and `predict`. Which of its own means divides the work is
+found out here; what happens between two stages is left to those who call it.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def fit_stages(
 ) -> Iterator[int]:
     """Fit an estimator in stages.
 
-    With `partial_fit` a stage is one pass over all samples; of trees that can be grown further, it is an
-    equal part of all of them; anything else is fitted in one stage.
+    With `partial_fit` a stage is one pass over all samples; of trees that can be grown further, it
+    is an equal part of all of them; anything else is fitted in one stage.
 
     Args:
         estimator: An object with `fit` and `predict`; it is changed in place.
@@ -54,10 +55,12 @@ def fit_stages(
         targets: What is to be predicted.
         num_stages: How many stages, at most.
         num_done: Stages that the estimator has behind it already.
-        size: How many trees there are in the end, where it is grown; None for the number that it has now.
+        size: How many trees there are in the end, where it is grown; None for the number that it
+            has now.
 
     Yields:
-        The number of stages that are done, after each; stages that would change nothing are skipped.
+        The number of stages that are done, after each; stages that would change nothing are
+        skipped.
     """
     way = way_of(estimator)
     if way == "partial_fit":
@@ -67,7 +70,9 @@ def fit_stages(
             estimator.fit(inputs, targets)
             yield 1
     else:
-        yield from _fit_parts(estimator, inputs, targets, num_stages, num_done, size or size_of(estimator))
+        yield from _fit_parts(
+            estimator, inputs, targets, num_stages, num_done, size or size_of(estimator)
+        )
 
 
 def size_of(estimator: Any) -> int:
@@ -90,7 +95,12 @@ def _fit_passes(
 
 
 def _fit_parts(
-    estimator: Any, inputs: np.ndarray, targets: np.ndarray, num_stages: int, num_done: int, total: int
+    estimator: Any,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    num_stages: int,
+    num_done: int,
+    total: int,
 ) -> Iterator[int]:
     name, way = _size_name(estimator.get_params(deep=False)), way_of(estimator)
     assert name is not None
@@ -118,7 +128,10 @@ def _booster_of(estimator: Any) -> Any:
 
 
 def _size_name(options: dict[str, Any]) -> str | None:
-    """Return the parameter that holds the number of trees; `max_iter` of linear models is not one."""
+    """Return the parameter that holds the number of trees.
+
+    `max_iter` of linear models is not one.
+    """
     if "n_estimators" in options:
         return "n_estimators"
     return "max_iter" if "max_iter" in options and "max_leaf_nodes" in options else None

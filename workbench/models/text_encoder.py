@@ -13,7 +13,9 @@ from workbench.models.transformer import Block
 
 
 class TextEncoder(nn.Module):
-    """Token and position embeddings, blocks, and an output of each token or of the mean over them."""
+    """Token and position embeddings, blocks, and an output of each token or of the mean over
+    them.
+    """
 
     def __init__(
         self,
@@ -50,7 +52,8 @@ class TextEncoder(nn.Module):
     def pieces(self) -> list[Any]:
         """Return embedding, blocks and output, between which the model can be cut into stages.
 
-        They pass on the residual stream and, behind it, 1 where there is a token and 0 where there is none.
+        They pass on the residual stream and, behind it, 1 where there is a token and 0 where there
+        is none.
         """
         embedding = (self._begin, self.token_embedding, self.position_embedding, self.dropout)
         blocks = [(functools.partial(_through, block), block) for block in self.blocks]

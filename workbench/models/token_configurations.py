@@ -40,9 +40,15 @@ class LSTMConfiguration(SequenceConfiguration):
             self.refuse(input_shape, vocabulary_size, allowed)
         from workbench.models.lstm import LSTM
 
-        model = LSTM(self, input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
+        model = LSTM(
+            self, input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size
+        )
         return self.with_exits(
-            model, input_shape, num_outputs, vocabulary_size, at_every_position=model.at_every_position
+            model,
+            input_shape,
+            num_outputs,
+            vocabulary_size,
+            at_every_position=model.at_every_position,
         )
 
 
@@ -54,7 +60,9 @@ class TransformerConfiguration(SequenceConfiguration):
     width: int = Field(
         128, ge=1, le=16384, description="Size of the residual stream; a multiple of num_heads."
     )
-    num_layers: int = Field(4, ge=1, le=128, description="Number of blocks of attention and feed-forward.")
+    num_layers: int = Field(
+        4, ge=1, le=128, description="Number of blocks of attention and feed-forward."
+    )
     num_heads: int = Field(4, ge=1, le=256, description="Number of attention heads in each block.")
     feedforward_ratio: int = Field(
         4, ge=1, le=16, description="Hidden units of the feed-forward, per unit of width."
@@ -85,7 +93,11 @@ class TransformerConfiguration(SequenceConfiguration):
             self, context=input_shape[0], num_outputs=num_outputs, vocabulary_size=vocabulary_size
         )
         return self.with_exits(
-            model, input_shape, num_outputs, vocabulary_size, at_every_position=model.at_every_position
+            model,
+            input_shape,
+            num_outputs,
+            vocabulary_size,
+            at_every_position=model.at_every_position,
         )
 
 
@@ -102,7 +114,10 @@ class TextEncoderConfiguration(TransformerConfiguration):
     ) -> nn.Module:
         """Build it for a class of each text; see ModelConfiguration.build."""
         return self.build_for_targets(
-            input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size, target_shape=()
+            input_shape=input_shape,
+            num_outputs=num_outputs,
+            vocabulary_size=vocabulary_size,
+            target_shape=(),
         )
 
     def build_for_targets(
@@ -126,5 +141,9 @@ class TextEncoderConfiguration(TransformerConfiguration):
             at_every_position=target_shape == input_shape,
         )
         return self.with_exits(
-            model, input_shape, num_outputs, vocabulary_size, at_every_position=model.at_every_position
+            model,
+            input_shape,
+            num_outputs,
+            vocabulary_size,
+            at_every_position=model.at_every_position,
         )

@@ -1,6 +1,7 @@
 """A decoder-only transformer: pre-norm blocks of causal attention and feed-forward, as in GPT-2.
 
-Source: Radford et al., Language Models are Unsupervised Multitask Learners (2019), for the initialisation.
+Source: Radford et al., Language Models are Unsupervised Multitask Learners (2019), for the
+initialisation.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from workbench.models.token_configurations import TransformerConfiguration
 
 
 class Block(nn.Module):
-    """Self-attention, causal by default, and a feed-forward network, each added to the residual stream."""
+    """Self-attention, causal by default, and a feed-forward network, each added to the residual
+    stream.
+    """
 
     def __init__(self, configuration: TransformerConfiguration) -> None:
         """Build it with PyTorch's default initialisation; the transformer sets its own."""
@@ -39,7 +42,8 @@ class Block(nn.Module):
 
         Args:
             stream: The residual stream.
-            is_read: (batch, 1, 1, time), which places all others attend to; None for those before each.
+            is_read: (batch, 1, 1, time), which places all others attend to; None for those before
+                each.
         """
         attended = self._attend(self.attention_norm(stream), is_read)
         stream = stream + self.dropout(self.attention_output(attended))
@@ -60,14 +64,21 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Token and position embeddings, blocks, and an output at every position or at the last one.
 
-    It is a language model where it has one output for each token id: it then answers at every position
-    and its output layer shares the weights of the token embedding.
+    It is a language model where it has one output for each token id: it then answers at every
+    position and its output layer shares the weights of the token embedding.
     """
 
     def __init__(
-        self, configuration: TransformerConfiguration, *, context: int, num_outputs: int, vocabulary_size: int
+        self,
+        configuration: TransformerConfiguration,
+        *,
+        context: int,
+        num_outputs: int,
+        vocabulary_size: int,
     ) -> None:
-        """Build it; weights are normal with deviation 0.02, less for those that add to the stream."""
+        """Build it; weights are normal with deviation 0.02, less for those that add to the
+        stream.
+        """
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary_size, configuration.width)
         self.position_embedding = nn.Embedding(context, configuration.width)
@@ -98,7 +109,9 @@ class Transformer(nn.Module):
         return nn.Sequential(LastPosition(), nn.LayerNorm(width), nn.Linear(width, num_outputs))
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
-        """Return the layers that workers can hold in parts, with the blocks in the rows of the first ones."""
+        """Return the layers that workers can hold in parts, with the blocks in the rows of the
+        first ones.
+        """
         attention = ("query_key_value", "attention_output", 3)
         feedforward = ("feedforward_input", "feedforward_output", 1)
         return [

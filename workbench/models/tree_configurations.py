@@ -1,4 +1,7 @@
-"""Configurations of trees, which scikit-learn grows; as those of `configurations`, they need it only then."""
+"""Configurations of trees, which scikit-learn grows.
+
+As those of `configurations`, they need it only then.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 class TreesConfiguration(FittedConfiguration):
     """A sum over trees, some of which may answer early."""
 
-    num_trees: int = Field(100, ge=1, le=10_000, description="Number of trees; for each class, where many.")
+    num_trees: int = Field(
+        100, ge=1, le=10_000, description="Number of trees; for each class, where many."
+    )
     exits: NumExits = 0
 
     def build(
@@ -49,16 +54,28 @@ class BoostedTreesConfiguration(TreesConfiguration):
         """Say what will be grown; see FittedConfiguration.describe."""
         of_classes = ""
         if num_classes is not None and num_classes > 2:
-            of_classes = f" for each of {num_classes} classes, {self.num_trees * num_classes:,} in all"
-        return f"{self.num_trees:,} boosted trees{of_classes}, of at most {self.max_leaves:,} leaves"
+            of_classes = (
+                f" for each of {num_classes} classes, {self.num_trees * num_classes:,} in all"
+            )
+        return (
+            f"{self.num_trees:,} boosted trees{of_classes}, of at most {self.max_leaves:,} leaves"
+        )
 
     def grow(
-        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
     ) -> Iterator[nn.Module]:
         """Fit the trees; see FittedConfiguration.grow."""
         from workbench.models.trees import grow_boosted
 
-        return grow_boosted(self, inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=seed)
+        return grow_boosted(
+            self, inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=seed
+        )
 
 
 class ForestConfiguration(TreesConfiguration):
@@ -78,9 +95,17 @@ class ForestConfiguration(TreesConfiguration):
         return f"{self.num_trees:,} randomised trees {what}"
 
     def grow(
-        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
     ) -> Iterator[nn.Module]:
         """Fit the trees; see FittedConfiguration.grow."""
         from workbench.models.trees import grow_forest
 
-        return grow_forest(self, inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=seed)
+        return grow_forest(
+            self, inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=seed
+        )

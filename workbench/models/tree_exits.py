@@ -1,7 +1,7 @@
 """Early exits of trees: a sum over trees answers after some of them, too.
 
-Nothing is trained for it: the first trees of a boosted model are such a model, and those of a forest vote
-like all of them. A part passes on its input and, behind it, the sum so far.
+Nothing is trained for it: the first trees of a boosted model are such a model, and those of a
+forest vote like all of them. A part passes on its input and, behind it, the sum so far.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class TreeExits:
         per_round = 1 if bool(trees.votes) or self.num_outputs <= 2 else self.num_outputs
         num_rounds = len(trees.roots) // per_round
         check_number(num_exits, num_rounds)
-        ends = [per_round * (num_rounds * (number + 1) // (num_exits + 1)) for number in range(num_exits + 1)]
+        ends = [
+            per_round * (num_rounds * (number + 1) // (num_exits + 1))
+            for number in range(num_exits + 1)
+        ]
         self.parts = [_part(trees, *both) for both in itertools.pairwise([0, *ends])]
         self._ends = ends
 
@@ -52,17 +55,26 @@ class TreeExits:
         return len(self.parts)
 
     def factor(self, number: int) -> float:
-        """Return what the sum of the votes after a stage is multiplied by to be the share of its trees."""
+        """Return what the sum of the votes after a stage is multiplied by to be the share of its
+        trees.
+        """
         return len(self.trees.roots) / self._ends[number]
 
     def stage(self, number: int, values: Tensor) -> Tensor:
-        """Return what a stage passes on, from what the stage before it did; the last one returns outputs."""
+        """Return what a stage passes on, from what the stage before it did.
+
+        The last one returns outputs.
+        """
         rows = values.flatten(1)
         total = torch.zeros(len(rows), self.num_outputs)
         if number:
             rows, total = rows[:, : -self.num_outputs], rows[:, -self.num_outputs :]
         total = total + self.parts[number](rows)
-        return self._answer(number, total) if number == len(self.parts) - 1 else torch.cat([rows, total], 1)
+        return (
+            self._answer(number, total)
+            if number == len(self.parts) - 1
+            else torch.cat([rows, total], 1)
+        )
 
     def exit_outputs(self, inputs: Tensor) -> list[Tensor]:
         """Return what each exit answers, that of the last one included."""

@@ -1,7 +1,9 @@
-"""Trees that scikit-learn grew, as a torch module: one set of weights, checkpoints and predictions for all.
+"""Trees that scikit-learn grew, as a torch module.
 
-Growing needs all samples at once, so it is not an optimizer step; what it leaves behind is a module like any
-other, and gives the same answers as the estimator that it came from.
+One set of weights, checkpoints and predictions for all.
+
+Growing needs all samples at once, so it is not an optimizer step; what it leaves behind is a module
+like any other, and gives the same answers as the estimator that it came from.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from workbench.models.tree_configurations import BoostedTreesConfiguration, Fore
 
 # A class that no tree of a forest voted for is unlikely, not impossible.
 MIN_PROBABILITY = 1e-3
-# By how much the score of a class that no sample of training has lies below all others: nearly exp(-16).
+# By how much the score of a class that no sample of training has lies below all others: nearly
+# exp(-16).
 _UNSEEN = 16.0
 _NODE_BUFFERS = ("feature", "threshold", "left", "right", "value")
 _BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
@@ -48,12 +51,14 @@ class TreeEnsemble(nn.Module):
         self.register_load_state_dict_pre_hook(_make_room)
 
     @classmethod
-    def of(cls, trees: Iterable[dict[str, np.ndarray]], start: np.ndarray, *, votes: bool) -> TreeEnsemble:
+    def of(
+        cls, trees: Iterable[dict[str, np.ndarray]], start: np.ndarray, *, votes: bool
+    ) -> TreeEnsemble:
         """Put trees together.
 
         Args:
-            trees: By node: feature, threshold, left, right, and value with one number for each output. At a
-                leaf, left is below 0.
+            trees: By node: feature, threshold, left, right, and value with one number for each
+                output. At a leaf, left is below 0.
             start: What is added to the sum, for each output.
             votes: Whether the sum is a share of votes rather than a score.
         """
@@ -101,16 +106,22 @@ def grow_boosted(
     num_rounds: int,
     seed: int,
 ) -> Iterator[TreeEnsemble]:
-    """Grow boosted trees, and yield all that there are after each round; see FittedConfiguration.grow."""
+    """Grow boosted trees, and yield all that there are after each round.
+
+    See FittedConfiguration.grow.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     if targets.ndim > 1:
         raise ExperimentError(
-            f"boosted trees predict one number for each sample, and the targets are of shape {targets.shape}",
+            "boosted trees predict one number for each sample, and the targets are of shape"
+            f" {targets.shape}",
             field="model",
             next_step="Choose forest, or a network.",
         )
-    kind: Any = HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
+    kind: Any = (
+        HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
+    )
     estimator: Any = kind(
         learning_rate=configuration.shrinkage,
         max_leaf_nodes=configuration.max_leaves,
@@ -133,7 +144,10 @@ def grow_forest(
     num_rounds: int,
     seed: int,
 ) -> Iterator[TreeEnsemble]:
-    """Grow a forest, and yield all trees that there are after each round; see FittedConfiguration.grow."""
+    """Grow a forest, and yield all trees that there are after each round.
+
+    See FittedConfiguration.grow.
+    """
     from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
     kind: Any = ExtraTreesRegressor if num_classes is None else ExtraTreesClassifier
@@ -174,8 +188,15 @@ def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
 
 
 def _places_of(estimator: Any, num_classes: int | None) -> np.ndarray:
-    """Return the number of each class that an estimator has seen; of a regression the only output."""
-    return np.zeros(1, dtype=int) if num_classes is None else np.asarray(estimator.classes_).astype(int)
+    """Return the number of each class that an estimator has seen.
+
+    Of a regression the only output.
+    """
+    return (
+        np.zeros(1, dtype=int)
+        if num_classes is None
+        else np.asarray(estimator.classes_).astype(int)
+    )
 
 
 def _of_forest(estimator: Any, num_classes: int | None) -> TreeEnsemble:

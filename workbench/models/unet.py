@@ -1,7 +1,7 @@
 """A small U-Net: what convolutions find in small images is put beside what they see at full size.
 
-Source: Ronneberger et al., U-Net: Convolutional Networks for Biomedical Image Segmentation (2015); with
-padding and batch normalisation.
+Source: Ronneberger et al., U-Net: Convolutional Networks for Biomedical Image Segmentation (2015);
+with padding and batch normalisation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from workbench.models.mlp import ACTIVATIONS
 class UNet(nn.Module):
     """Pairs of convolutions, at halved sizes and back, and scores of classes for each pixel."""
 
-    def __init__(self, configuration: UNetConfiguration, *, num_channels: int, num_outputs: int) -> None:
+    def __init__(
+        self, configuration: UNetConfiguration, *, num_channels: int, num_outputs: int
+    ) -> None:
         """Build it with PyTorch's default initialisation."""
         super().__init__()
         widths = [configuration.width * 2**level for level in range(configuration.num_halvings + 1)]

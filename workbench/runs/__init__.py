@@ -1,8 +1,8 @@
 """Runs in Python: start one, inspect it, change it, export its result.
 
-Everything is read from the store, and every command for a run's driver is stored there: a `Run` object can be
-created and dropped at any moment without affecting the run. How a run is driven is left to `sweeps`, how
-figures are drawn to `plots`, and how results look on a terminal to `cli`.
+Everything is read from the store, and every command for a run's driver is stored there: a `Run`
+object can be created and dropped at any moment without affecting the run. How a run is driven is
+left to `sweeps`, how figures are drawn to `plots`, and how results look on a terminal to `cli`.
 """
 
 from __future__ import annotations

@@ -51,17 +51,18 @@ def advise(
     """Measure plans for a limited time, and recommend a plan and a learning rate.
 
     Args:
-        experiment: An experiment, the path of its file, or a mapping of its fields. What it sets to `auto` or
-            searches is recommended; fixed settings are kept.
-        objective: What to optimise: the time to the target, its cost in worker time, its energy, or the
-            throughput in samples per second.
-        time: The time limit in seconds, or a duration such as 5m; a measurement in progress is finished.
-            While other runs hold all workers, the advice waits, and its time does not run.
-        store: The store for measurements and advice; None for the one that WORKBENCH_STORE names, or else
-            the user's default store.
+        experiment: An experiment, the path of its file, or a mapping of its fields. What it sets to
+            `auto` or searches is recommended; fixed settings are kept.
+        objective: What to optimise: the time to the target, its cost in worker time, its energy, or
+            the throughput in samples per second.
+        time: The time limit in seconds, or a duration such as 5m; a measurement in progress is
+            finished. While other runs hold all workers, the advice waits, and its time does not
+            run.
+        store: The store for measurements and advice; None for the one that WORKBENCH_STORE names,
+            or else the user's default store.
         address: The Ray cluster; None for the local one, which is started if none is running.
-        listener: Receives each event after it is stored; None to show the live view in a notebook, and a line
-            of progress in a terminal.
+        listener: Receives each event after it is stored; None to show the live view in a notebook,
+            and a line of progress in a terminal.
 
     Returns:
         The advice; `advice.apply(experiment)` is the experiment with its recommendations.
@@ -95,7 +96,9 @@ def advise(
     with attachment.attached(address):
         run = Run(opened, opened.create_run(experiment))
         with (
-            opened.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer,
+            opened.writer(
+                run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+            ) as writer,
             _shown(run) if listener is None else contextlib.nullcontext(listener) as receive,
         ):
             advice = _advise(run, writer, objective, float(budget_s), receive)
@@ -116,7 +119,9 @@ def _shown(run: Run) -> Iterator[Sink]:
         yield receive
 
 
-def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink) -> Advice:
+def _advise(
+    run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink
+) -> Advice:
     from workbench.sweeps.ledger import STORE_PATIENCE_S, write
 
     last_seq, last_command = 0, 0
@@ -142,7 +147,11 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
             last_command = command.number
             stops = command.kind == "stop"
             message = "the advice ends" if stops else "advice cannot be changed, only stopped"
-            store(CommandHandled(command=command.number, kind=command.kind, done=stops, message=message))
+            store(
+                CommandHandled(
+                    command=command.number, kind=command.kind, done=stops, message=message
+                )
+            )
             if stops:
                 raise KeyboardInterrupt
 
@@ -154,7 +163,11 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
         if advisor.is_late and not is_late_noted:
             is_late_noted = True
             over = f"the {format_duration(budget_s)} for this advice are over"
-            store(Noted(level="info", message=f"{over}; what is under way, or always measured, goes on"))
+            store(
+                Noted(
+                    level="info", message=f"{over}; what is under way, or always measured, goes on"
+                )
+            )
 
     versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
     request = AdviceRequested(objective=objective, host=socket.gethostname(), versions=versions)

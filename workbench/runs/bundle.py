@@ -1,13 +1,16 @@
-"""A trial exported as a self-contained folder: configuration, weights, retraining script and report.
+"""A trial exported as a self-contained folder.
+
+Configuration, weights, retraining script and report.
 
 experiment.yaml       the experiment with the search space narrowed to this one configuration
 objects/              Python objects from a notebook, named by their SHA-256, where there are any
-code/                 the user's code and data that it needs: the modules that the experiment names and those
-                      that they import, and the files that the code of a train function names; or everything
-                      that was submitted with the run
+code/                 the user's code and data that it needs: the modules that the experiment names
+and those
+                      that they import, and the files that the code of a train function names; or
+                      everything that was submitted with the run
 configuration.json    the parameters, the plan, the seed, the results, and the SHA-256 of every file
-weights.safetensors   the model at the checkpoint that its value belongs to, if the workbench trained it
-files/                what a train function left in the folder of its trial
+weights.safetensors   the model at the checkpoint that its value belongs to, if the workbench
+trained it files/                what a train function left in the folder of its trial
 environment.txt       the versions of Python and of every installed package
 retrain.sh            trains it again
 report.html           the report of its run
@@ -61,7 +64,13 @@ from workbench.runs.figures import write_report
 from workbench.store.database.trial_files import find_moved
 from workbench.store.history import History, Trial
 from workbench.store.history.choices import chosen_or_best
-from workbench.store.history.compression import BASE_RUN, BASE_TRIAL, base_of, compressed, is_compression
+from workbench.store.history.compression import (
+    BASE_RUN,
+    BASE_TRIAL,
+    base_of,
+    compressed,
+    is_compression,
+)
 from workbench.store.history.lineage import lineage
 from workbench.store.history.programs import code_of, describe_program
 
@@ -87,8 +96,8 @@ def write_bundle(
         folder: A folder that is empty or does not exist.
         trial: The number of the trial; None for the best.
         format: A format that `check_format` knows; None adds none.
-        force: Write into a folder that is not empty. Files of the same names are replaced, and those of an
-            earlier bundle are removed. Other files stay.
+        force: Write into a folder that is not empty. Files of the same names are replaced, and
+            those of an earlier bundle are removed. Other files stay.
         weights: Write the weights, if the workbench trained the model.
 
     Returns:
@@ -96,8 +105,8 @@ def write_bundle(
 
     Raises:
         ArgumentError: If the format is unknown.
-        RunError: If the trial is not complete, its weights were deleted, its model cannot be written in the
-            format, or the folder is not empty or cannot be written.
+        RunError: If the trial is not complete, its weights were deleted, its model cannot be
+            written in the format, or the folder is not empty or cannot be written.
         ArtifactsError: If its checkpoint cannot be read.
     """
     if format is None and weights and is_compression(run.experiment):
@@ -157,9 +166,10 @@ def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) ->
         parts: In a population, the trials that lead to it, the trial included; others have none.
 
     Returns:
-        The experiment with every parameter fixed, the plan written out, and without early stopping and
-        alerts. Its seed is kept; if the trial was a later repeat, the repeats before it are trained too,
-        because the seed of a training is derived from that seed and the number of the repeat.
+        The experiment with every parameter fixed, the plan written out, and without early stopping
+        and alerts. Its seed is kept; if the trial was a later repeat, the repeats before it are
+        trained too, because the seed of a training is derived from that seed and the number of the
+        repeat.
     """
     document = experiment.model_dump(mode="json")
     # Alerts are for those who watched the run, and go to sinks of that machine.
@@ -198,7 +208,9 @@ def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) ->
 
 
 def _with_values_of(search: dict[str, JsonValue], parts: Sequence[Trial]) -> dict[str, JsonValue]:
-    """Return a space in which each parameter has the values that it had in some part of a training."""
+    """Return a space in which each parameter has the values that it had in some part of a
+    training.
+    """
     found = dict(search)
     for name in dict.fromkeys(name for part in parts for name in part.params):
         values = [part.params.get(name) for part in parts]
@@ -270,7 +282,9 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
     if origin.archived is None:
         experiment = copy_code(experiment, origin, folder / CODE_FOLDER, contents, kept)
     else:  # it was submitted: its original folder is on another machine
-        shutil.copytree(origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True)
+        shutil.copytree(
+            origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True
+        )
     if not experiment.trains_model and weights:
         copy_files(run, trial, folder / FILES_FOLDER, contents)
     has_code = (folder / CODE_FOLDER).is_dir()
@@ -298,14 +312,21 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
     script.chmod(0o755)
     (folder / "README.md").write_text(
         _readme(
-            run, trial, experiment, contents, "sh retrain.sh" if has_code else retrain, has_code=has_code
+            run,
+            trial,
+            experiment,
+            contents,
+            "sh retrain.sh" if has_code else retrain,
+            has_code=has_code,
         ),
         encoding="utf-8",
     )
 
 
 def _script(has_code: bool, contents: Contents, retrain: str) -> str:
-    """Return a script that trains again, wherever the folder is, and names what the folder lacks."""
+    """Return a script that trains again, wherever the folder is, and names what the folder
+    lacks.
+    """
     notes = [f"not in this folder: {name}" for name in contents.lacks]
     notes += [f"not as the trial read it: {name} has changed since" for name in contents.changed]
     path = f'export PYTHONPATH="$PWD/{MODULES_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
@@ -345,7 +366,13 @@ def _environment(packages: bytes | None) -> str:
 
 
 def _readme(
-    run: RunView, trial: Trial, experiment: Experiment, contents: Contents, retrain: str, *, has_code: bool
+    run: RunView,
+    trial: Trial,
+    experiment: Experiment,
+    contents: Contents,
+    retrain: str,
+    *,
+    has_code: bool,
 ) -> str:
     values = "\n".join(f"- {name}: {format_number(value)}" for name, value in trial.values.items())
     parameters = "\n".join(f"- {name}: {json.dumps(value)}" for name, value in trial.params.items())
@@ -354,23 +381,28 @@ def _readme(
         f"From run `{run.run_id}`. Its result ({describe_value(run.experiment)}):\n\n{values}",
         f"Its parameters:\n\n{parameters or '- none were searched'}",
         *filter(None, [describe_program(run.history, trial)]),
-        f"Train it again, with the same seed and, on the same machine, the same result:\n\n    {retrain}",
+        (
+            "Train it again, with the same seed and, on the same machine, the same result:\n\n   "
+            f" {retrain}"
+        ),
         *_warnings(trial, experiment, contents, has_code=has_code),
     ]
     if trial.best_checkpoint is not None:
         epoch = "best" if TrialValue(run.experiment).follows_best else "last"
         parts.append(
-            f"`weights.safetensors` holds the weights of the {epoch} epoch:\n\n"
-            '    from safetensors.torch import load_file\n    weights = load_file("weights.safetensors")'
+            f"`weights.safetensors` holds the weights of the {epoch} epoch:\n\n    from"
+            ' safetensors.torch import load_file\n    weights = load_file("weights.safetensors")'
         )
     parts.append(
-        "`configuration.json` is for programs, `environment.txt` lists the versions that were installed, "
-        "`report.html` is the report of the whole run."
+        "`configuration.json` is for programs, `environment.txt` lists the versions that were"
+        " installed, `report.html` is the report of the whole run."
     )
     return "\n\n".join(parts) + "\n"
 
 
-def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_code: bool) -> list[str]:
+def _warnings(
+    trial: Trial, experiment: Experiment, contents: Contents, *, has_code: bool
+) -> list[str]:
     """Return what the user must provide or know before training again."""
     parts: list[str] = []
     path = experiment.data.options.get("path") if experiment.data else None
@@ -378,29 +410,36 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
         parts.append(f"`{CODE_FOLDER}/` holds the code, and the data that was in the same folder.")
     elif has_code:
         parts.append(
-            f"`{CODE_FOLDER}/` holds the code of the training, and the scripts and data of the run's folder "
-            "that the code or its options name as text."
+            f"`{CODE_FOLDER}/` holds the code of the training, and the scripts and data of the"
+            " run's folder that the code or its options name as text."
         )
     if not experiment.trains_model:
-        parts += contents.describe_function(f"{FILES_FOLDER}/", is_program=experiment.command is not None)
+        parts += contents.describe_function(
+            f"{FILES_FOLDER}/", is_program=experiment.command is not None
+        )
     if contents.missing_modules:
-        parts.append(f"It imports code that is not in this folder: {', '.join(contents.missing_modules)}.")
+        parts.append(
+            f"It imports code that is not in this folder: {', '.join(contents.missing_modules)}."
+        )
     if contents.too_large:
-        parts.append(f"It reads data that is too large for this folder: {', '.join(contents.too_large)}.")
+        parts.append(
+            f"It reads data that is too large for this folder: {', '.join(contents.too_large)}."
+        )
     if contents.changed:
         parts.append(
-            f"The trial read these files as they were before they changed, and they were too large to be "
-            f"stored: {', '.join(contents.changed)}. Training again reads them as they are now, so that its "
-            "result may be another."
+            "The trial read these files as they were before they changed, and they were too large"
+            f" to be stored: {', '.join(contents.changed)}. Training again reads them as they are"
+            " now, so that its result may be another."
         )
     if contents.missing_weights:
         parts.append(
-            f"Training again begins with weights that are not in this folder: "
+            "Training again begins with weights that are not in this folder: "
             f"{', '.join(contents.missing_weights)}. `weights.safetensors` is whole without them."
         )
     if uses_adapter(experiment):
         parts.append(
-            "The model has low-rank additions (LoRA), so that to build it takes peft: pip install peft."
+            "The model has low-rank additions (LoRA), so that to build it takes peft: pip install"
+            " peft."
         )
     if path is not None and relative_data(experiment) is None:
         shown = open_artifacts(str(path)) if is_url(str(path)) else path  # a URL may hold keys
@@ -412,7 +451,7 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
         )
     if trial.repeat:
         parts.append(
-            f"It was repeat {trial.repeat} of its configuration: training again runs the repeats before it "
-            f"too, and trial {trial.repeat} is the one to compare."
+            f"It was repeat {trial.repeat} of its configuration: training again runs the repeats"
+            f" before it too, and trial {trial.repeat} is the one to compare."
         )
     return parts

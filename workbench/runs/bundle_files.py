@@ -1,4 +1,7 @@
-"""The folder of a bundle, and what is copied into it: code, data, and what a train function left."""
+"""The folder of a bundle, and what is copied into it.
+
+Code, data, and what a train function left.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,9 @@ class Contents:
         return [*self.missing_modules, *self.too_large, *self.missing_weights]
 
     def describe_function(self, folder: str, *, is_program: bool) -> list[str]:
-        """Return paragraphs about what a bundle of a function or a program holds, and what it cannot hold."""
+        """Return paragraphs about what a bundle of a function or a program holds, and what it
+        cannot hold.
+        """
         what = "program" if is_program else "function"
         receives = "`{folder}` in its command" if is_program else "a parameter named `folder`"
         if self.num_bytes_by_file:
@@ -82,24 +87,29 @@ class Contents:
             left += f"\n\n{self.best_report}" if self.best_report else ""
         else:
             left = (
-                f"The {what} left no files, so there are no weights here. A {what} that has {receives} "
-                "receives a folder; what it saves there is exported."
+                f"The {what} left no files, so there are no weights here. A {what} that has"
+                f" {receives} receives a folder; what it saves there is exported."
             )
         return [
             left,
-            f"Files that the {what}, or a program that it starts, finds in another way are not here: paths "
-            "that are put together while it runs, files outside the run's folder, downloads.",
+            (
+                f"Files that the {what}, or a program that it starts, finds in another way are not"
+                " here: paths that are put together while it runs, files outside the run's folder,"
+                " downloads."
+            ),
         ]
 
 
 @contextlib.contextmanager
 def new_bundle(folder: Path, *, force: bool) -> Iterator[Path]:
-    """Give a temporary folder; when the context ends, its content becomes the bundle, all or nothing.
+    """Give a temporary folder.
+
+    When the context ends, its content becomes the bundle, all or nothing.
 
     Args:
         folder: The bundle: a folder that is empty or does not exist.
-        force: Write into a folder that is not empty. Files of the same names are replaced, and those of an
-            earlier bundle are removed. Other files stay.
+        force: Write into a folder that is not empty. Files of the same names are replaced, and
+            those of an earlier bundle are removed. Other files stay.
 
     Raises:
         RunError: If the folder is not empty, or a file cannot be written.
@@ -123,7 +133,9 @@ def new_bundle(folder: Path, *, force: bool) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _naming_files(beside: str) -> Iterator[None]:
-    """Name the file that cannot be read or written before anything is in the folder that the user named."""
+    """Name the file that cannot be read or written before anything is in the folder that the user
+    named.
+    """
     try:
         yield
     except (OSError, RunError) as error:
@@ -134,14 +146,20 @@ def _naming_files(beside: str) -> Iterator[None]:
         is_temporary = Path(where).is_relative_to(beside)
         raise RunError(
             f"the bundle cannot be written: {where}: {cause.strerror}",
-            next_step="Free space there, or let the variable TMPDIR name another folder."
-            if is_temporary
-            else None,
+            next_step=(
+                "Free space there, or let the variable TMPDIR name another folder."
+                if is_temporary
+                else None
+            ),
         ) from error
 
 
 def _check_empty(folder: Path, *, force: bool) -> None:
-    if not force and folder.exists() and not all(is_unfinished(path.name) for path in folder.iterdir()):
+    if (
+        not force
+        and folder.exists()
+        and not all(is_unfinished(path.name) for path in folder.iterdir())
+    ):
         raise RunError(
             f"{folder} is not empty",
             next_step="Name another folder, or use --force (force=True).",
@@ -181,10 +199,13 @@ def copy_code(
     else:
         named_in = arguments_of(experiment.command) if experiment.command else []
         options = experiment.train.options.values() if experiment.train else ()
-        searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
+        searched = [
+            value for domain in experiment.search.root.values() for value in domain.values() or ()
+        ]
         values = [*named_in, *options, *searched]
         found = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
-        # What was named as the run began may be gone, or the code on the disk may no longer name it.
+        # What was named as the run began may be gone, or the code on the disk may no longer name
+        # it.
         kept.copy({**kept.named_before(directory), **found.files}, place)
         contents.too_large = found.too_large
     contents.changed = kept.changed(directory)
@@ -192,7 +213,10 @@ def copy_code(
 
 
 class KeptFilesOfTrial:
-    """The files of a run as one trial read them: code that was kept, and data as far as it was stored."""
+    """The files of a run as one trial read them.
+
+    Code that was kept, and data as far as it was stored.
+    """
 
     def __init__(self, origin: Origin, artifacts: Artifacts, version: int) -> None:
         """Read what was kept.
@@ -214,7 +238,9 @@ class KeptFilesOfTrial:
         if folder is not None:
             manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
             self.code = {name: Path(path) for name, path in manifest["bundled"].items()}
-            self._hash_by_path = {path: entry["sha256"] for path, entry in manifest["files"].items()}
+            self._hash_by_path = {
+                path: entry["sha256"] for path, entry in manifest["files"].items()
+            }
 
     def copy(self, files: Mapping[str, Path], place: Path) -> None:
         """Copy files as the trial read them; where that is not possible, as they are.
@@ -238,13 +264,16 @@ class KeptFilesOfTrial:
                 self._copied.add(str(path.absolute()))
 
     def named_before(self, directory: Path) -> dict[str, Path]:
-        """Return what the run depended on as it began, and what of its code is gone, by the name in a bundle.
+        """Return what the run depended on as it began, and what of its code is gone, by the name in
+        a bundle.
 
         Args:
             directory: The folder of the run; what is elsewhere is left out.
         """
         sources = (
-            [] if self._kept is None else [path for path in self._kept.paths if not os.path.exists(path)]
+            []
+            if self._kept is None
+            else [path for path in self._kept.paths if not os.path.exists(path)]
         )
         num_bytes = 0
         named: dict[str, Path] = {}
@@ -264,8 +293,12 @@ class KeptFilesOfTrial:
         return os.path.isfile(path) or self._stored(path) is not None
 
     def _copy_of(self, path: str) -> str | None:
-        """Return the copy that the trial ran; None where it was not kept, or the trial ran another."""
-        # A program that is not served the copies ran what was on the disk, see `Program.note_unserved`.
+        """Return the copy that the trial ran.
+
+        None where it was not kept, or the trial ran another.
+        """
+        # A program that is not served the copies ran what was on the disk, see
+        # `Program.note_unserved`.
         ran = self._fingerprints.hash_at(path, self._version)
         if self._kept is None or ran not in (None, self._hash_by_path.get(path)):
             return None
@@ -277,7 +310,10 @@ class KeptFilesOfTrial:
         return self._stored(PACKAGES)
 
     def _stored(self, path: str) -> bytes | None:
-        """Return what a trial read from a file that has changed since; None where that is not known."""
+        """Return what a trial read from a file that has changed since.
+
+        None where that is not known.
+        """
         expected = self._fingerprints.hash_at(path, self._version)
         if not expected or expected == self._fingerprints.hash_now(path):
             return None
@@ -287,14 +323,17 @@ class KeptFilesOfTrial:
         """Return what the trial read and is another now, except what was copied as it was.
 
         Args:
-            directory: The folder of the run. Where this machine does not have it, nothing is compared.
+            directory: The folder of the run. Where this machine does not have it, nothing is
+                compared.
         """
         if not directory.is_dir():
             return []
         known = self._fingerprints
         names: list[str] = []
         for path in known.hashes.keys() - self._copied - {PACKAGES}:
-            if self._copy_of(path) is None and known.hash_at(path, self._version) != known.hash_now(path):
+            if self._copy_of(path) is None and known.hash_at(path, self._version) != known.hash_now(
+                path
+            ):
                 is_below = Path(path).is_relative_to(directory)
                 names.append(os.path.relpath(path, directory) if is_below else path)
         return sorted(names)
@@ -322,9 +361,12 @@ def copy_files(run: RunView, trial: Trial, place: Path, contents: Contents) -> N
 
 
 def describe_best_report(run: RunView, trial: Trial) -> str | None:
-    """Return that files may be newer than the value of a trial; None where its last report is its value.
+    """Return that files may be newer than the value of a trial.
 
-    What a train function or a program writes is not copied at each report: the folder is as it was left.
+    None where its last report is its value.
+
+    What a train function or a program writes is not copied at each report: the folder is as it was
+    left.
 
     Args:
         run: The run.
@@ -345,16 +387,18 @@ def describe_best_report(run: RunView, trial: Trial) -> str | None:
     if best is None or last is None or best == last:
         return None
     return (
-        f"Its value is that of the report at step {best[1]}, and its training ended at step {last[1]}: a "
-        "file that was written over since is of a later report. To have the best, write a file only at a "
-        "report that is better than all before."
+        f"Its value is that of the report at step {best[1]}, and its training ended at step"
+        f" {last[1]}: a file that was written over since is of a later report. To have the best,"
+        " write a file only at a report that is better than all before."
     )
 
 
 def _copy_weights(
     experiment: Experiment, directory: Path, place: Path, contents: Contents, kept: KeptFilesOfTrial
 ) -> None:
-    """Copy the weights that training begins with, if they are small and in the folder of the run."""
+    """Copy the weights that training begins with, if they are small and in the folder of the
+    run.
+    """
     for path in relative_weights(experiment):
         files = _files_below(directory / path)
         is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
@@ -369,8 +413,12 @@ def _files_below(source: Path) -> list[Path]:
     return [item for item in [source, *source.rglob("*")] if item.is_file()]
 
 
-def _copy_data(experiment: Experiment, directory: Path, place: Path, kept: KeptFilesOfTrial) -> Experiment:
-    """Copy data from the folder in which the run was started, or refer to other data by its absolute path."""
+def _copy_data(
+    experiment: Experiment, directory: Path, place: Path, kept: KeptFilesOfTrial
+) -> Experiment:
+    """Copy data from the folder in which the run was started, or refer to other data by its
+    absolute path.
+    """
     path = relative_data(experiment)
     if path is None:
         return experiment

@@ -1,4 +1,7 @@
-"""The formats in which a bundle can hold its model beside its weights; writing them is left to `deploy`."""
+"""The formats in which a bundle can hold its model beside its weights.
+
+Writing them is left to `deploy`.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +163,8 @@ def add_model(run: RunView, trial: Trial, folder: Path, format: str) -> None:
     experiment = run.experiment
     if is_automl(experiment):
         raise RunError(
-            "a trial of an AutoML run is a part of its result, and does not know how its data was encoded",
+            "a trial of an AutoML run is a part of its result, and does not know how its data was"
+            " encoded",
             next_step=suggest("export", run.run_id, lead="To export the result", to=str(run.name)),
         )
     if is_compression(experiment):
@@ -168,8 +172,11 @@ def add_model(run: RunView, trial: Trial, folder: Path, format: str) -> None:
         return
     if not experiment.trains_model:
         raise RunError(
-            "only its own code knows the model of a train function or a command, so it has no ONNX form",
-            next_step="Export it without --format onnx: the bundle has the files that the trial left.",
+            "only its own code knows the model of a train function or a command, so it has no ONNX"
+            " form",
+            next_step=(
+                "Export it without --format onnx: the bundle has the files that the trial left."
+            ),
         )
     if trial.best_checkpoint is None:
         raise RunError(
@@ -186,7 +193,9 @@ def add_model(run: RunView, trial: Trial, folder: Path, format: str) -> None:
 
 
 def _add_compressed(run: RunView, trial: Trial, folder: Path, format: str) -> None:
-    """Add the model of a compression, which takes and answers what the model does that was compressed."""
+    """Add the model of a compression, which takes and answers what the model does that was
+    compressed.
+    """
     from workbench.deploy.card import MODEL
     from workbench.deploy.exported_bundle import add_trial
     from workbench.deploy.onnx_module import OnnxModule
@@ -201,7 +210,9 @@ def _add_compressed(run: RunView, trial: Trial, folder: Path, format: str) -> No
     add_trial(folder, compressed, data, base.experiment, origin, format=format)
 
 
-def _origin(run: RunView, trial: Trial, model: str, trained_by: Experiment, data: Datasets) -> Exported:
+def _origin(
+    run: RunView, trial: Trial, model: str, trained_by: Experiment, data: Datasets
+) -> Exported:
     from workbench.deploy.exported_bundle import Exported
 
     title = trained_by.data.title if trained_by.data else "no data"

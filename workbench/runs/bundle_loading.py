@@ -57,7 +57,9 @@ class Bundle:
 
     @property
     def model(self) -> nn.Module:
-        """The model with its weights, on the CPU and in evaluation mode; it takes inputs as `data` has them.
+        """The model with its weights, on the CPU and in evaluation mode.
+
+        It takes inputs as `data` has them.
 
         Raises:
             RunError: If the bundle has no weights, or those of another model.
@@ -68,8 +70,9 @@ class Bundle:
     def data(self) -> Datasets:
         """The data that it was trained and validated on.
 
-        `data.validation.batch(range(8))` returns the first eight inputs and targets as `model` takes them:
-        scaled and encoded, such as standardised columns. `predict` and the ONNX file take them as they were.
+        `data.validation.batch(range(8))` returns the first eight inputs and targets as `model`
+        takes them: scaled and encoded, such as standardised columns. `predict` and the ONNX file
+        take them as they were.
         """
         return self._trained[1]
 
@@ -77,13 +80,15 @@ class Bundle:
         """Return the answers of the model for new samples, by its ONNX file.
 
         Args:
-            samples: A data frame, the path of a table, a mapping of columns, a list of rows, or an array for
-                a model that takes arrays: values as they were before the workbench encoded them. For a
-                model that was trained on image files also paths of such files, or of a folder of them.
+            samples: A data frame, the path of a table, a mapping of columns, a list of rows, or an
+                array for a model that takes arrays: values as they were before the workbench
+                encoded them. For a model that was trained on image files also paths of such files,
+                or of a folder of them.
 
         Raises:
             RunError: If the bundle was exported without its model in a format that can be run.
-            DataError: If a column is missing, or a value is not of its kind; it names column and row.
+            DataError: If a column is missing, or a value is not of its kind; it names column and
+                row.
             MissingDependencyError: If ONNX Runtime is not installed.
 
         Example:
@@ -100,8 +105,8 @@ class Bundle:
         """Time the model on a device, and keep the result in the card.
 
         Args:
-            device: `here`, ssh://[USER@]HOST[:PORT], where numpy and onnxruntime are installed, or FILE:TIER,
-                the machine of a tier.
+            device: `here`, ssh://[USER@]HOST[:PORT], where numpy and onnxruntime are installed, or
+                FILE:TIER, the machine of a tier.
             threads: Number of threads that compute a call.
             batch: Samples in a call.
 
@@ -178,8 +183,8 @@ class Bundle:
 def load_bundle(folder: str | Path) -> Bundle:
     """Load the model of a bundle that `export` wrote.
 
-    Python objects from a notebook are unpickled, which runs their code: load only what you trust. To predict
-    with a bundle that has its model as ONNX loads neither these nor torch.
+    Python objects from a notebook are unpickled, which runs their code: load only what you trust.
+    To predict with a bundle that has its model as ONNX loads neither these nor torch.
 
     Args:
         folder: The bundle.
@@ -203,7 +208,9 @@ def load_bundle(folder: str | Path) -> Bundle:
         params = dict(configuration["params"])
         values = {name: float(value) for name, value in configuration["values"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{folder} is not a bundle", next_step="Write one with: run.export(folder)") from error
+        raise RunError(
+            f"{folder} is not a bundle", next_step="Write one with: run.export(folder)"
+        ) from error
     bundle = Bundle(folder, params, values)
     if not (folder / CARD).exists():
         _ = bundle.model  # else it is loaded when it is needed: predicting needs no torch

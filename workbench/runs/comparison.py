@@ -30,7 +30,8 @@ def compare(
     Args:
         *runs: Runs, their ids, beginnings that only one run has, "last", names, or patterns such as
             `digits-*`; a name or a pattern stands for all runs that it matches.
-        metric: The metric to compare; None for the first objective of each run, on one scale per metric.
+        metric: The metric to compare; None for the first objective of each run, on one scale per
+            metric.
         axis: "time", "epoch", "trial", or "cost": the time of all workers together.
         store: Where they are kept, if only their ids are given; None for the usual store.
 
@@ -63,9 +64,10 @@ def compare_table(*runs: Run | str, store: Store | str | None = None) -> list[di
         store: As in `compare`.
 
     Returns:
-        One mapping per row: `part` ("result", "best parameters", "experiment" or "versions"), `name`, whether
-        the runs differ in it as `differs`, and for each run, under its name, its cell as text; None where it
-        has none. Runs of one name are distinguished by their settings or ids.
+        One mapping per row: `part` ("result", "best parameters", "experiment" or "versions"),
+        `name`, whether the runs differ in it as `differs`, and for each run, under its name, its
+        cell as text; None where it has none. Runs of one name are distinguished by their settings
+        or ids.
 
     Raises:
         ExperimentError: If no run is named.
@@ -89,10 +91,15 @@ def compare_table(*runs: Run | str, store: Store | str | None = None) -> list[di
 
 
 def find_runs(runs: Sequence[Run | str], *, store: Store | str | None = None) -> list[Run]:
-    """Return the runs that are named, each once, in their order; arguments and errors as in `compare`."""
+    """Return the runs that are named, each once, in their order.
+
+    Arguments and errors as in `compare`.
+    """
     if not runs:
         raise ExperimentError(
-            "there is nothing to compare", field="runs", next_step="Name runs: wb.compare(first, second)."
+            "there is nothing to compare",
+            field="runs",
+            next_step="Name runs: wb.compare(first, second).",
         )
     found: dict[str, Run] = {}
     for run in runs:
@@ -106,5 +113,7 @@ def _named(store: Store, name: str) -> list[Run]:
     if matching:
         return [Run(store, row.run_id) for row in matching]
     if any(sign in name for sign in "*?["):
-        raise RunNotFoundError(f"no run matches {name!r}", next_step="List the runs: workbench list")
+        raise RunNotFoundError(
+            f"no run matches {name!r}", next_step="List the runs: workbench list"
+        )
     return [attach(name, store=store)]

@@ -17,7 +17,12 @@ from workbench.experiment import Component, Experiment
 from workbench.experiment.automl import shown_metric
 from workbench.experiment.components import EMBEDDED_PREFIX
 from workbench.experiment.domain import Domain
-from workbench.foundation.formatting import format_count, format_duration, format_number, format_value
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_number,
+    format_value,
+)
 from workbench.runs.descriptions import format_counts
 from workbench.runs.progress import elapsed_s
 from workbench.store.database import RunRow
@@ -72,13 +77,18 @@ def find_named(rows: Sequence[RunRow], pattern: str) -> list[RunRow]:
     found = []
     for row in rows:
         names = (row.run_id.casefold(), row.name.casefold())
-        if wanted in names or (is_pattern and any(fnmatch.fnmatchcase(name, wanted) for name in names)):
+        if wanted in names or (
+            is_pattern and any(fnmatch.fnmatchcase(name, wanted) for name in names)
+        ):
             found.append(row)
     return sorted(found, key=lambda row: -row.created_unix_s)
 
 
 def labels_of(sides: Sequence[Side]) -> tuple[str, ...]:
-    """Return a name for each run that no other has: runs of one name are distinguished by their settings."""
+    """Return a name for each run that no other has.
+
+    Runs of one name are distinguished by their settings.
+    """
     names = [side.row.name for side in sides]
     settings = _with_defaults(sides)
     labels = []
@@ -94,7 +104,9 @@ def labels_of(sides: Sequence[Side]) -> tuple[str, ...]:
 def comparison_rows(sides: Sequence[Side]) -> tuple[ComparisonRow, ...]:
     """Return the table of some runs: results first, then parameters, settings and versions."""
     best = [side.history.best() if len(side.history.objectives) == 1 else None for side in sides]
-    versions = [dict(side.history.drivers[-1].versions) if side.history.drivers else {} for side in sides]
+    versions = [
+        dict(side.history.drivers[-1].versions) if side.history.drivers else {} for side in sides
+    ]
     return (
         *_results(sides, best),
         *_by_name("best parameters", [dict(trial.params) if trial else {} for trial in best]),
@@ -121,7 +133,8 @@ def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[Compar
         RUN_TIME.lower(): lambda side: format_duration(elapsed_s(side.row, side.history)),
     }
     rows = [
-        ComparisonRow("result", name, tuple(write(side) for side in sides)) for name, write in facts.items()
+        ComparisonRow("result", name, tuple(write(side) for side in sides))
+        for name, write in facts.items()
     ]
     return [*_best_values(sides), *_best_trials(best), *_versions_of_code(sides, best), *rows]
 
@@ -131,24 +144,37 @@ def _versions_of_code(sides: Sequence[Side], best: Sequence[Trial | None]) -> li
     if all(len(side.history.programs) < 2 for side in sides):
         return []
     cells = tuple(
-        None if trial is None else f"version {trial.program} of {max(1, len(side.history.programs))}"
+        (
+            None
+            if trial is None
+            else f"version {trial.program} of {max(1, len(side.history.programs))}"
+        )
         for side, trial in zip(sides, best, strict=True)
     )
     return [ComparisonRow("result", "code of the best", cells)]
 
 
 def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
-    """Return the best value of each objective; which run has the best one, where several have any."""
+    """Return the best value of each objective.
+
+    Which run has the best one, where several have any.
+    """
     metrics = dict.fromkeys(item.metric for side in sides for item in side.history.objectives)
     rows = []
     for metric in metrics:
         goals = {goal for side in sides if (goal := side.history.goal_of(metric)) is not None}
         goal = goals.pop()
-        is_disputed = bool(goals)  # what one run maximises another one minimises, so neither is better
+        is_disputed = bool(
+            goals
+        )  # what one run maximises another one minimises, so neither is better
         sign = 1.0 if goal == "maximize" else -1.0
         values = [_best_value(side.history, metric) for side in sides]
         known = [sign * value for value in values if value is not None]
-        places = [at for at, value in enumerate(values) if value is not None and sign * value == max(known)]
+        places = [
+            at
+            for at, value in enumerate(values)
+            if value is not None and sign * value == max(known)
+        ]
         rows.append(
             ComparisonRow(
                 "result",
@@ -189,7 +215,9 @@ def _by_name(part: Part, columns: Sequence[Mapping[str, Any]]) -> list[Compariso
 
 
 def _with_defaults(sides: Sequence[Side]) -> list[dict[str, str]]:
-    """Return what each experiment sets, and `default` for what only others set of what it has, too."""
+    """Return what each experiment sets, and `default` for what only others set of what it has,
+    too.
+    """
     settings = [_settings(side) for side in sides]
     paths = dict.fromkeys(path for found in settings for path in found)
     return [
@@ -207,7 +235,11 @@ def _with_defaults(sides: Sequence[Side]) -> list[dict[str, str]]:
 def _has_default(experiment: Experiment, path: str) -> bool:
     """Return whether an experiment that does not set a setting has it all the same."""
     section, _, name = path.partition(".")
-    if section in _OF_MODELS and not experiment.trains_model and (section, name) != ("plan", "workers"):
+    if (
+        section in _OF_MODELS
+        and not experiment.trains_model
+        and (section, name) != ("plan", "workers")
+    ):
         return False
     found: Any = experiment
     for part in path.split("."):
@@ -222,7 +254,9 @@ def _has_default(experiment: Experiment, path: str) -> bool:
     return found is not None
 
 
-def _has_option_of(settings: Mapping[str, str], path: str, others: Sequence[Mapping[str, str]]) -> bool:
+def _has_option_of(
+    settings: Mapping[str, str], path: str, others: Sequence[Mapping[str, str]]
+) -> bool:
     """Return whether a path is no option, or one of the component that these settings name, too."""
     section = path.partition(".")[0]
     if section in _NAMED:
@@ -235,7 +269,10 @@ def _has_option_of(settings: Mapping[str, str], path: str, others: Sequence[Mapp
 
 
 def _settings(side: Side) -> dict[str, str]:
-    """Return what an experiment sets, by dotted path; a range of the search in the words of a domain."""
+    """Return what an experiment sets, by dotted path.
+
+    A range of the search in the words of a domain.
+    """
     document = side.history.in_force.model_dump(mode="json", exclude={"name", "search"})
     flat = {path: _cell(value) for path, value in _flat(document).items()}
     # With and without options, a component has its name at one path.
@@ -268,18 +305,26 @@ def _range(domain: Domain) -> str:
     if "low" in document:
         step = f", step {format_number(document['step'])}" if document.get("step") else ""
         log = ", log" if document.get("log") else ""
-        return f"{format_number(document['low'])} to {format_number(document['high'])}{log}{step}{when}"
+        return (
+            f"{format_number(document['low'])} to"
+            f" {format_number(document['high'])}{log}{step}{when}"
+        )
     return format_value(document.get("choices", document.get("value"))) + when
 
 
 def _difference(settings: Sequence[Mapping[str, str]], same: Sequence[int], index: int) -> str:
-    """Return in what one run differs from the others of its name, in few words; "" if it does not."""
+    """Return in what one run differs from the others of its name, in few words.
+
+    "" if it does not.
+    """
     paths = dict.fromkeys(path for place in same for path in settings[place])
     different = [path for path in paths if len({settings[place].get(path) for place in same}) > 1]
     words = [
-        f"{path.rpartition('.')[2]} {settings[index][path]}"
-        if path in settings[index]
-        else f"no {path.rpartition('.')[2]}"
+        (
+            f"{path.rpartition('.')[2]} {settings[index][path]}"
+            if path in settings[index]
+            else f"no {path.rpartition('.')[2]}"
+        )
         for path in different[:_MAX_NAMED]
     ]
     text = ", ".join(words)

@@ -1,4 +1,7 @@
-"""Start a run that makes a trained model smaller and faster: a compression of one of a run's trials."""
+"""Start a run that makes a trained model smaller and faster.
+
+A compression of one of a run's trials.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ def create_compression(
     launcher: str = "ray",
     address: str | None = None,
 ) -> Run:
-    """Store a run that compresses a trial, without starting its driver; arguments as in `Run.compress`."""
+    """Store a run that compresses a trial, without starting its driver.
+
+    Arguments as in `Run.compress`.
+    """
     from workbench.deploy.compression.compression import Compression
     from workbench.deploy.compression.search import experiment_for
     from workbench.deploy.compression.trained_base import make_base
@@ -46,7 +52,8 @@ def create_compression(
     chosen = choose_trial(run, run.history, trial)
     if not run.experiment.trains_model:
         raise RunError(
-            f"run {run.run_id} calls a train function or a program, whose model only its own code knows",
+            f"run {run.run_id} calls a train function or a program, whose model only its own code"
+            " knows",
             next_step="Compress a trial of a model that the workbench trained.",
         )
     if is_automl(run.experiment):
@@ -56,7 +63,8 @@ def create_compression(
         )
     if chosen.best_checkpoint is None or chosen.checkpoints_deleted:
         raise RunError(
-            f"the checkpoints of trial {chosen.number} are not kept, so there is no model to compress",
+            f"the checkpoints of trial {chosen.number} are not kept, so there is no model to"
+            " compress",
             next_step=suggest("compress", run.run_id, lead="To compress the best trial"),
         )
     origin = read_origin(run.store.artifacts_of(run.run_id))
@@ -66,7 +74,12 @@ def create_compression(
         with fetched_checkpoint(run, chosen.best_checkpoint) as checkpoint:
             write_weights(checkpoint, weights)
         base = make_base(
-            experiment, chosen.params, weights, run_id=run.run_id, trial=chosen.number, metric=objective
+            experiment,
+            chosen.params,
+            weights,
+            run_id=run.run_id,
+            trial=chosen.number,
+            metric=objective,
         )
     device = find_device(device)
     Compression(base, threads, device=device, python=python).check_device()
@@ -81,7 +94,8 @@ def create_compression(
         device=device,
         python=python,
     )
-    # Its workers need the code of the run that trained the model, wherever this process was started.
+    # Its workers need the code of the run that trained the model, wherever this process was
+    # started.
     created = create(searched, store=run.store, launcher=launcher, address=address, like=run.run_id)
     for params in first[: searched.max_configurations()]:
         run.store.command(created.run_id, "enqueue", {"params": params})

@@ -1,7 +1,7 @@
 """Controlling a run: stop it, change or extend its limits, add configurations, resume it.
 
-Each of these is a command in the store, which the run's driver carries out and answers; where there is no
-driver any more, a new one is launched. What a driver does with a command is left to `sweeps`.
+Each of these is a command in the store, which the run's driver carries out and answers; where there
+is no driver any more, a new one is launched. What a driver does with a command is left to `sweeps`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class ControlledRun(LabelledRun):
             trial: The number of the trial; None for the whole run.
 
         Returns:
-            The driver's answer; None if it has not answered yet, and will carry the command out when it can.
+            The driver's answer; None if it has not answered yet, and will carry the command out
+            when it can.
 
         Raises:
             ArgumentError: If `trial` is not a number of a trial.
@@ -58,10 +59,12 @@ class ControlledRun(LabelledRun):
         if trial is None:
             if self.state != "lost":
                 return self.command("stop", {})
-            self.store.command(self.run_id, "stop", {})  # Ray may still restart a driver that was killed
+            self.store.command(
+                self.run_id, "stop", {}
+            )  # Ray may still restart a driver that was killed
             raise RunError(
-                f"run {self.run_id} is not running: its driver is gone, and only one that Ray restarts would "
-                "still carry the stop out",
+                f"run {self.run_id} is not running: its driver is gone, and only one that Ray"
+                " restarts would still carry the stop out",
                 next_step=to_continue,
             )
         payload = stored_payload("stop_trial", {"trial": trial})
@@ -72,7 +75,9 @@ class ControlledRun(LabelledRun):
             )
         record = self.history.trials.get(trial)
         if record is None or record.finished:
-            problem = "there is no such trial" if record is None else f"it is already {record.state}"
+            problem = (
+                "there is no such trial" if record is None else f"it is already {record.state}"
+            )
             running = [str(item.number) for item in self.history.in_state("running", "waiting")]
             raise RunError(f"trial {trial} cannot be stopped: {problem}", allowed=running or None)
         return self.command("stop_trial", payload)
@@ -81,10 +86,12 @@ class ControlledRun(LabelledRun):
         """Try a given configuration next, and wait up to five seconds for the driver's answer.
 
         Args:
-            params: The value of every searched parameter, by name; those with a single value may be left out.
+            params: The value of every searched parameter, by name; those with a single value may be
+                left out.
 
         Returns:
-            The driver's answer; None if it has not answered yet, and will carry the command out when it can.
+            The driver's answer; None if it has not answered yet, and will carry the command out
+            when it can.
 
         Raises:
             ExperimentError: If the configuration does not lie in the search space.
@@ -109,24 +116,27 @@ class ControlledRun(LabelledRun):
         plateau: int | None = None,
         search: Mapping[str, Any] | None = None,
     ) -> str | None:
-        """Change limits of the run while it is under way; limits that are left out stay as they are.
+        """Change limits of the run while it is under way.
+
+        Limits that are left out stay as they are.
 
         The experiment and its hash do not change. A limit that the run has already passed ends it.
 
         Args:
-            concurrency: Most trials at once, or `auto` for as many as the hardware holds; those under way are
-                not stopped.
+            concurrency: Most trials at once, or `auto` for as many as the hardware holds; those
+                under way are not stopped.
             trials: Configurations in total.
             time: Time of the run in total, in seconds or such as 1h30m.
             gpu_time: Time that all trials together hold GPUs, in seconds or such as 50h.
             energy: Energy that all trials together use, in watt-hours or such as 2kWh.
             money: What the run may cost, in the currency of its price or such as 20 EUR.
             plateau: Configurations in a row without a better one after which the run ends.
-            search: Parameters that are searched differently from now on, by name: a value freezes one, a
-                range or choices replace its own; of a range one end suffices.
+            search: Parameters that are searched differently from now on, by name: a value freezes
+                one, a range or choices replace its own; of a range one end suffices.
 
         Returns:
-            The driver's answer; None if it has not answered yet, and will carry the command out when it can.
+            The driver's answer; None if it has not answered yet, and will carry the command out
+            when it can.
 
         Raises:
             ArgumentError: If a limit is not valid.
@@ -195,21 +205,23 @@ class ControlledRun(LabelledRun):
             money: Additional money, in the currency of its price or such as 20 EUR.
             plateau: Number of additional configurations without a better one.
             search: Parameters that are searched differently from now on, as in `set`.
-            code: `kept`: trials run the code that the run kept. `current`: trials that begin from here on run
-                it as it is on the disk now, and the sampler takes those before for another, related run. None
-                for `kept`, and for `current` where no trial has a result yet.
-            enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one more
-                trial.
+            code: `kept`: trials run the code that the run kept. `current`: trials that begin from
+                here on run it as it is on the disk now, and the sampler takes those before for
+                another, related run. None for `kept`, and for `current` where no trial has a result
+                yet.
+            enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one
+                more trial.
             launcher: As in `sweep`; used where the run has ended.
             address: As in `sweep`; used where the run has ended.
 
         Returns:
-            The driver's answer; None if it has not answered yet, and will carry the command out when it can.
+            The driver's answer; None if it has not answered yet, and will carry the command out
+            when it can.
 
         Raises:
             ArgumentError: If an argument is not valid.
-            ExperimentError: If the run has no such limit, would end at once anyway, or the configuration does
-                not lie in the search space.
+            ExperimentError: If the run has no such limit, would end at once anyway, or the
+                configuration does not lie in the search space.
             RunError: If the run is about to end; with the launcher `inline`, also if it failed.
 
         Example:
@@ -258,11 +270,15 @@ class ControlledRun(LabelledRun):
         self.ended_by(launcher)
         return self._answer(number, row.last_seq)
 
-    def resume(self, *, launcher: str = "ray", address: str | None = None, code: str | None = None) -> Self:
-        """Continue a run that was stopped, failed or lost with a new driver; finished trials are kept.
+    def resume(
+        self, *, launcher: str = "ray", address: str | None = None, code: str | None = None
+    ) -> Self:
+        """Continue a run that was stopped, failed or lost with a new driver.
 
-        A run that is under way is left alone. If its driver is about to leave it, this waits until it has.
-        A stop that was requested earlier, and that no driver has carried out, is void.
+        Finished trials are kept.
+
+        A run that is under way is left alone. If its driver is about to leave it, this waits until
+        it has. A stop that was requested earlier, and that no driver has carried out, is void.
 
         Args:
             launcher: As in `sweep`.
@@ -270,8 +286,8 @@ class ControlledRun(LabelledRun):
             code: As in `extend`.
 
         Raises:
-            RunError: If the run is complete or has no trial left, or no new driver can be started; with the
-                launcher `inline`, also if it failed.
+            RunError: If the run is complete or has no trial left, or no new driver can be started;
+                with the launcher `inline`, also if it failed.
         """
         if self.is_under_way:
             if code is not None:
@@ -287,7 +303,8 @@ class ControlledRun(LabelledRun):
             code: As in `extend`.
 
         Returns:
-            The driver's answer; None if it has not answered yet, or the code stays that which was kept.
+            The driver's answer; None if it has not answered yet, or the code stays that which was
+            kept.
 
         Raises:
             ArgumentError: If `code` is neither `kept` nor `current`.
@@ -297,14 +314,18 @@ class ControlledRun(LabelledRun):
         return self.command("code", checked) if code == "current" else None
 
     def _request_code(self, code: str | None) -> None:
-        """Let the driver keep the code as it is now, where that was requested or there is no result yet."""
+        """Let the driver keep the code as it is now, where that was requested or there is no result
+        yet.
+        """
         from workbench.sweeps.origin_file import has_changed
 
         if code is None and not self.is_under_way:
             trials = self.history.trials.values()
             has_results = any(trial.values or trial.reports for trial in trials)
             code = (
-                "current" if not has_results and has_changed(self.store.artifacts_of(self.run_id)) else None
+                "current"
+                if not has_results and has_changed(self.store.artifacts_of(self.run_id))
+                else None
             )
         if code == "current":
             self.store.command(self.run_id, "code", {"code": "current"})
@@ -336,9 +357,9 @@ class ControlledRun(LabelledRun):
         """Refuse to add trials whose errors have another unit than those before."""
         if errors := errors_in_another_unit(self.history):
             raise RunError(
-                f"trials of run {self.run_id} measured {' and '.join(errors)} in standard deviations of the "
-                "target, as earlier versions did; further ones would use the unit of the target, and could "
-                "not be compared with them",
+                f"trials of run {self.run_id} measured {' and '.join(errors)} in standard"
+                " deviations of the target, as earlier versions did; further ones would use the"
+                " unit of the target, and could not be compared with them",
                 next_step="Start its experiment as a new run.",
             )
 
@@ -349,7 +370,8 @@ class ControlledRun(LabelledRun):
             launcher: The launcher that started its driver.
 
         Raises:
-            RunError: If it was driven in this process and failed, as nobody asks a run that has ended.
+            RunError: If it was driven in this process and failed, as nobody asks a run that has
+                ended.
         """
         return self.wait() if launcher == "inline" else self
 
@@ -359,13 +381,16 @@ class ControlledRun(LabelledRun):
 
         handled = self.store.events(self.run_id, types=["command_handled"])
         known = {item.event.command for item in handled if isinstance(item.event, CommandHandled)}
-        waiting = [item.kind for item in self.store.commands(self.run_id) if item.number not in known]
+        waiting = [
+            item.kind for item in self.store.commands(self.run_id) if item.number not in known
+        ]
         if "stop" in waiting:
             self.store.command(self.run_id, "resume", {})
         launch(self.store, self.run_id, launcher=launcher, address=address)
 
     def command(self, kind: str, arguments: Mapping[str, Any]) -> str | None:
-        """Store a command for the driver, and wait up to five seconds for its answer unless it is gone.
+        """Store a command for the driver, and wait up to five seconds for its answer unless it is
+        gone.
 
         Args:
             kind: What to do.
@@ -381,9 +406,11 @@ class ControlledRun(LabelledRun):
         if row.state in FINISHED_RUN_STATES:
             raise RunError(
                 f"run {self.run_id} has ended ({row.state})",
-                next_step=how_to_continue(self.run_id, self.history)
-                if row.state == "complete"
-                else suggest("resume", self.run_id, lead="To continue it"),
+                next_step=(
+                    how_to_continue(self.run_id, self.history)
+                    if row.state == "complete"
+                    else suggest("resume", self.run_id, lead="To continue it")
+                ),
             )
         number = self.store.command(self.run_id, kind, arguments)
         return None if row.state == "lost" else self._answer(number, row.last_seq)
@@ -413,7 +440,8 @@ def _as_text(amount: float | str | None, unit: str = "") -> str | None:
 def _as_stored(limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return limits as commands carry them."""
     return {
-        path: _as_text(value, _WRITTEN[path]) if path in _WRITTEN else value for path, value in limits.items()
+        path: _as_text(value, _WRITTEN[path]) if path in _WRITTEN else value
+        for path, value in limits.items()
     }
 
 
@@ -422,7 +450,9 @@ def _checked(space: Space, params: Mapping[str, JsonValue]) -> dict[str, JsonVal
     return space.check(resolve_parameters(params, space.root))
 
 
-def _longer_limits(history: History, more: Mapping[str, Any], *, has_new_code: bool) -> dict[str, Any]:
+def _longer_limits(
+    history: History, more: Mapping[str, Any], *, has_new_code: bool
+) -> dict[str, Any]:
     """Return the limits of an extended run; an extension that is not possible raises an error."""
     from workbench.sweeps.budget import extended
 

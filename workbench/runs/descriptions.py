@@ -42,43 +42,64 @@ def describe_search(experiment: Experiment) -> str:
 
 def format_counts(history: History) -> str:
     """Write how many trials are in which state; "" where there are none."""
-    return ", ".join(f"{len(found)} {state}" for state in _STATES if (found := history.in_state(state)))
+    return ", ".join(
+        f"{len(found)} {state}" for state in _STATES if (found := history.in_state(state))
+    )
 
 
 def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
     """Write which trials: trial 3, or trials 1, 2, 5, ..."""
-    named = ", ".join(str(number) for number in numbers[:most]) + (", ..." if len(numbers) > most else "")
+    named = ", ".join(str(number) for number in numbers[:most]) + (
+        ", ..." if len(numbers) > most else ""
+    )
     return f"{counted_noun(len(numbers), 'trial')} {named}"
 
 
 def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
-    """Return what to name as best: label, trial and its objectives; with several, one line for each.
+    """Return what to name as best: label, trial and its objectives.
 
-    With several objectives no trial is the best: the front is named, by the best value of each objective.
+    With several, one line for each.
+
+    With several objectives no trial is the best: the front is named, by the best value of each
+    objective.
     """
     metrics = [item.metric for item in history.objectives]
     if len(metrics) == 1:
         best = history.best()
-        return [] if best is None else [(f"best{describe_mean(history, best)}", best, history.best_values())]
+        return (
+            []
+            if best is None
+            else [(f"best{describe_mean(history, best)}", best, history.best_values())]
+        )
     found: dict[int, Trial] = {trial.number: trial for trial in history.extremes().values()}
     return [
-        ("front", trial, {metric: trial.values[metric] for metric in metrics}) for trial in found.values()
+        ("front", trial, {metric: trial.values[metric] for metric in metrics})
+        for trial in found.values()
     ]
 
 
 def describe_mean(history: History, best: Trial) -> str:
-    """Write over how many trials the value of the best is a mean, to be appended; "" where it is of one."""
+    """Write over how many trials the value of the best is a mean, to be appended.
+
+    "" where it is of one.
+    """
     num_repeats = len(history.repeats_of(best))
     return f" (mean of {num_repeats})" if num_repeats > 1 else ""
 
 
 def first_line(text: str | None) -> str:
-    """Return what a failure is shown by: the type and the first line of its message; see `headline`."""
+    """Return what a failure is shown by: the type and the first line of its message.
+
+    See `headline`.
+    """
     return headline(text) or "no message"
 
 
 def describe_place(place: str | None) -> str:
-    """Write where the user's code failed, to be appended: " (loop.py:12)"; "" where that is unknown."""
+    """Write where the user's code failed, to be appended: " (loop.py:12)".
+
+    "" where that is unknown.
+    """
     return "" if place is None else f" ({place.removeprefix(f'{Path.cwd()}{os.sep}')})"
 
 
@@ -90,7 +111,10 @@ def describe_reports(trials: Iterable[Trial]) -> str:
         return ""
     stored = sum(trial.reports for trial in found)
     made = format_count(left_out + stored, "report")
-    return f"{stored:,} of {made} are stored: they arrived faster than twice a second, extremes are kept"
+    return (
+        f"{stored:,} of {made} are stored: they arrived faster than twice a second, extremes are"
+        " kept"
+    )
 
 
 def first_traceback(history: History) -> Trial | None:
@@ -99,7 +123,10 @@ def first_traceback(history: History) -> Trial | None:
 
 
 def log_file(folder: Path, trial: int, rank: int = 0) -> Path:
-    """Return where the log of one worker of a trial is, below the folder of its run; it need not exist."""
+    """Return where the log of one worker of a trial is, below the folder of its run.
+
+    It need not exist.
+    """
     return folder / trial_folder(trial) / log_name(rank)
 
 
@@ -127,7 +154,10 @@ def has_nothing_left(history: History) -> bool:
 
 
 def describe_end(history: History) -> str:
-    """Write why a run ended; where its trials failed, without their error, which stands beside them."""
+    """Write why a run ended.
+
+    Where its trials failed, without their error, which stands beside them.
+    """
     return describe_reason(history.reason, history.message)
 
 
@@ -145,7 +175,10 @@ def describe_reason(reason: str | None, message: str | None) -> str:
 
 
 def failures_of(history: History) -> dict[str, list[int]]:
-    """Return the numbers of the trials that failed, by the line that states why; one line for each error."""
+    """Return the numbers of the trials that failed, by the line that states why.
+
+    One line for each error.
+    """
     grouped: dict[str, list[int]] = {}
     for group in failure_groups(history):
         text = group.message or "no message"
@@ -156,7 +189,10 @@ def failures_of(history: History) -> dict[str, list[int]]:
 
 
 def why_not_resumed(state: RunState, history: History) -> str | None:
-    """Return why a run that has ended can only be extended, as the end of a sentence; None if it resumes."""
+    """Return why a run that has ended can only be extended, as the end of a sentence.
+
+    None if it resumes.
+    """
     if state == "complete":
         return "is complete, so it cannot be resumed"
     if state == "failed" and has_nothing_left(history):
@@ -166,7 +202,9 @@ def why_not_resumed(state: RunState, history: History) -> str | None:
 
 
 def describe_cost(history: History) -> str | None:
-    """Return what the run has cost and may cost, such as `cost: 1.20 EUR of 5.00 EUR (2.5 EUR/h)`."""
+    """Return what the run has cost and may cost, such as `cost: 1.20 EUR of 5.00 EUR (2.5
+    EUR/h)`.
+    """
     budget = history.in_force.budget
     cost = cost_of(history, history.now_unix_s())
     if cost is None or budget.price is None:
@@ -176,7 +214,10 @@ def describe_cost(history: History) -> str | None:
 
 
 def how_to_extend(history: History) -> dict[str, Any] | None:
-    """Return the arguments of `extend` by which a run that has ended would continue; None if it would not."""
+    """Return the arguments of `extend` by which a run that has ended would continue.
+
+    None if it would not.
+    """
     budget = history.in_force.budget
     if history.replay_of is not None or history.reason in ("exhausted", "target"):
         return None

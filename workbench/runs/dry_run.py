@@ -1,7 +1,8 @@
-"""A dry run: the problems, machines, number of trials and expected time of a run, without starting it.
+"""A dry run: the problems, machines, number of trials and expected time of a run, without starting
+it.
 
-No code of the user is run. The checks are those of `start`, which raises the first problem; here all problems
-are returned.
+No code of the user is run. The checks are those of `start`, which raises the first problem; here
+all problems are returned.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def forecast_run(
         warm_start: As in `sweep`.
 
     Returns:
-        Plain values: problems (everything that would prevent the start), num_trainings (None if only time
-        limits it), workers (per trial), at_once (concurrent trials; None if unknown), machine (None for a
-        remote cluster), lines (these as sentences), notes (what is notable), forecast (the expected time, as
-        sentences), and expected (the same as numbers; None without measurements to predict from).
+        Plain values: problems (everything that would prevent the start), num_trainings (None if
+        only time limits it), workers (per trial), at_once (concurrent trials; None if unknown),
+        machine (None for a remote cluster), lines (these as sentences), notes (what is notable),
+        forecast (the expected time, as sentences), and expected (the same as numbers; None without
+        measurements to predict from).
     """
     from workbench.sweeps.run_notes import notes_of_run
 
@@ -71,14 +73,20 @@ def forecast_run(
         "at_once": None if share is None else share.at_once,
         "machine": machine,
         "lines": [] if problems else list(_lines(experiment, address, machine, share)),
-        "notes": [] if problems else notes_of_run(experiment, machine["num_gpus"] if machine else None),
+        "notes": (
+            [] if problems else notes_of_run(experiment, machine["num_gpus"] if machine else None)
+        ),
         "forecast": [] if problems else list(_forecast_lines(experiment, forecast)),
         "expected": None if forecast is None else forecast.to_json(),
     }
 
 
 def _problems(
-    experiment: Experiment, store: Store, launcher: str, address: str | None, warm_start: Iterable[str]
+    experiment: Experiment,
+    store: Store,
+    launcher: str,
+    address: str | None,
+    warm_start: Iterable[str],
 ) -> Iterator[WorkbenchError]:
     """Yield the errors that `create` would raise."""
     from workbench.search import check as check_sampler
@@ -120,10 +128,14 @@ def _lines(
     limits += [] if budget.energy is None else [format_energy(budget.energy)]
     if budget.money is not None and budget.price is not None:
         limits.append(f"{describe_money(budget.money, budget.price)} at {budget.price}")
-    limits += [] if budget.plateau is None else [f"{budget.plateau} configurations without a better one"]
+    limits += (
+        [] if budget.plateau is None else [f"{budget.plateau} configurations without a better one"]
+    )
     repeats = f", each trained {experiment.repeats} times" if experiment.repeats > 1 else ""
     if (confirm := experiment.confirm).best is not None:
-        repeats += f", then trains the best {confirm.best} again, up to {confirm.trainings} times in all"
+        repeats += (
+            f", then trains the best {confirm.best} again, up to {confirm.trainings} times in all"
+        )
     if limits:
         yield (
             f"ends after {', or '.join(limits)}, whichever comes first{repeats}"
@@ -136,8 +148,8 @@ def _lines(
         gpus = f" and {machine['num_gpus']:g} GPUs" if machine["num_gpus"] else ""
         workers = share.request.num_workers
         yield (
-            f"{format_count(share.at_once, 'trial')} at once, {format_count(workers, 'worker')} each, on "
-            f"{', '.join(machine['hosts'])} with {machine['num_cpus']:g} CPUs{gpus}"
+            f"{format_count(share.at_once, 'trial')} at once, {format_count(workers, 'worker')}"
+            f" each, on {', '.join(machine['hosts'])} with {machine['num_cpus']:g} CPUs{gpus}"
         )
     else:
         yield f"on the cluster at {address}, whose size is not known before the run starts"

@@ -14,7 +14,9 @@ from workbench.store.database.samples import read_energy
 
 @dataclass(frozen=True)
 class RunEnergy:
-    """The energy that the trials of a run have used: of GPUs, and of processors where those are metered.
+    """The energy that the trials of a run have used.
+
+    Of GPUs, and of processors where those are metered.
 
     Attributes:
         trials: The energy of each metered trial, by its number.
@@ -45,9 +47,13 @@ class RunEnergy:
             return None
         together = total_energy(self.trials.values())
         parts = [
-            name for name, used_j in (("GPUs", together.gpu_j), ("processors", together.cpu_j)) if used_j
+            name
+            for name, used_j in (("GPUs", together.gpu_j), ("processors", together.cpu_j))
+            if used_j
         ]
-        return f"energy: {format_number(total_wh)} Wh ({' and '.join(parts) or 'nothing'}, as metered)"
+        return (
+            f"energy: {format_number(total_wh)} Wh ({' and '.join(parts) or 'nothing'}, as metered)"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the energy as plain values."""

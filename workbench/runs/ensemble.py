@@ -1,4 +1,6 @@
-"""The trials of a sweep combined: which answer better together, whether that is shown, and as a bundle.
+"""The trials of a sweep combined.
+
+Which answer better together, whether that is shown, and as a bundle.
 
 Predicting, selecting and judging are left to `training.ensembles`, the graph to `deploy`.
 """
@@ -61,7 +63,9 @@ class _Models:
         from workbench.training.loading import load_trial_data
 
         self._find_code()
-        return load_trial_data(self._run.run_id, with_data_in(self._experiment, self._origin.directory))
+        return load_trial_data(
+            self._run.run_id, with_data_in(self._experiment, self._origin.directory)
+        )
 
     def load(self, trial: Trial) -> nn.Module:
         """Return the model of a trial with the weights of its checkpoint.
@@ -83,7 +87,10 @@ class _Models:
             return read_model(self.experiment_of(trial), trial.params, weights, data)[0]
 
     def _find_code(self) -> None:
-        """Let the modules be found that the run was started with: its models may import some when called."""
+        """Let the modules be found that the run was started with.
+
+        Its models may import some when called.
+        """
         sys.path += [entry for entry in self._origin.search_path if entry not in sys.path]
 
 
@@ -94,12 +101,14 @@ class Ensemble:
     Attributes:
         metric: The objective by which it was selected.
         goal: minimize or maximize.
-        weights: The weight of each trial that is used, by its number, the largest first; they sum to 1.
+        weights: The weight of each trial that is used, by its number, the largest first; they sum
+            to 1.
         single: The number of the best trial among the candidates.
         candidates: The numbers of the trials that it was selected from, the best first.
-        left_out: Why the checkpoint of a trial could not be read, by the number of the trial, which is then
-            no candidate.
-        validation: The result on the half of the validation samples by which the weights were not chosen.
+        left_out: Why the checkpoint of a trial could not be read, by the number of the trial, which
+            is then no candidate.
+        validation: The result on the half of the validation samples by which the weights were not
+            chosen.
         test: The result on the test samples; None where the data has none.
     """
 
@@ -116,7 +125,10 @@ class Ensemble:
 
     @property
     def is_better(self) -> bool:
-        """Whether it is recommended: all of the interval is above 0, and the test samples do not object."""
+        """Whether it is recommended.
+
+        All of the interval is above 0, and the test samples do not object.
+        """
         is_worse_on_test = self.test is not None and self.test.high < 0
         return len(self.weights) > 1 and self.validation.low > 0 and not is_worse_on_test
 
@@ -128,7 +140,10 @@ class Ensemble:
             return f"no mean of trials is better than one of them: use {single} alone"
         if self.is_better:
             times = f"takes the time of {len(self.weights)} models"
-            return f"the ensemble is better than {single}: use it where an answer that {times} is acceptable"
+            return (
+                f"the ensemble is better than {single}: use it where an answer that {times} is"
+                " acceptable"
+            )
         if self.validation.high < 0:
             return f"the ensemble is worse than {single}: use {single} alone"
         return f"the ensemble is not shown to be better than {single}: use {single} alone"
@@ -145,9 +160,9 @@ class Ensemble:
         for words, found in results:
             interval = f"{format_number(found.low)} to {format_number(found.high)}"
             lines.append(
-                f"{self.metric.removeprefix('val_')} on {found.num_samples} {words}: "
-                f"{format_number(found.ensemble)}, and {format_number(found.single)} of trial {self.single}; "
-                f"improvement {interval} (95 % interval)"
+                f"{self.metric.removeprefix('val_')} on {found.num_samples} {words}:"
+                f" {format_number(found.ensemble)}, and {format_number(found.single)} of trial"
+                f" {self.single}; improvement {interval} (95 % interval)"
             )
         return [*lines, _sentence(self.verdict)]
 
@@ -155,12 +170,14 @@ class Ensemble:
         return "\n".join(self.describe())
 
     def predict(self, inputs: Any) -> np.ndarray:
-        """Return the mean answers of the trials: probabilities of classes, or numbers in the target's unit.
+        """Return the mean answers of the trials.
+
+        Probabilities of classes, or numbers in the target's unit.
 
         Args:
             inputs: Inputs as the models were trained with, such as those that
-                `bundle.data.validation.batch(range(8))` returns; an exported bundle takes rows as users have
-                them.
+                `bundle.data.validation.batch(range(8))` returns; an exported bundle takes rows as
+                users have them.
 
         Example:
             >>> ensemble = run.ensemble()
@@ -175,7 +192,12 @@ class Ensemble:
         is_classes = self._models.data.task == "classification"
         data, experiment = self._models.data, self._experiment
         answers = [
-            predict(model, inputs, is_classes=is_classes, pairing=learned_pairing(experiment, data, model))
+            predict(
+                model,
+                inputs,
+                is_classes=is_classes,
+                pairing=learned_pairing(experiment, data, model),
+            )
             for model in self._members
         ]
         mean = weighted_mean(answers, list(self.weights.values()))
@@ -192,7 +214,8 @@ class Ensemble:
             The folder; `wb.load_bundle(folder).predict(rows)` answers, as does `predict.py` in it.
 
         Raises:
-            RunError: If one trial has all the weight, a model cannot be exported, or the folder is not empty.
+            RunError: If one trial has all the weight, a model cannot be exported, or the folder is
+                not empty.
             MissingDependencyError: If a package is not installed.
 
         Example:
@@ -246,7 +269,11 @@ class Ensemble:
     def how_to_export_the_single(self, folder: str) -> Suggestion:
         """Return the command that exports the best single trial."""
         return suggest(
-            "export", self._run.run_id, trial=self.single, to=folder, lead="To export the best trial alone"
+            "export",
+            self._run.run_id,
+            trial=self.single,
+            to=folder,
+            lead="To export the best trial alone",
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -276,7 +303,11 @@ class Ensemble:
 
 
 def find_ensemble(
-    run: RunView, *, size: int | None = None, trials: Iterable[int] | None = None, metric: str | None = None
+    run: RunView,
+    *,
+    size: int | None = None,
+    trials: Iterable[int] | None = None,
+    metric: str | None = None,
 ) -> Ensemble:
     """Select an ensemble among trials of a run; arguments and errors as in `Run.ensemble`."""
     history = run.history
@@ -302,8 +333,8 @@ def find_ensemble(
             yield model
         if len(readable) < 2:
             raise RunError(
-                f"an ensemble takes at least two trials, and {len(readable)} of {len(candidates)} can be "
-                f"used; not {_describe_unreadable(left_out)}",
+                f"an ensemble takes at least two trials, and {len(readable)} of {len(candidates)}"
+                f" can be used; not {_describe_unreadable(left_out)}",
                 next_step="Restore the files, or start a new run.",
             )
 
@@ -331,9 +362,13 @@ def find_ensemble(
 
 
 def _describe_unreadable(left_out: Mapping[int, str]) -> str:
-    """Name the trials whose checkpoints cannot be read, and what is wrong with the first of them."""
+    """Name the trials whose checkpoints cannot be read, and what is wrong with the first of
+    them.
+    """
     whose = "whose checkpoints" if len(left_out) > 1 else "whose checkpoint"
-    return f"{format_numbers(list(left_out))}, {whose} cannot be read: {next(iter(left_out.values()))}"
+    return (
+        f"{format_numbers(list(left_out))}, {whose} cannot be read: {next(iter(left_out.values()))}"
+    )
 
 
 def _sentence(words: str) -> str:
@@ -344,7 +379,8 @@ def _check_run(run: RunView) -> None:
     """Refuse a run whose trials have no models that could be combined."""
     if not run.experiment.trains_model:
         raise RunError(
-            f"run {run.run_id} calls a train function or a program, whose models only its own code can load",
+            f"run {run.run_id} calls a train function or a program, whose models only its own code"
+            " can load",
             next_step="Combine the trials of a model that the workbench trained.",
         )
     if is_automl(run.experiment):
@@ -379,7 +415,9 @@ def _candidates(
         _check_wanted(history, numbers, ranked, kept)
         kept = [trial for trial in kept if trial.number in numbers]
         if len(kept) < 2:
-            raise ArgumentError("an ensemble takes several trials", field="trials", allowed="two or more")
+            raise ArgumentError(
+                "an ensemble takes several trials", field="trials", allowed="two or more"
+            )
     if len(kept) < 2:
         raise _too_few(run, len(kept), num_lost=len(ranked) - len(kept))
     return kept if wanted is not None else kept[:MAX_TRIALS]
@@ -392,7 +430,9 @@ def _too_few(run: RunView, num_kept: int, *, num_lost: int) -> RunError:
         return RunError(problem, next_step=more)
     return RunError(
         f"{problem}: {format_count(num_lost, 'complete trial')} kept no checkpoint",
-        next_step="Set resources.keep_best to the number of trials to combine, and start a new run.",
+        next_step=(
+            "Set resources.keep_best to the number of trials to combine, and start a new run."
+        ),
     )
 
 
@@ -410,5 +450,7 @@ def _check_wanted(
             problem = f"there is no trial {number}"
         elif number not in complete:
             state = history.trials[number].state
-            problem = f"trial {number} is {state}" + (", but breaks a constraint" * (state == "complete"))
+            problem = f"trial {number} is {state}" + (
+                ", but breaks a constraint" * (state == "complete")
+            )
         raise ArgumentError(problem, field="trials", allowed=allowed)

@@ -50,10 +50,9 @@ def write_ensemble_bundle(
         (beside / "configuration.json").write_text(text + "\n", encoding="utf-8")
         write_report(run, beside / "report.html")
         (beside / "README.md").write_text(
-            f"# {title}\n\n{of}\n\n"
-            f"`model.onnx` holds {holds} and their weights. Predict with numpy "
-            "and onnxruntime only:\n\n    python predict.py rows.csv\n\n"
-            "`card.json` describes its inputs and its scores, `configuration.json` lists the models, "
-            "`report.html` is the report of the whole run.\n",
+            f"# {title}\n\n{of}\n\n`model.onnx` holds {holds} and their weights. Predict with numpy"
+            " and onnxruntime only:\n\n    python predict.py rows.csv\n\n`card.json` describes its"
+            " inputs and its scores, `configuration.json` lists the models, `report.html` is the"
+            " report of the whole run.\n",
             encoding="utf-8",
         )

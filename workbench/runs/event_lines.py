@@ -56,11 +56,16 @@ def measurement_line(event: Event) -> str | None:
         case RatesTested(rates=[]):
             return "no learning rate could be tested"
         case RatesTested():
-            found = None if event.suggested is None else f"{format_number(event.suggested)} suggested"
+            found = (
+                None if event.suggested is None else f"{format_number(event.suggested)} suggested"
+            )
             tested = format_range(event.rates[0], event.rates[-1], format_number)
             return f"learning rates from {tested} tested: {found or 'none reduced the loss'}"
         case CandidateTried():
-            plan, reached = PartialPlan.from_json(event.plan), ", and the target" * event.reached_target
+            plan, reached = (
+                PartialPlan.from_json(event.plan),
+                ", and the target" * event.reached_target,
+            )
             workers = "" if plan.workers is None else f" on {format_count(plan.workers, 'worker')}"
             return (
                 f"a training with a batch of {plan.global_batch}{workers} and a learning rate of "
@@ -72,12 +77,17 @@ def measurement_line(event: Event) -> str | None:
 
 
 def advice_line(event: Event) -> str | None:
-    """Return the line of a measurement for advice, or of a note, such as what the advice waits for."""
+    """Return the line of a measurement for advice, or of a note, such as what the advice waits
+    for.
+    """
     return event.message if isinstance(event, Noted) else measurement_line(event)
 
 
 class Narrator:
-    """Describes the events of a run; it keeps track of the best trial, so it must receive every event."""
+    """Describes the events of a run.
+
+    It keeps track of the best trial, so it must receive every event.
+    """
 
     def __init__(self, history: History) -> None:
         """Describe events of `history`; each event is applied to it first."""
@@ -86,7 +96,9 @@ class Narrator:
         self._has_shown_traceback = False
 
     def traceback_of(self, event: Event) -> str | None:
-        """Return the traceback to show below the line of an event: that of the run's first failure only.
+        """Return the traceback to show below the line of an event.
+
+        That of the run's first failure only.
 
         Args:
             event: The newest event.
@@ -111,16 +123,26 @@ class Narrator:
                 resumed = " from its checkpoint" if event.resumed_from else ""
                 if trial.resumes is not None and not event.attempt:
                     source = describe_segment(self._history, trial)
-                    why = "" if self._history.experiment.fidelity else " and may end as the best after all"
+                    why = (
+                        ""
+                        if self._history.experiment.fidelity
+                        else " and may end as the best after all"
+                    )
                     resumed = f": {source}{why}:"
                 return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
             case AttemptEnded(reason="stopped"):  # it continues only when the run is resumed
                 return f"trial {event.trial} stopped: {first_line(event.message)}"
             case AttemptEnded():
-                why = f"attempt {event.attempt + 1} failed ({event.reason}): {first_line(event.message)}"
+                why = (
+                    f"attempt {event.attempt + 1} failed ({event.reason}):"
+                    f" {first_line(event.message)}"
+                )
                 return f"trial {event.trial} waiting: {why}{self._next_attempt(event)}"
             case ResizeMeasured():
-                return f"trial {event.trial} {self._history.trials[event.trial].resizes[-1].describe()}"
+                return (
+                    f"trial {event.trial}"
+                    f" {self._history.trials[event.trial].resizes[-1].describe()}"
+                )
             case RunStateChanged():
                 why = describe_reason(event.reason, event.message)
                 return f"run {event.state}" + (f": {why}" if why else "")
@@ -131,8 +153,13 @@ class Narrator:
             case CommandHandled(kind="enqueue", done=True):
                 return None  # what is enqueued has a line of its own
             case CommandHandled():
-                return f"{event.kind.replace('_', ' ')}: {'' if event.done else 'refused: '}{event.message}"
-            case TrialEnqueued() if is_compression(self._history.experiment) and not self._history.trials:
+                return (
+                    f"{event.kind.replace('_', ' ')}:"
+                    f" {'' if event.done else 'refused: '}{event.message}"
+                )
+            case TrialEnqueued() if (
+                is_compression(self._history.experiment) and not self._history.trials
+            ):
                 return None  # every compression begins with the same ones
             case TrialEnqueued():
                 why = f", as {event.advice_run_id} advises" if event.advice_run_id else ""
@@ -166,7 +193,10 @@ class Narrator:
             place = describe_place(trial.failed_at)
             retries = format_count(trial.num_retries, "retry", "retries")
             after = f"; it had {retries} (resources.max_retries)" if event.reason == "lost" else ""
-            return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}{place}{after}"
+            return (
+                f"trial {event.trial} failed ({event.reason}):"
+                f" {first_line(event.message)}{place}{after}"
+            )
         if event.state == "pruned" and event.message:
             return f"trial {event.trial} pruned: {event.message}; {format_params(trial.params)}"
         shown = {
@@ -174,7 +204,11 @@ class Narrator:
             for item in self._history.objectives
             if item.metric in event.values
         }
-        words = [f"trial {event.trial} {event.state}", format_params(shown), format_params(trial.params)]
+        words = [
+            f"trial {event.trial} {event.state}",
+            format_params(shown),
+            format_params(trial.params),
+        ]
         if event.state != "complete":
             words.insert(1, f"at step {event.step}")
         elif self._is_best(trial):
@@ -187,7 +221,8 @@ class Narrator:
         several = self._history.experiment.repeats > 1 or len(self._history.objectives) > 1
         if several or not self._history.is_feasible(trial):
             return False
-        # The history may have applied later events already, so its own best may be one of the future.
+        # The history may have applied later events already, so its own best may be one of the
+        # future.
         objective = self._history.objectives[0]
         found = place(objective, trial.values[objective.metric], trial.configuration)
         if self._best is not None and found >= self._best:

@@ -1,4 +1,7 @@
-"""Experiment files as they are run: with settings changed by dotted path, and with their objects at hand."""
+"""Experiment files as they are run.
+
+With settings changed by dotted path, and with their objects at hand.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,24 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
 
     Args:
         path: The file.
-        settings: Values by dotted path, such as `{"training.epochs": 5, "objectives.0.target": 0.98}`; they
-            replace what the file says.
+        settings: Values by dotted path, such as `{"training.epochs": 5, "objectives.0.target":
+            0.98}`; they replace what the file says.
 
     Returns:
         The experiment; without a name in the file it is named like the file.
 
     Raises:
-        ExperimentError: If the file cannot be read, a path leads nowhere, or the result is no experiment.
+        ExperimentError: If the file cannot be read, a path leads nowhere, or the result is no
+            experiment.
         RunError: If the bytes of an embedded object are not those that its name was made from.
     """
     path = Path(path)
     if path.suffix.lower() in (*SIGNS, *PARQUET_ENDINGS) and path.is_file():
         raise ExperimentError(
             f"{path} is a table, and not an experiment",
-            next_step=suggest("automl", str(path), target="COLUMN", lead="To have models made of it"),
+            next_step=suggest(
+                "automl", str(path), target="COLUMN", lead="To have models made of it"
+            ),
         )
     document = read_yaml_file(path)
     document.setdefault("name", path.stem)
@@ -50,7 +56,9 @@ def change_experiment(experiment: Experiment, settings: Mapping[str, Any]) -> Ex
         experiment: The experiment.
         settings: As in `read_experiment`.
     """
-    return _changed(experiment.model_dump(mode="json"), settings).with_payloads(experiment.payloads())
+    return _changed(experiment.model_dump(mode="json"), settings).with_payloads(
+        experiment.payloads()
+    )
 
 
 def write_experiment(experiment: Experiment, path: str | Path) -> None:

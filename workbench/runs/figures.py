@@ -30,8 +30,8 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
     Args:
         run: What it shows.
         name: Which figure.
-        options: What that figure takes; besides, `trials`, the numbers of those to show, and `colour`, the
-            parameter to colour them by.
+        options: What that figure takes; besides, `trials`, the numbers of those to show, and
+            `colour`, the parameter to colour them by.
 
     Raises:
         UnknownNameError: If there is no such figure, or no such parameter.
@@ -67,7 +67,10 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
 
 
 def data_of(run: RunView, trials: Collection[int] | None = None) -> RunData:
-    """Return what a run has come to, as the plots take it; of these trials only, if any are given."""
+    """Return what a run has come to, as the plots take it.
+
+    Of these trials only, if any are given.
+    """
     from workbench.runs.plots.run_data import RunData
     from workbench.runs.plots.stored_chunks import read_chunks
 
@@ -123,15 +126,17 @@ def write_trace(run: RunView, path: Path, trial: int | None) -> Path:
         trial: Only this trial; None for all.
 
     Raises:
-        ArgumentError: If there is no such trial, or the folder does not exist; only the run's own folder is
-            created.
+        ArgumentError: If there is no such trial, or the folder does not exist; only the run's own
+            folder is created.
         RunError: If it cannot be written there.
     """
     check_folder_of(path, run.folder)
     if trial is not None:
         find_trial(run.run_id, run.history, trial, field="trial")
     entries = trace_of(run.events(), name=run.run_id, trial=trial)
-    lines = ",\n".join(json.dumps(entry, separators=(",", ":"), allow_nan=False) for entry in entries)
+    lines = ",\n".join(
+        json.dumps(entry, separators=(",", ":"), allow_nan=False) for entry in entries
+    )
     return _write(run, path, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")
 
 
@@ -142,7 +147,9 @@ def _write(run: RunView, path: Path, text: str) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}", next_step="Name another file.") from error
+        raise RunError(
+            f"cannot write {path}: {error.strerror}", next_step="Name another file."
+        ) from error
     return path
 
 
@@ -169,11 +176,16 @@ def check_folder_of(path: Path, *usual: Path) -> None:
 def importance_of(
     run: RunView, events: Sequence[Event], trials: Collection[int] | None = None
 ) -> dict[str, tuple[float, float, float]]:
-    """Return the importance of a run's parameters, as `Study.importance`; empty without its sampler."""
+    """Return the importance of a run's parameters, as `Study.importance`.
+
+    Empty without its sampler.
+    """
     from workbench.search import Study
 
     try:
         check_installed(run.experiment)
-    except ExperimentError:  # the report says what is in the store, without a sampler to rebuild the study
+    except (
+        ExperimentError
+    ):  # the report says what is in the store, without a sampler to rebuild the study
         return {}
     return Study.rebuild(run.experiment, events).importance(trials)

@@ -1,7 +1,8 @@
 """A first experiment for a script: its options, read from its source, become parameters to edit.
 
-Options of argparse and click are found where they are declared with literal names; others are left to
-`script_help`. Which of them are worth a search is guessed by name and type; the others become comments.
+Options of argparse and click are found where they are declared with literal names; others are left
+to `script_help`. Which of them are worth a search is guessed by name and type; the others become
+comments.
 """
 
 from __future__ import annotations
@@ -45,19 +46,25 @@ _RATE = re.compile(
     re.IGNORECASE,
 )
 """What is searched by its order of magnitude."""
-_PART = re.compile(r"drop|mask|mixup|cutmix|smooth|ratio|prob|frac|momentum|gamma|beta", re.IGNORECASE)
+_PART = re.compile(
+    r"drop|mask|mixup|cutmix|smooth|ratio|prob|frac|momentum|gamma|beta", re.IGNORECASE
+)
 """What lies between 0 and 1."""
 _SCALE = re.compile(r"(^|[-_.])gamma($|[-_.])", re.IGNORECASE)
-"""What is a part where it is close to 1, as the discount of rewards is, and else a scale, as of a kernel."""
+"""What is a part where it is close to 1, as the discount of rewards is, and else a scale, as of a
+kernel.
+"""
 _SIZE = re.compile(
-    r"batch|width|hidden|dim|size|layer|head|embd|embed|channel|unit|depth|filter|rank", re.IGNORECASE
+    r"batch|width|hidden|dim|size|layer|head|embd|embed|channel|unit|depth|filter|rank",
+    re.IGNORECASE,
 )
 _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
 _SMALL = 0.1
 """Below it a number is searched on a logarithmic scale, whatever its name."""
 _UP = re.compile(
-    r"acc|score|f1|auc|reward|bleu|precision|recall|iou|dice|psnr|ssim|(^|[-_.])r2|r.?squared", re.IGNORECASE
+    r"acc|score|f1|auc|reward|bleu|precision|recall|iou|dice|psnr|ssim|(^|[-_.])r2|r.?squared",
+    re.IGNORECASE,
 )
 
 _DOWN = re.compile(r"loss|err(or)?(?![a-z])", re.IGNORECASE)
@@ -120,28 +127,41 @@ def experiment_for(path: Path) -> FirstExperiment:
         if not options:
             options, style = options_elsewhere(path, source)
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not text'}") from error
+        raise DataError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or 'not text'}"
+        ) from error
     except DataError as error:
         raise DataError(f"{path}: {error.problem}") from error
-    searched = {option.name: domain for option in options if (domain := _domain(option)) is not None}
-    places = {option.name: place for option in options if (place := place_for_trial(option)) is not None}
+    searched = {
+        option.name: domain for option in options if (domain := _domain(option)) is not None
+    }
+    places = {
+        option.name: place for option in options if (place := place_for_trial(option)) is not None
+    }
     passed = {option.name for option in options if option.is_required} | places.keys()
-    others = [option for option in options if option.name not in searched and option.name not in passed]
+    others = [
+        option for option in options if option.name not in searched and option.name not in passed
+    ]
     values = tuple(
         option.stands_for
         for option in options
         if option.is_required and option.name not in searched and option.name not in places
     )
-    command = " ".join(["python", shlex.quote(str(path)), *_passed(options, searched, places, style)])
+    command = " ".join(
+        ["python", shlex.quote(str(path)), *_passed(options, searched, places, style)]
+    )
     metrics = metrics_of(source)
     metric = metrics[0] if metrics else "loss"
     goal = _guessed_goal(metric)
     lines = [
-        f"# Written from the options of {path.name}: edit the ranges, the objective and the budget.",
+        (
+            f"# Written from the options of {path.name}: edit the ranges, the objective and the"
+            " budget."
+        ),
         *(
             [
-                f"# The script does not start without them, so write their values into the command: "
-                f"{', '.join(values)}."
+                "# The script does not start without them, so write their values into the command:"
+                f" {', '.join(values)}."
             ]
             if values
             else []
@@ -155,9 +175,11 @@ def experiment_for(path: Path) -> FirstExperiment:
             else []
         ),
         f"command: {_yaml(command)}",
-        f"# The script seems to print: {', '.join(metrics[:8])}."
-        if metrics
-        else "# No printed metric was found in the script: name one that it writes.",
+        (
+            f"# The script seems to print: {', '.join(metrics[:8])}."
+            if metrics
+            else "# No printed metric was found in the script: name one that it writes."
+        ),
         f"# Check the goal: it is guessed from the name {metric}.",
         f"objectives: [{{metric: {_yaml(metric)}, goal: {goal}}}]",
         *(
@@ -187,7 +209,9 @@ def _guessed_goal(metric: str) -> Goal:
 def _passed(
     options: list[ScriptOption], searched: Container[str], places: Mapping[str, str], style: Style
 ) -> list[str]:
-    """Return the arguments that pass what is searched, where the script writes, and what it requires."""
+    """Return the arguments that pass what is searched, where the script writes, and what it
+    requires.
+    """
     given = {
         option.name: places.get(option.name, option.stands_for)
         for option in options
@@ -201,7 +225,9 @@ def _passed(
     joint = "=" if style == "hydra" else " "
     named = [option for option in options if not option.is_positional]
     found += [
-        f"{_dashed(option, style)}{joint}{given[option.name]}" for option in named if option.name in given
+        f"{_dashed(option, style)}{joint}{given[option.name]}"
+        for option in named
+        if option.name in given
     ]
     named = [option for option in named if option.name in searched]
     flags = [option.name for option in named if option.is_flag]
@@ -224,7 +250,11 @@ def _place_of(node: ast.Call) -> tuple[int, int]:
 
 
 def _option(call: ast.Call) -> ScriptOption | None:
-    names = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    names = [
+        arg.value
+        for arg in call.args
+        if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+    ]
     long = [name.partition("/")[0] for name in names if name.startswith("--")]
     short = [name for name in names if re.fullmatch("-[A-Za-z]", name)]
     is_positional = bool(names) and not names[0].startswith("-")
@@ -256,7 +286,11 @@ def _option(call: ast.Call) -> ScriptOption | None:
 
 def _default(node: ast.expr | None) -> Any:
     """Return a default: a literal, or what a path consists of; None of anything else."""
-    if isinstance(node, ast.Call) and len(node.args) == 1 and called_name(node) in ("Path", "PurePath"):
+    if (
+        isinstance(node, ast.Call)
+        and len(node.args) == 1
+        and called_name(node) in ("Path", "PurePath")
+    ):
         node = node.args[0]
     return literal_of(node)
 
@@ -273,7 +307,11 @@ def _domain(option: ScriptOption) -> str | None:
         return f"{{choices: {json.dumps(plain)}}}"
     if option.is_flag:
         return "{choices: [true, false]}"
-    if isinstance(default, bool) or not isinstance(default, int | float) or not math.isfinite(default):
+    if (
+        isinstance(default, bool)
+        or not isinstance(default, int | float)
+        or not math.isfinite(default)
+    ):
         return None
     if isinstance(default, int) and option.kind != "float" and not _RATE.search(name):
         if default < 1 or not _SIZE.search(name):
@@ -283,12 +321,17 @@ def _domain(option: ScriptOption) -> str | None:
 
 
 def _range(name: str, default: float) -> str | None:
-    """Return a range of real numbers around a default; None where its name and value suggest none."""
+    """Return a range of real numbers around a default.
+
+    None where its name and value suggest none.
+    """
     is_rate, is_part = _RATE.search(name) is not None, 0 <= default < 1
     if is_part and default >= _NEAR_ONE:
         return f"{{low: {_number(1 - 5 * (1 - default))}, high: {_number(1 - (1 - default) / 5)}}}"
     if 0 < default < 1 and _SCALE.search(name):
-        return f"{{low: {_number(default / 10)}, high: {_number(min(1.0, default * 10))}, log: true}}"
+        return (
+            f"{{low: {_number(default / 10)}, high: {_number(min(1.0, default * 10))}, log: true}}"
+        )
     if is_part and (_PART.search(name) or (not is_rate and not 0 < default < _SMALL)):
         return f"{{low: 0.0, high: {0.5 if default <= 0.25 else 0.9}}}"
     if is_rate and default == 0:

@@ -1,4 +1,6 @@
-"""A run as an object: found by its id, controlled by its methods, and the source of figures and files."""
+"""A run as an object: found by its id, controlled by its methods, and the source of figures and
+files.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,10 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
     """Return a run that was started earlier, by this process or another.
 
     Args:
-        run_id: A run id, a prefix or a name that only one run has, or "last", the newest that is not advice.
-        store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the user's own.
+        run_id: A run id, a prefix or a name that only one run has, or "last", the newest that is
+            not advice.
+        store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the
+            user's own.
 
     Returns:
         The run.
@@ -85,11 +89,16 @@ class Run(ControlledRun):
         """
         action = action_of(kind)
         values = check_arguments(action.arguments, arguments)
-        first = [values.pop(one.name) for one in action.arguments if one.is_positional and one.name in values]
+        first = [
+            values.pop(one.name)
+            for one in action.arguments
+            if one.is_positional and one.name in values
+        ]
         return getattr(self, action.method or kind)(*first, **values, **options)
 
     def replay(self, *, launcher: str = "ray", address: str | None = None) -> Self:
-        """Start a new run that tries exactly the configurations of this run again, in the same order.
+        """Start a new run that tries exactly the configurations of this run again, in the same
+        order.
 
         Args:
             launcher: As in `sweep`.
@@ -99,8 +108,8 @@ class Run(ControlledRun):
             The new run; its `comparison` describes how it differs.
 
         Raises:
-            RunError: If this run has proposed nothing, or the driver cannot be started; with the launcher
-                `inline`, also if the new run failed.
+            RunError: If this run has proposed nothing, or the driver cannot be started; with the
+                launcher `inline`, also if the new run failed.
 
         Example:
             >>> again = run.replay().wait()
@@ -168,7 +177,8 @@ class Run(ControlledRun):
 
         Args:
             path: A file in a folder that exists; None for `trace.json` in the run's folder.
-            trial: Only this trial, with its speed and its metrics over time; None for all, without these.
+            trial: Only this trial, with its speed and its metrics over time; None for all, without
+                these.
 
         Returns:
             The path of the file.
@@ -181,7 +191,9 @@ class Run(ControlledRun):
             >>> run.trace("trace.json", trial=0).name
             'trace.json'
         """
-        written = write_trace(self, self.folder / "trace.json" if path is None else Path(path), trial)
+        written = write_trace(
+            self, self.folder / "trace.json" if path is None else Path(path), trial
+        )
         return linked(written)
 
     def export(
@@ -193,16 +205,19 @@ class Run(ControlledRun):
         force: bool = False,
         weights: bool = True,
     ) -> Path:
-        """Write a trial as a bundle: configuration, weights, the command that retrains it, and the report.
+        """Write a trial as a bundle.
+
+        Configuration, weights, the command that retrains it, and the report.
 
         Of an AutoML run it writes the result, as `AutoML.export` does, unless a trial is named.
 
         Args:
             folder: A folder that is empty or does not exist.
-            trial: The number of the trial; None for the chosen or best, or for the result of an AutoML run.
-            format: "onnx" adds the model as ONNX, its card, and a script that predicts without torch;
-                "openvino", or a format of another package, adds its files beside these; "flower" adds the
-                federation of the trial as an application for Flower.
+            trial: The number of the trial; None for the chosen or best, or for the result of an
+                AutoML run.
+            format: "onnx" adds the model as ONNX, its card, and a script that predicts without
+                torch; "openvino", or a format of another package, adds its files beside these;
+                "flower" adds the federation of the trial as an application for Flower.
             force: Write into a folder that is not empty; files of the same names are replaced.
             weights: Include the weights, where the workbench trained the model.
 
@@ -210,8 +225,8 @@ class Run(ControlledRun):
             The folder.
 
         Raises:
-            RunError: If no trial is complete, its weights are missing, the model cannot be written in this
-                format, or the folder is not empty.
+            RunError: If no trial is complete, its weights are missing, the model cannot be written
+                in this format, or the folder is not empty.
             MissingDependencyError: If a package of the format is not installed.
 
         Example:
@@ -223,30 +238,40 @@ class Run(ControlledRun):
             write_result(self, Path(folder), format=format, force=force, weights=weights)
             return linked(Path(folder))
         return linked(
-            write_bundle(self, Path(folder), trial=trial, format=format, force=force, weights=weights)
+            write_bundle(
+                self, Path(folder), trial=trial, format=format, force=force, weights=weights
+            )
         )
 
     def ensemble(
-        self, *, size: int | None = None, trials: Iterable[int] | None = None, metric: str | None = None
+        self,
+        *,
+        size: int | None = None,
+        trials: Iterable[int] | None = None,
+        metric: str | None = None,
     ) -> Ensemble:
-        """Combine trials: select those whose mean answer is best, and compare it with the best trial.
+        """Combine trials: select those whose mean answer is best, and compare it with the best
+        trial.
 
-        The weights are chosen on one half of the validation samples and judged on the other, and on the test
-        samples, if the data has some. Classes are answered by the mean of probabilities, numbers by their
-        mean.
+        The weights are chosen on one half of the validation samples and judged on the other, and on
+        the test samples, if the data has some. Classes are answered by the mean of probabilities,
+        numbers by their mean.
 
         Args:
             size: Maximum number of trials that the ensemble has; None for any number.
-            trials: The numbers of the trials to select from; None for the best 20 whose checkpoints are kept.
+            trials: The numbers of the trials to select from; None for the best 20 whose checkpoints
+                are kept.
             metric: The objective to improve; None for the first.
 
         Returns:
-            The ensemble, which states whether it is better, predicts, and exports itself as a bundle.
+            The ensemble, which states whether it is better, predicts, and exports itself as a
+            bundle.
 
         Raises:
-            ArgumentError: If a trial cannot be used, or the metric is not an objective of predictions.
-            RunError: If the workbench did not train the models, fewer than two trials have checkpoints, or
-                their answers have no mean.
+            ArgumentError: If a trial cannot be used, or the metric is not an objective of
+                predictions.
+            RunError: If the workbench did not train the models, fewer than two trials have
+                checkpoints, or their answers have no mean.
 
         Example:
             >>> ensemble = run.ensemble()
@@ -273,22 +298,23 @@ class Run(ControlledRun):
     ) -> Self:
         """Start a run that makes a trained model smaller and faster, and measures what that costs.
 
-        Each of its trials prunes, quantises and fine-tunes the model in another way, writes it as ONNX, and
-        measures its latency in turn with that of the unchanged model. What is slower than that, or worse than
-        `limits` allow, is never the best trial of the run.
+        Each of its trials prunes, quantises and fine-tunes the model in another way, writes it as
+        ONNX, and measures its latency in turn with that of the unchanged model. What is slower than
+        that, or worse than `limits` allow, is never the best trial of the run.
 
         Args:
             trial: The number of the trial to compress; None for the chosen or best.
-            objective: What to keep, such as val_loss; None for the accuracy where it is measured, else for
-                the first objective.
-            limits: The most that is allowed: `drop` of the objective (0.5% by default), `latency` of a call
-                (such as 5ms), `size` of the file (such as 500KB), `memory` of a process that runs the model
-                (such as 100MB).
+            objective: What to keep, such as val_loss; None for the accuracy where it is measured,
+                else for the first objective.
+            limits: The most that is allowed: `drop` of the objective (0.5% by default), `latency`
+                of a call (such as 5ms), `size` of the file (such as 500KB), `memory` of a process
+                that runs the model (such as 100MB).
             trials: Maximum number of compressions to try; 12 if there is no time limit either.
             time: Maximum time, in seconds or such as 10m.
             threads: Number of threads of each call that is timed.
-            device: Where the latency is measured: here, ssh://[USER@]HOST[:PORT], or FILE:TIER, a tier of a
-                file of tiers. What was measured on a machine of the same files is reused for a day.
+            device: Where the latency is measured: here, ssh://[USER@]HOST[:PORT], or FILE:TIER, a
+                tier of a file of tiers. What was measured on a machine of the same files is reused
+                for a day.
             python: The Python of another machine, which needs numpy and onnxruntime.
             launcher: As in `sweep`.
             address: As in `sweep`.

@@ -1,4 +1,7 @@
-"""How a process that stays with a run takes being ended: like Ctrl-C, whatever Ray would make of it."""
+"""How a process that stays with a run takes being ended.
+
+Like Ctrl-C, whatever Ray would make of it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def ended_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does; Ray, where it was used, would write its stack to the terminal.
+    """Let SIGTERM do what Ctrl-C does.
+
+    Ray, where it was used, would write its stack to the terminal.
 
     Only a process's first thread receives signals: in others nothing changes.
     """

@@ -1,4 +1,7 @@
-"""What users write about a run, and how to delete it; the events and the experiment stay as they are."""
+"""What users write about a run, and how to delete it.
+
+The events and the experiment stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,8 @@ class LabelledRun(RunView):
     def choose(self, trial: int | None = None, *, undo: bool = False) -> str:
         """Choose a trial by hand: it is taken, instead of the best, wherever no trial is named.
 
-        `best`, `export`, `compress` and RUN/best of a command take it; the search goes on as before.
+        `best`, `export`, `compress` and RUN/best of a command take it; the search goes on as
+        before.
 
         Args:
             trial: The number of a complete trial that keeps all constraints.
@@ -123,7 +127,8 @@ class LabelledRun(RunView):
             What was done; with several objectives, also what the trial gives up.
 
         Raises:
-            ArgumentError: If the trial cannot be chosen, or both or none of the arguments are given.
+            ArgumentError: If the trial cannot be chosen, or both or none of the arguments are
+                given.
             RunError: If the run is automatic: its result is a model of its own, not a trial.
 
         Example:
@@ -138,7 +143,8 @@ class LabelledRun(RunView):
             )
         if trial is not None and is_automl(self.experiment):
             raise RunError(
-                f"the result of {self.run_id} is a model that was built after its trials; none can be chosen",
+                f"the result of {self.run_id} is a model that was built after its trials; none can"
+                " be chosen",
                 next_step=suggest("export", self.run_id, lead="To export the result", to="best"),
             )
         if trial is not None:

@@ -33,12 +33,13 @@ def sweep(
 
     Args:
         experiment: What to tune: an experiment, the path of its file, or a mapping of its fields.
-        store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the user's own.
-        launcher: `ray` starts a driver on the Ray cluster; `inline` drives the run in this process and
-            returns when it has ended; packages can register more.
+        store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the
+            user's own.
+        launcher: `ray` starts a driver on the Ray cluster; `inline` drives the run in this process
+            and returns when it has ended; packages can register more.
         address: The Ray cluster; None for the local one, which is started if it is not running.
-        warm_start: Earlier runs from whose finished trials the sampler learns; `auto` stands for those of the
-            store that are similar.
+        warm_start: Earlier runs from whose finished trials the sampler learns; `auto` stands for
+            those of the store that are similar.
         wait: Wait for the end of the run.
 
     Returns:
@@ -47,8 +48,8 @@ def sweep(
     Raises:
         ExperimentError: If the experiment is wrong; nothing was started.
         ResourcesError: If the available hardware can never satisfy it; nothing was started.
-        RunError: If its driver cannot be started, or, with `wait` or the launcher `inline`, if the run failed
-            or was lost.
+        RunError: If its driver cannot be started, or, with `wait` or the launcher `inline`, if the
+            run failed or was lost.
 
     Example:
         >>> run = wb.sweep(experiment, wait=True)
@@ -63,7 +64,13 @@ def sweep(
     named = [item.run_id if isinstance(item, Run) else item for item in warm_start]
     earlier = find_earlier_runs(named, experiment, store=opened)
     run = create(experiment, store=opened, launcher=launcher, address=address, warm_start=earlier)
-    shown = waiting_for(run) if wait else contextlib.nullcontext() if launcher == "inline" else starting(run)
+    shown = (
+        waiting_for(run)
+        if wait
+        else contextlib.nullcontext()
+        if launcher == "inline"
+        else starting(run)
+    )
     with shown:
         start(run, launcher=launcher, address=address, warm_start=earlier)
         return run.wait() if wait else run.ended_by(launcher)
@@ -86,18 +93,18 @@ def create(
         store: The store that keeps the run.
         run_id: Its run id; None for one that is made of the experiment's name and the time.
         launcher: The launcher that will start its driver.
-        address: The Ray cluster; for the local one, the experiment is checked against this machine's
-            hardware.
+        address: The Ray cluster; for the local one, the experiment is checked against this
+            machine's hardware.
         warm_start: Earlier runs from which the sampler will learn.
-        like: The run whose working folder it uses, and a compression its kept code; None for those of this
-            process.
+        like: The run whose working folder it uses, and a compression its kept code; None for those
+            of this process.
 
     Returns:
         The run.
 
     Raises:
-        ExperimentError: If the experiment is wrong, or the sampler cannot learn from an earlier run; nothing
-            was stored.
+        ExperimentError: If the experiment is wrong, or the sampler cannot learn from an earlier
+            run; nothing was stored.
         RunNotFoundError: If an earlier run is not in the store.
         ResourcesError: If the available hardware can never satisfy it; nothing was stored.
         StoreError: If the store already has a run of that id.
@@ -118,7 +125,9 @@ def create(
     created = Run(store, store.create_run(experiment, run_id=run_id))
     if like is not None:
         origin = read_origin(store.artifacts_of(like))
-        if not is_compression(experiment):  # another training is another program: of the code as it is now
+        if not is_compression(
+            experiment
+        ):  # another training is another program: of the code as it is now
             origin = dataclasses.replace(origin, kept_sha256="")
         write_origin(store.artifacts_of(created.run_id), origin, experiment=experiment)
     return created
@@ -150,7 +159,9 @@ def find_experiment(
 
 
 def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:
-    """Return the run of an experiment that was started earlier under a run id; None where there is none.
+    """Return the run of an experiment that was started earlier under a run id.
+
+    None where there is none.
 
     Args:
         experiment: The experiment.
@@ -170,12 +181,16 @@ def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run |
         raise ArgumentError(
             f"run {run_id} is a run of another experiment",
             field="run_id",
-            next_step=f"Choose another run id; with --warm-start {run_id} the new run learns from it.",
+            next_step=(
+                f"Choose another run id; with --warm-start {run_id} the new run learns from it."
+            ),
         )
     return Run(store, run_id)
 
 
-def find_earlier_runs(warm_start: Iterable[str], experiment: Experiment, *, store: Store) -> list[str]:
+def find_earlier_runs(
+    warm_start: Iterable[str], experiment: Experiment, *, store: Store
+) -> list[str]:
     """Return the run ids of the earlier runs that an experiment should learn from, each once.
 
     Args:
@@ -191,13 +206,16 @@ def find_earlier_runs(warm_start: Iterable[str], experiment: Experiment, *, stor
     found = [
         run_id
         for item in warm_start
-        for run_id in (similar_runs(store, experiment) if item == SIMILAR_RUNS else [store.run(item).run_id])
+        for run_id in (
+            similar_runs(store, experiment) if item == SIMILAR_RUNS else [store.run(item).run_id]
+        )
     ]
     return list(dict.fromkeys(found))
 
 
 def missing_warm_starts(run: Run, warm_start: Iterable[str]) -> list[str]:
-    """Return those of some earlier runs from which a run does not learn, as it was started without them.
+    """Return those of some earlier runs from which a run does not learn, as it was started without
+    them.
 
     Where similar runs were wanted, what was similar then counts.
 

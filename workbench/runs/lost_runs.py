@@ -1,4 +1,7 @@
-"""Notify the sinks of runs whose driver is gone: it cannot do so itself, and a resumption may never come."""
+"""Notify the sinks of runs whose driver is gone.
+
+It cannot do so itself, and a resumption may never come.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def notify_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
     notified: dict[str, list[AlertDelivered]] = {}
     for row in store.runs():
         if row.state == "lost":
-            with contextlib.suppress(LeaseError):  # another process resumes it just now, and notifies them
+            with contextlib.suppress(
+                LeaseError
+            ):  # another process resumes it just now, and notifies them
                 if (answers := _notify(store, row, settings)) is not None:
                     notified[row.run_id] = answers
     return notified
@@ -53,7 +58,10 @@ def _notify(store: Store, row: RunRow, settings: Settings) -> list[AlertDelivere
     if not _read(store, row.run_id).lose(time.time()):
         return None
     with store.writer(
-        row.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname(), lease_timeout_s=LEASE_TIMEOUT_S
+        row.run_id,
+        owner_pid=os.getpid(),
+        owner_host=socket.gethostname(),
+        lease_timeout_s=LEASE_TIMEOUT_S,
     ) as writer:
         alerts = _read(store, row.run_id)  # by now nobody else writes
         raised = alerts.lose(time.time())

@@ -1,4 +1,7 @@
-"""The driver that Ray starts in place of one that was killed: until then, nobody gives the run up."""
+"""The driver that Ray starts in place of one that was killed.
+
+Until then, nobody gives the run up.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ PATIENCE_S = 300.0
 
 
 class NextDriver:
-    """Whether somebody who waits for a run on this machine should go on waiting though its driver is gone."""
+    """Whether somebody who waits for a run on this machine should go on waiting though its driver
+    is gone.
+    """
 
     def __init__(self) -> None:
         """Begin before the run was looked at."""
@@ -33,7 +38,9 @@ class NextDriver:
         if row.owner != self._owner:
             self._owner = row.owner
             is_here = row.owner is not None and row.owner.host == socket.gethostname()
-            self._head = local_head.record_of_head_of(row.owner.pid) if row.owner and is_here else None
+            self._head = (
+                local_head.record_of_head_of(row.owner.pid) if row.owner and is_here else None
+            )
         if row.state != "lost" or row.was_left or self._head is None:
             self._until_s = None
             return False

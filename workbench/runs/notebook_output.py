@@ -1,7 +1,8 @@
 """What a run leaves in a notebook: a name for the live view, and a snapshot for everybody else.
 
-The front end draws the live view from the server, without the kernel. The snapshot is shown where there is no
-front end: on a web site, in another editor, years later. It says what is known now and does not change.
+The front end draws the live view from the server, without the kernel. The snapshot is shown where
+there is no front end: on a web site, in another editor, years later. It says what is known now and
+does not change.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def bundle(run: RunView) -> dict[str, Any]:
 
 
 def snapshot(run: RunView) -> str:
-    """Return how a run stands as HTML: a table, and its advice, or a picture of the curves, if there is one.
+    """Return how a run stands as HTML.
+
+    A table, and its advice, or a picture of the curves, if there is one.
 
     Args:
         run: The run.
@@ -89,10 +92,17 @@ def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
     if (chosen := chosen_by_hand(history)) is not None:
         rows.append(("chosen by hand", f"trial {chosen.number}: {describe_choice(history)}"))
     for label, trial, values in shown:
-        written = ", ".join(f"{metric} = {format_number(value)}" for metric, value in values.items())
+        written = ", ".join(
+            f"{metric} = {format_number(value)}" for metric, value in values.items()
+        )
         rows.append((label, f"trial {trial.number}: {written}"))
         rows.append(
-            ("with", ", ".join(f"{name} = {format_value(value)}" for name, value in trial.params.items()))
+            (
+                "with",
+                ", ".join(
+                    f"{name} = {format_value(value)}" for name, value in trial.params.items()
+                ),
+            )
         )
     return rows
 
@@ -124,5 +134,8 @@ def _picture(run: RunView, data: RunData | None) -> str:
 
 
 def _is_in_voila() -> bool:
-    """Tell whether a dashboard without the server extension shows this: it has nothing to draw it with."""
+    """Tell whether a dashboard without the server extension shows this.
+
+    It has nothing to draw it with.
+    """
     return os.environ.get("SERVER_SOFTWARE", "").startswith("voila")

@@ -33,8 +33,8 @@ _LOG_FACTOR = 10.0
 def how_to_widen(run_id: str, history: History) -> Suggestion | None:
     """Return the command that widens ranges at whose ends the best trial lies; None without such.
 
-    Ends that bound the parameter itself do not count: 0 and 1, and those of a plan, which is bounded by the
-    machine.
+    Ends that bound the parameter itself do not count: 0 and 1, and those of a plan, which is
+    bounded by the machine.
 
     Args:
         run_id: The run.
@@ -64,14 +64,18 @@ def how_to_widen(run_id: str, history: History) -> Suggestion | None:
         if len(wider) == 1
         else ("are at the ends of their ranges; wider ranges")
     )
-    lead = f"{values} {where} may hold better values. To widen {'it' if len(wider) == 1 else 'them'}"
+    lead = (
+        f"{values} {where} may hold better values. To widen {'it' if len(wider) == 1 else 'them'}"
+    )
     return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=wider)
 
 
 def how_to_freeze(
     run_id: str, history: History, importance: Mapping[str, tuple[float, float, float]]
 ) -> Suggestion | None:
-    """Return the command that freezes what decides nothing at the best trial's values; None without such.
+    """Return the command that freezes what decides nothing at the best trial's values.
+
+    None without such.
 
     Args:
         run_id: The run.
@@ -92,14 +96,18 @@ def how_to_freeze(
     if not frozen or not _is_allowed(history, frozen):
         return None
     verb = "decides" if len(frozen) == 1 else "decide"
-    # Effects of several parameters together exceed their sum by nothing: what they share counts for each.
+    # Effects of several parameters together exceed their sum by nothing: what they share counts for
+    # each.
     bound = format_percent(sum(importance[name][2] for name in frozen))
     lead = f"{' and '.join(frozen)} {verb} at most {bound} of the variance; to search only the rest"
     return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=frozen)
 
 
 def _wider_end(domain: Float | Int, value: float) -> dict[str, float] | None:
-    """Return the end of a range beyond that which a value has reached; None where it lies within."""
+    """Return the end of a range beyond that which a value has reached.
+
+    None where it lies within.
+    """
     low, high = float(domain.low), float(domain.high)
     if not (low < high and low <= value <= high):
         return None
@@ -127,9 +135,13 @@ def _written(value: Any) -> str:
 
 
 def _is_allowed(history: History, changes: Mapping[str, Any]) -> bool:
-    """Return whether the run can search another space, which its sampler and its settings may not allow."""
+    """Return whether the run can search another space, which its sampler and its settings may not
+    allow.
+    """
     try:
-        with_changes(history.experiment, merge_changes(history.experiment, history.search_changes, changes))
+        with_changes(
+            history.experiment, merge_changes(history.experiment, history.search_changes, changes)
+        )
     except ExperimentError:
         return False
     return True

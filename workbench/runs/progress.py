@@ -22,8 +22,8 @@ class Progress:
     """How far a run is.
 
     Attributes:
-        part: The part of the budget that is used, from 0 to 1, by the limit that will be met first; None
-            where it has no such limit.
+        part: The part of the budget that is used, from 0 to 1, by the limit that will be met first;
+            None where it has no such limit.
         left: The time until that limit is met; None where nothing lets it expect yet.
     """
 
@@ -37,7 +37,10 @@ class Progress:
         words = f"{format_duration(round(self.left.seconds))} left"
         if self.left.high_s <= _ROUGH * self.left.low_s or self.left.high_s < 60.0:
             return words
-        return f"{words} ({format_range(round(self.left.low_s), round(self.left.high_s), format_duration)})"
+        return (
+            f"{words}"
+            f" ({format_range(round(self.left.low_s), round(self.left.high_s), format_duration)})"
+        )
 
 
 def driven_until_unix_s(row: RunRow, history: History) -> float:
@@ -49,7 +52,10 @@ def driven_until_unix_s(row: RunRow, history: History) -> float:
 
 
 def note_alive(row: RunRow, history: History) -> None:
-    """Let the history of a run know until when its driver counts as alive: its time goes no further."""
+    """Let the history of a run know until when its driver counts as alive.
+
+    Its time goes no further.
+    """
     if row.owner is not None and row.sign_age_s is not None:
         until_unix_s = time.time() - row.sign_age_s + (0.0 if row.was_left else SIGN_S)
         history.note_alive(row.owner.pid, until_unix_s, is_gone=row.state == "lost")
@@ -60,7 +66,9 @@ def elapsed_s(row: RunRow, history: History) -> float:
     now_s = driven_until_unix_s(row, history)
     if history.drivers:
         return history.active_s(now_s)
-    until_s = history.ended_unix_s or (row.changed_unix_s if row.state in FINISHED_RUN_STATES else now_s)
+    until_s = history.ended_unix_s or (
+        row.changed_unix_s if row.state in FINISHED_RUN_STATES else now_s
+    )
     if history.started_unix_s is None:  # advice that ended before it measured anything
         return max(0.0, until_s - row.created_unix_s)
     return history.clock.at(until_s)
@@ -101,7 +109,9 @@ def describe_trial(history: History, trial: Trial) -> str:
     }
     shown = values or dict(list(trial.last_values.items())[:1])
     amount = (
-        f"step {trial.last_step}" if trial.last_epoch is None else f"epoch {format_epoch(history, trial)}"
+        f"step {trial.last_step}"
+        if trial.last_epoch is None
+        else f"epoch {format_epoch(history, trial)}"
     )
     return f"{amount} {format_params(shown)}".rstrip()
 
@@ -113,7 +123,9 @@ def format_epoch(history: History, trial: Trial) -> str:
 
 
 def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float, float | None]]:
-    """Yield the used part of each limit of time, energy or money, and the seconds left where known."""
+    """Yield the used part of each limit of time, energy or money, and the seconds left where
+    known.
+    """
     budget = history.in_force.budget
     if budget.time is not None:
         used_s = history.limited_s(now_unix_s)

@@ -1,4 +1,7 @@
-"""A replay beside the run that it replays: are the proposals the same, and how far apart are the results."""
+"""A replay beside the run that it replays.
+
+Are the proposals the same, and how far apart are the results.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,12 @@ class Comparison:
     Attributes:
         of_run_id: The original.
         num_recorded: Trials that the original had proposed when it was replayed.
-        num_identical: Trials of the replay with the parameters, repeat and seed of the original's trial.
+        num_identical: Trials of the replay with the parameters, repeat and seed of the original's
+            trial.
         num_compared: Trials that are complete in both runs.
         num_otherwise: Trials that are finished in both runs, but not in the same state.
-        largest_difference: Largest difference of an objective over the compared trials; None without any.
+        largest_difference: Largest difference of an objective over the compared trials; None
+            without any.
         metric: The objective with the largest difference.
         trial: The trial with the largest difference.
     """
@@ -39,7 +44,10 @@ class Comparison:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        text = f"replay of {self.of_run_id}: {self.num_identical} of {self.num_recorded} proposals identical"
+        text = (
+            f"replay of {self.of_run_id}: {self.num_identical} of {self.num_recorded} proposals"
+            " identical"
+        )
         if self.largest_difference is not None:
             difference = format_number(self.largest_difference)
             text += f"; largest difference of {self.metric} {difference} (trial {self.trial})"
@@ -74,7 +82,9 @@ def compare(original: History, replay: History) -> Comparison | None:
     complete = [(old, new) for old, new in pairs if old.state == new.state == "complete"]
     differences = [
         (
-            _difference(old.values.get(item.metric, math.nan), new.values.get(item.metric, math.nan)),
+            _difference(
+                old.values.get(item.metric, math.nan), new.values.get(item.metric, math.nan)
+            ),
             item.metric,
             new.number,
         )
@@ -87,7 +97,9 @@ def compare(original: History, replay: History) -> Comparison | None:
         num_recorded=replay.num_recorded,
         num_identical=sum(same),
         num_compared=len(complete),
-        num_otherwise=sum(old.finished and new.finished and old.state != new.state for old, new in pairs),
+        num_otherwise=sum(
+            old.finished and new.finished and old.state != new.state for old, new in pairs
+        ),
         largest_difference=largest and largest[0],
         metric=largest and largest[1],
         trial=largest and largest[2],

@@ -1,7 +1,7 @@
 """The result of a run, as a basis for the next decision.
 
-It consists of the best configuration, the runners-up, a comparison with the default configuration, and
-possible next commands. What was not tried is reported as unknown.
+It consists of the best configuration, the runners-up, a comparison with the default configuration,
+and possible next commands. What was not tried is reported as unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from workbench.store.history import History, Trial
 from workbench.store.history.certainty import certainty_lines
 
 NUM_ROWS = 20
-# Numbers that differ less than this count as equal: a value may have been written with fewer digits.
+# Numbers that differ less than this count as equal: a value may have been written with fewer
+# digits.
 _SAME = 1e-6
 
 
@@ -35,10 +36,11 @@ def result_of(run: RunView, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
         num_rows: Maximum number of rows of the leaderboard.
 
     Returns:
-        Plain values: run_id, state, counts (in words), metric (the first objective), objectives, best (None
-        where no trial is complete), certainty (on how many samples its score rests and how sure it is, in
-        sentences without their full stops), leaderboard (one row per configuration, best first),
-        default_comparison, commands (each with kind, label, command and python).
+        Plain values: run_id, state, counts (in words), metric (the first objective), objectives,
+        best (None where no trial is complete), certainty (on how many samples its score rests and
+        how sure it is, in sentences without their full stops), leaderboard (one row per
+        configuration, best first), default_comparison, commands (each with kind, label, command and
+        python).
     """
     row, history = run.row, run.history
     ranked = history.ranked()
@@ -68,11 +70,12 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
         state: Its state.
 
     Returns:
-        Plain values: params (those that are known), unknown (parameters whose default only the user's code
-        knows), default (a trial of the default, as in the leaderboard; None without one), values (means over
-        the complete trials of the default; None without one), gain (of the best over the default in the first
-        objective, above 0 where the best is better; None if unknown), words, enqueue (the configuration to
-        try; None where it was tried or cannot be), try_it (the command and the Python that try it).
+        Plain values: params (those that are known), unknown (parameters whose default only the
+        user's code knows), default (a trial of the default, as in the leaderboard; None without
+        one), values (means over the complete trials of the default; None without one), gain (of the
+        best over the default in the first objective, above 0 where the best is better; None if
+        unknown), words, enqueue (the configuration to try; None where it was tried or cannot be),
+        try_it (the command and the Python that try it).
     """
     from workbench.training.planning.defaults import default_configuration
 
@@ -80,15 +83,20 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
     try:
         default = default_configuration(experiment)
     except WorkbenchError as error:
-        return _compared({}, (), None, None, None, f"there is no valid default configuration: {error}")
+        return _compared(
+            {}, (), None, None, None, f"there is no valid default configuration: {error}"
+        )
     if default.unknown:
         names = ", ".join(default.unknown)
         words = (
-            f"there is no comparison with the default: only the model's own code knows its default of {names}"
+            "there is no comparison with the default: only the model's own code knows its default"
+            f" of {names}"
         )
         return _compared(default.params, default.unknown, None, None, None, words)
     trials = [trial for trial in history.trials.values() if _is_same(trial.params, default.params)]
-    complete = [trial for trial in trials if trial.state == "complete" and history.is_feasible(trial)]
+    complete = [
+        trial for trial in trials if trial.state == "complete" and history.is_feasible(trial)
+    ]
     if not complete:
         words, try_it = _untried(experiment, history, trials, default.params, run_id, state)
         entry = _entry(history, trials[-1], None) if trials else None
@@ -127,7 +135,9 @@ def _is_same(params: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) ->
         return False
     for name, value in params.items():
         wanted = other[name]
-        is_number = [isinstance(each, int | float) and not isinstance(each, bool) for each in (value, wanted)]
+        is_number = [
+            isinstance(each, int | float) and not isinstance(each, bool) for each in (value, wanted)
+        ]
         if all(is_number):
             assert isinstance(value, int | float)
             assert isinstance(wanted, int | float)
@@ -138,8 +148,12 @@ def _is_same(params: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) ->
     return True
 
 
-def _gain(history: History, complete: Sequence[Trial], values: Mapping[str, float]) -> tuple[float, str]:
-    """Return how much better the best is than the default, by the means of their trainings, and in words."""
+def _gain(
+    history: History, complete: Sequence[Trial], values: Mapping[str, float]
+) -> tuple[float, str]:
+    """Return how much better the best is than the default, by the means of their trainings, and in
+    words.
+    """
     objective = history.objectives[0]
     best = history.best()
     assert best is not None
@@ -149,15 +163,25 @@ def _gain(history: History, complete: Sequence[Trial], values: Mapping[str, floa
         if trial.configuration == best.configuration and history.is_feasible(trial)
     ]
     best_value, default_value = math.fsum(of_best) / len(of_best), values[objective.metric]
-    gain = best_value - default_value if objective.goal == "maximize" else default_value - best_value
-    compared = f"{objective.metric} {format_number(best_value)} instead of {format_number(default_value)}"
+    gain = (
+        best_value - default_value if objective.goal == "maximize" else default_value - best_value
+    )
+    compared = (
+        f"{objective.metric} {format_number(best_value)} instead of {format_number(default_value)}"
+    )
     if any(trial.number == best.number for trial in complete):
-        return gain, f"no configuration was better than the default: {compared.split(' instead')[0]}"
+        return (
+            gain,
+            f"no configuration was better than the default: {compared.split(' instead')[0]}",
+        )
     fewest = min(len(of_best), len(complete))
     doubt = "" if fewest > 1 else "; with one training each, a small difference may be chance"
     return (
         gain,
-        f"{compared} with the default ({format_numbers([trial.number for trial in complete])}){doubt}",
+        (
+            f"{compared} with the default"
+            f" ({format_numbers([trial.number for trial in complete])}){doubt}"
+        ),
     )
 
 
@@ -180,15 +204,23 @@ def _untried(
         experiment.search.check(params)
     except WorkbenchError as error:
         return (
-            f"the default configuration cannot be tried, as it lies outside the search space: {error}",
+            (
+                "the default configuration cannot be tried, as it lies outside the search space:"
+                f" {error}"
+            ),
             None,
         )
     words = "the default configuration was not tried: its result is not known"
     return words, _try_it(history, params, run_id, state)
 
 
-def _try_it(history: History, params: Mapping[str, JsonValue], run_id: str, state: str) -> dict[str, str]:
-    """Return the command and the Python that try a configuration: in a run under way, or by extending one."""
+def _try_it(
+    history: History, params: Mapping[str, JsonValue], run_id: str, state: str
+) -> dict[str, str]:
+    """Return the command and the Python that try a configuration.
+
+    In a run under way, or by extending one.
+    """
     if state not in FINISHED_RUN_STATES:
         return snippet_of("enqueue", run_id, {"params": params})._asdict()
     limit = {"trials": 1} if history.max_trials() is not None else {"time": "5m"}
@@ -204,7 +236,9 @@ def _one_per_configuration(ranked: Sequence[Trial]) -> list[Trial]:
 
 def _entry(history: History, trial: Trial, place: int | None) -> dict[str, Any]:
     """Return the row of a trial in the leaderboard."""
-    same = [each for each in history.in_state("complete") if each.configuration == trial.configuration]
+    same = [
+        each for each in history.in_state("complete") if each.configuration == trial.configuration
+    ]
     return {
         "place": place,
         "trial": trial.number,

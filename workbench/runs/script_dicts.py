@@ -1,4 +1,5 @@
-"""The names in dicts that a script prints, and in those that the Trainer of Hugging Face prints for it.
+"""The names in dicts that a script prints, and in those that the Trainer of Hugging Face prints for
+it.
 
 Which of them are metrics is left to `script_metrics`. The script is read, never run.
 """
@@ -13,7 +14,10 @@ from workbench.runs.script_option import called_name
 _PRINT = ("print", "pprint", "info", "write", "echo")
 _WITH_TRAINERS = ("transformers", "trl", "setfit", "sentence_transformers")
 _NUM_PASSES = 3
-"""So many steps may lie between the dict and its printing: of a function, its result, and an update of it."""
+"""So many steps may lie between the dict and its printing.
+
+Of a function, its result, and an update of it.
+"""
 
 
 def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) -> list[str]:
@@ -37,7 +41,9 @@ def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) 
 
 
 class _Dicts:
-    """The keys of the dicts of a script, by the variables that hold and the functions that return them."""
+    """The keys of the dicts of a script, by the variables that hold and the functions that return
+    them.
+    """
 
     def __init__(self, tree: ast.Module, holds_several: Callable[[ast.expr], bool]) -> None:
         self._holds_several = holds_several
@@ -57,12 +63,19 @@ class _Dicts:
                 self._learn(node)
 
     def keys_of(self, node: ast.expr | None) -> Iterator[str]:
-        """Yield the keys of the dict that an expression is; nothing where it is none, or not known."""
+        """Yield the keys of the dict that an expression is.
+
+        Nothing where it is none, or not known.
+        """
         match node:
             case ast.Dict():
                 yield from self._keys_in(node)
             case ast.Call(func=ast.Name(id="dict"), args=args, keywords=keywords):
-                yield from (each.arg for each in keywords if each.arg and not self._holds_several(each.value))
+                yield from (
+                    each.arg
+                    for each in keywords
+                    if each.arg and not self._holds_several(each.value)
+                )
                 yield from (key for each in args for key in self.keys_of(each))
             case ast.Call(func=ast.Name(id=name)):
                 yield from self._of_functions.get(name, ())
@@ -94,7 +107,9 @@ class _Dicts:
             ):
                 self._add(self._of_variables, name, self.keys_of(value))
             case ast.Assign(
-                targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key))],
+                targets=[
+                    ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key))
+                ],
                 value=value,
             ):
                 if not self._holds_several(value):

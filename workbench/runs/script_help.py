@@ -1,7 +1,9 @@
-"""Options of scripts that declare none with argparse or click: fire, hydra, and what `--help` prints.
+"""Options of scripts that declare none with argparse or click.
 
-Signatures and configuration files are read. Only where neither is there, and the source looks as if it took
-options, the script is started with `--help`; nothing of it is patched.
+Fire, hydra, and what `--help` prints.
+
+Signatures and configuration files are read. Only where neither is there, and the source looks as if
+it took options, the script is started with `--help`; nothing of it is patched.
 """
 
 from __future__ import annotations
@@ -33,10 +35,14 @@ _OPTION = re.compile(
     r"(?:(?:,|[ /]+)\s*--no-[\w-]+)?(?P<rest>(?:[ =:\t][^\n]*)?)$",
     re.MULTILINE,
 )
-_DEFAULT = re.compile(r"[\[(]?\bdefault(?:s to)?[:=]?\s+['\"]?(?P<value>[^\s\])'\",;]+)", re.IGNORECASE)
+_DEFAULT = re.compile(
+    r"[\[(]?\bdefault(?:s to)?[:=]?\s+['\"]?(?P<value>[^\s\])'\",;]+)", re.IGNORECASE
+)
 _REQUIRED = re.compile(r"[\[(]required[\])]", re.IGNORECASE)
 _CHOICES = re.compile(r"^[ =]+[\[{<](?P<values>[^\]}>\s]+(?:[,|][^\]}>\s]+)+)[\]}>]")
-_TAKES_VALUE = re.compile(r"^(?:[=:]|\s+<(?!bool)| [\[{A-Z]|\s+(?:FLOAT|INT|INTEGER|TEXT|PATH|STR)\b)")
+_TAKES_VALUE = re.compile(
+    r"^(?:[=:]|\s+<(?!bool)| [\[{A-Z]|\s+(?:FLOAT|INT|INTEGER|TEXT|PATH|STR)\b)"
+)
 
 
 def options_elsewhere(path: Path, source: str) -> tuple[list[ScriptOption], Style]:
@@ -70,7 +76,14 @@ def options_in_help(text: str) -> list[ScriptOption]:
     found: dict[str, ScriptOption] = {}
     for match, end in zip(matches, ends, strict=True):
         name, rest = match["name"], match["rest"]
-        if name in ("help", "version", "install-completion", "show-completion", "helpfull", "helpshort"):
+        if name in (
+            "help",
+            "version",
+            "install-completion",
+            "show-completion",
+            "helpfull",
+            "helpshort",
+        ):
             continue
         default = _DEFAULT.search(text[match.start() : end])
         choices = _CHOICES.match(rest)
@@ -79,7 +92,11 @@ def options_in_help(text: str) -> list[ScriptOption]:
             ScriptOption(
                 name,
                 default=None if default is None else _value(default["value"]),
-                choices=() if choices is None else tuple(map(_value, re.split(r"[,|]", choices["values"]))),
+                choices=(
+                    ()
+                    if choices is None
+                    else tuple(map(_value, re.split(r"[,|]", choices["values"])))
+                ),
                 is_flag=match["no"] is not None or _TAKES_VALUE.match(rest) is None,
                 is_required=_REQUIRED.search(text[match.start() : end]) is not None,
             ),
@@ -136,7 +153,10 @@ def _of_fire(tree: ast.Module) -> Iterator[ScriptOption]:
 
 
 def _config_of_hydra(path: Path, tree: ast.Module) -> Mapping[str, Any] | None:
-    """Return the configuration that `hydra.main` names, with that of its groups; None without one."""
+    """Return the configuration that `hydra.main` names, with that of its groups.
+
+    None without one.
+    """
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         is_main = isinstance(call.func, ast.Attribute) and call.func.attr == "main"
         if not is_main or getattr(call.func.value, "id", "") != "hydra":  # type: ignore[union-attr]

@@ -1,7 +1,9 @@
-"""The metrics that a script prints, as its source shows: names in a text after which a value is put in.
+"""The metrics that a script prints, as its source shows.
 
-Dicts are left to `script_dicts`. What may hold several values, such as the scores of all folds, is not a
-metric: a run reads one number.
+Names in a text after which a value is put in.
+
+Dicts are left to `script_dicts`. What may hold several values, such as the scores of all folds, is
+not a metric: a run reads one number.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _FORMATTED = re.compile(r"\{[^{}]*:[^{}]*[eEfFgG%]\}|%[-+ #0]*[\d.*]*[feEgG]")
 _NUMBER, _ANYTHING, _SEVERAL = "{:f}", "{}", "[]"
 """How a value is marked: surely a number, anything, or never one number."""
 _SCORES = re.compile(
-    r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae|reward|bleu|precision|recall", re.IGNORECASE
+    r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae|reward|bleu|precision|recall",
+    re.IGNORECASE,
 )
 _PLURAL = re.compile(r"(?:scores|losses|accuracies|accs|errors|aucs|f1s|mses|maes)$", re.IGNORECASE)
 _OF_OTHER_DATA = re.compile(r"val|test", re.IGNORECASE)
@@ -53,8 +56,8 @@ _CERTAIN = 0.5
 def metrics_of(source: str) -> list[str]:
     """Return the names of losses and scores that a script seems to print, the best objective first.
 
-    Those of validation and test data come first, then those that are printed as numbers, then means, and
-    those of one fold come last.
+    Those of validation and test data come first, then those that are printed as numbers, then
+    means, and those of one fold come last.
 
     Args:
         source: The source of the script, which is Python.
@@ -102,7 +105,9 @@ def _texts(tree: ast.Module, several: Container[str]) -> Iterator[str]:
 
 
 def _names_in(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the names in a text after which a value is put in, and whether it is surely a number."""
+    """Yield the names in a text after which a value is put in, and whether it is surely a
+    number.
+    """
     for match in _METRIC.finditer(text):
         yield (
             name_with_qualifiers(text, match.start(), match[1]),
@@ -113,7 +118,9 @@ def _names_in(text: str) -> Iterator[tuple[str, bool]]:
         for line in (*_VALUE.sub("1", text).splitlines(), *_VALUE.sub("0.5", text).splitlines()):
             yield from ((name, False) for name in read_line(line.encode()))
         for line in _VALUE.sub("1", _FORMATTED.sub("0.5", text)).splitlines():
-            yield from ((name, value == _CERTAIN) for name, value in read_line(line.encode()).items())
+            yield from (
+                (name, value == _CERTAIN) for name, value in read_line(line.encode()).items()
+            )
 
 
 def _text(node: ast.expr, several: Container[str]) -> str:
@@ -123,7 +130,9 @@ def _text(node: ast.expr, several: Container[str]) -> str:
             return text
         case ast.JoinedStr():
             return "".join(_text(part, several) for part in node.values)
-        case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=str() as form)])):
+        case ast.FormattedValue(
+            format_spec=ast.JoinedStr(values=[ast.Constant(value=str() as form)])
+        ):
             return _NUMBER if form[-1:] in "eEfFgG%" else _ANYTHING
         case ast.FormattedValue():
             return _text(node.value, several)
@@ -131,7 +140,13 @@ def _text(node: ast.expr, several: Container[str]) -> str:
             return _SEVERAL if node.id in several else _ANYTHING
         case ast.Call():
             called = called_name(node)
-            return _NUMBER if called in _MAKE_NUMBERS else _SEVERAL if called in _MAKE_SEVERAL else _ANYTHING
+            return (
+                _NUMBER
+                if called in _MAKE_NUMBERS
+                else _SEVERAL
+                if called in _MAKE_SEVERAL
+                else _ANYTHING
+            )
         case ast.Subscript(slice=ast.Slice()):
             return _SEVERAL
     return _SEVERAL if isinstance(node, _HOLD_SEVERAL) else _ANYTHING
@@ -150,7 +165,9 @@ def _names_of_several(tree: ast.Module) -> Iterator[str]:
                     yield name
             case ast.For(iter=ast.Name(id=name)) | ast.comprehension(iter=ast.Name(id=name)):
                 yield name
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "std")):
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "std")
+            ):
                 yield name
             case ast.Call(func=ast.Name(id="len" | "sum"), args=[ast.Name(id=name)]):
                 yield name

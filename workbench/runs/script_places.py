@@ -1,6 +1,9 @@
-"""Where a script writes its results: which of its options names the place, and what to pass for a trial.
+"""Where a script writes its results.
 
-Every trial has a folder of its own; a place that all trials share would keep only what the last one wrote.
+Which of its options names the place, and what to pass for a trial.
+
+Every trial has a folder of its own; a place that all trials share would keep only what the last one
+wrote.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ _FILE = frozenset(("file", "filename", "prefix"))
 _PLACE = frozenset((*_FOLDER, *_FILE, "path", "to", "root"))
 _BESIDE = frozenset((*_WRITTEN, *_PLACE, "model", "best", "final", "trained", "weights"))
 """What else the name of a place may consist of: `output_size` is no place."""
-_READ = frozenset(("load", "resume", "input", "init", "restore", "from", "pretrained", "teacher", "data"))
+_READ = frozenset(
+    ("load", "resume", "input", "init", "restore", "from", "pretrained", "teacher", "data")
+)
 _OFTEN_READ = frozenset(
     ("checkpoint", "checkpoints", "ckpt", "ckpts", "snapshot", "run", "exp", "experiment")
 )
@@ -58,7 +63,9 @@ _JOINED = re.compile(
 
 
 def place_for_trial(option: ScriptOption) -> str | None:
-    """Return what to pass as an option so that each trial writes into its own folder; None of another option.
+    """Return what to pass as an option so that each trial writes into its own folder.
+
+    None of another option.
 
     Example:
         >>> from workbench.runs.script_option import ScriptOption
@@ -78,7 +85,11 @@ def place_for_trial(option: ScriptOption) -> str | None:
         return "{folder}"
     if not option.default:
         # As a file or as a folder that the script makes: its name does not show which.
-        return f"{{folder}}/{re.sub(r'[^a-zA-Z0-9]', '_', option.name)}" if option.is_required else None
+        return (
+            f"{{folder}}/{re.sub(r'[^a-zA-Z0-9]', '_', option.name)}"
+            if option.is_required
+            else None
+        )
     last = PurePosixPath(option.default)
     if last.suffix or words & _FILE:
         return f"{{folder}}/{re.sub(r'[^a-zA-Z0-9_.-]', '_', last.name)}"

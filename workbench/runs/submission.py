@@ -1,7 +1,7 @@
 """Runs on a remote cluster: submitted as a job, and queried by further jobs.
 
-The run, its driver and its store belong to the cluster: dropping the object here changes nothing on the
-cluster. Where this machine reaches the same store, `attach` returns the same run directly.
+The run, its driver and its store belong to the cluster: dropping the object here changes nothing on
+the cluster. Where this machine reaches the same store, `attach` returns the same run directly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Submission:
 
 
 class SubmittedRun:
-    """A run on a remote cluster; each query is a short job on the cluster, which takes a few seconds."""
+    """A run on a remote cluster.
+
+    Each query is a short job on the cluster, which takes a few seconds.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,8 @@ class SubmittedRun:
         Args:
             run_id: Its run id.
             address: The address it was submitted to; None for RAY_API_SERVER_ADDRESS.
-            token_file: A file that contains the cluster's token; None for the places where Ray looks.
+            token_file: A file that contains the cluster's token; None for the places where Ray
+                looks.
             store: The store that keeps it; None for the cluster's own.
 
         Raises:
@@ -80,7 +84,9 @@ class SubmittedRun:
         return self.to_json()["state"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `workbench show --json` prints on the cluster: its state, its best, its trials.
+        """Return what `workbench show --json` prints on the cluster.
+
+        Its state, its best, its trials.
 
         Raises:
             RunError: If the cluster does not answer, or has no such run.
@@ -152,17 +158,20 @@ def submit(
     store: str | None = None,
     run_id: str | None = None,
 ) -> SubmittedRun:
-    """Submit an experiment, with the code in this folder, to a cluster; return when its run has a driver.
+    """Submit an experiment, with the code in this folder, to a cluster.
 
-    The same experiment with the same code is the same run: submitting it again attaches to the run, and
-    continues it if it was stopped.
+    Return when its run has a driver.
+
+    The same experiment with the same code is the same run: submitting it again attaches to the run,
+    and continues it if it was stopped.
 
     Args:
         experiment: What to tune: an experiment, the path of its file, or a mapping of its fields.
-        address: Where Ray serves its dashboard, such as http://HOST:8265; None for RAY_API_SERVER_ADDRESS.
+        address: Where Ray serves its dashboard, such as http://HOST:8265; None for
+            RAY_API_SERVER_ADDRESS.
         token_file: A file that contains the cluster's token; None for the places where Ray looks.
-        store: The store to use there; None for the cluster's own, or a database server that WORKBENCH_STORE
-            names here.
+        store: The store to use there; None for the cluster's own, or a database server that
+            WORKBENCH_STORE names here.
         run_id: The run id; None for one made of the experiment and the code.
 
     Returns:
@@ -196,7 +205,8 @@ def send(
     words: Sequence[str] = (),
     announce: Callable[[JobPackage], None] = lambda _package: None,
 ) -> Submission:
-    """Submit an experiment and the code in this folder as a job that sweeps it, unless it is under way.
+    """Submit an experiment and the code in this folder as a job that sweeps it, unless it is under
+    way.
 
     Args:
         cluster: The cluster.
@@ -237,7 +247,9 @@ def send(
         if job is not None and not job.ended and job.metadata.get(_WORDS) == about[_WORDS]:
             return Submission(run_id, submission_id, package, attached=True)
     raise RunError(
-        f"run {run_id} was submitted {_MAX_JOBS} times", field="run_id", next_step="Choose another run id."
+        f"run {run_id} was submitted {_MAX_JOBS} times",
+        field="run_id",
+        next_step="Choose another run id.",
     )
 
 
@@ -248,7 +260,10 @@ def note_of_left_out(package: JobPackage) -> str | None:
 
 
 def note_of_settings(cluster: RemoteCluster) -> str | None:
-    """Return a note that this machine's settings do not apply to a remote run; None where it has none."""
+    """Return a note that this machine's settings do not apply to a remote run.
+
+    None where it has none.
+    """
     try:
         settings = read_settings()
     except ExperimentError:
@@ -257,8 +272,9 @@ def note_of_settings(cluster: RemoteCluster) -> str | None:
         return None
     shown = shlex.join(["workbench", "alerts", *cluster.words])
     return (
-        f"the sinks and rules in {settings_path()} are not sent, because they contain secrets: the alerts of "
-        f"this run follow the experiment and the settings of the cluster; to show those: {shown}"
+        f"the sinks and rules in {settings_path()} are not sent, because they contain secrets: the"
+        " alerts of this run follow the experiment and the settings of the cluster; to show those:"
+        f" {shown}"
     )
 
 

@@ -1,8 +1,8 @@
 """Estimate how long the trials of a run still take, with an interval, from its events alone.
 
-Every trial that has begun gives a duration: a finished one its own, a running one what its epochs so far, or
-the trials before it, let expect. What is left is scheduled on as many places as there are in use. Which limit
-ends the run is left to `progress`.
+Every trial that has begun gives a duration: a finished one its own, a running one what its epochs
+so far, or the trials before it, let expect. What is left is scheduled on as many places as there
+are in use. Which limit ends the run is left to `progress`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ WIDTH = 2.0
 _NUM_RECENT = 100
 _PRIOR_WEIGHT = 2.0
 _SPREAD = 0.15
-"""How much trials are assumed to differ, as a share of their mean, before there are enough of them."""
+"""How much trials are assumed to differ, as a share of their mean, before there are enough of
+them.
+"""
 _SPREAD_IF_PRUNED = 0.5
 _OVERDUE = 0.1
 """How much longer a trial takes that has outlived all others, as a share of its age."""
@@ -38,12 +40,17 @@ class TimeLeft:
     def at_most(self, limit_s: float) -> TimeLeft:
         """Return the estimate where something else ends the run after `limit_s` seconds."""
         limit_s = max(0.0, limit_s)
-        return TimeLeft(min(self.seconds, limit_s), min(self.low_s, limit_s), min(self.high_s, limit_s))
+        return TimeLeft(
+            min(self.seconds, limit_s), min(self.low_s, limit_s), min(self.high_s, limit_s)
+        )
 
 
 @dataclass(frozen=True)
 class _Running:
-    """A trial that has begun: for how long it has trained, and for how long it should still train."""
+    """A trial that has begun.
+
+    For how long it has trained, and for how long it should still train.
+    """
 
     age_s: float
     left_s: float
@@ -62,7 +69,9 @@ def time_left(history: History, now_unix_s: float) -> TimeLeft | None:
     total = history.max_trials()
     if total is None:
         return None
-    unfinished = [trial for trial in history.trials.values() if not trial.finished or trial.interrupted]
+    unfinished = [
+        trial for trial in history.trials.values() if not trial.finished or trial.interrupted
+    ]
     num_new = max(0, total - len(history.trials))
     if not unfinished and not num_new:
         return TimeLeft(0.0, 0.0, 0.0)
@@ -70,7 +79,11 @@ def time_left(history: History, now_unix_s: float) -> TimeLeft | None:
     wait_s = _usual_wait_s(history)
     durations = [_trained_s(trial) + wait_s for trial in ended]
     begun = [trial for trial in unfinished if trial.attempts]
-    running = [found for trial in begun if (found := _running(history, trial, ended, now_unix_s)) is not None]
+    running = [
+        found
+        for trial in begun
+        if (found := _running(history, trial, ended, now_unix_s)) is not None
+    ]
     # Short trials end first: without the running ones the mean would be too small, and rise later.
     known = [*durations, *(each.age_s + each.left_s for each in running)]
     if not known:
@@ -90,7 +103,9 @@ def time_left(history: History, now_unix_s: float) -> TimeLeft | None:
 
 def _recent(history: History) -> list[Trial]:
     ended = [
-        trial for trial in history.in_state("complete", "pruned", "failed") if trial.ended_unix_s is not None
+        trial
+        for trial in history.in_state("complete", "pruned", "failed")
+        if trial.ended_unix_s is not None
     ]
     return sorted(ended, key=lambda trial: trial.ended_unix_s or 0.0)[-_NUM_RECENT:]
 
@@ -103,9 +118,12 @@ def _trained_s(trial: Trial) -> float:
 
 
 def _usual_wait_s(history: History) -> float:
-    """Return the usual time between the proposal of a trial and its start; the first ones wait longer.
+    """Return the usual time between the proposal of a trial and its start.
 
-    The time in which a trial waits for the end of another one does not count: it is part of the schedule.
+    The first ones wait longer.
+
+    The time in which a trial waits for the end of another one does not count: it is part of the
+    schedule.
     """
     ends_unix_s = sorted(
         trial.ended_unix_s for trial in history.trials.values() if trial.ended_unix_s is not None
@@ -119,7 +137,9 @@ def _usual_wait_s(history: History) -> float:
     return median_low(waits[-_NUM_RECENT:]) if waits else 0.0
 
 
-def _running(history: History, trial: Trial, ended: Sequence[Trial], now_unix_s: float) -> _Running | None:
+def _running(
+    history: History, trial: Trial, ended: Sequence[Trial], now_unix_s: float
+) -> _Running | None:
     """Return for how long a trial still trains, or None where nothing lets that expect."""
     is_waiting = trial.state == "waiting"  # between two attempts
     age_s = trial.trained_s + trial.attempt_s(now_unix_s)
@@ -131,7 +151,9 @@ def _running(history: History, trial: Trial, ended: Sequence[Trial], now_unix_s:
             return _Running(age_s, fmean(longer) - age_s)
         return _Running(age_s, _OVERDUE * age_s) if ended else None
     done = _amount(trial) / total
-    later = [share for each in ended if (share := _share_at_end(history, each, ended)) > done] or [1.0]
+    later = [share for each in ended if (share := _share_at_end(history, each, ended)) > done] or [
+        1.0
+    ]
     since_s = 0.0 if is_waiting else max(0.0, now_unix_s - trial.last_event_unix_s)
     return _Running(age_s, max(0.0, pace * total * (fmean(later) - done) - since_s))
 
@@ -142,7 +164,10 @@ def _amount(trial: Trial) -> float:
 
 
 def _total(history: History, trial: Trial, ended: Sequence[Trial]) -> float | None:
-    """Return how far a trial trains unless it is stopped, as `_amount` counts it; None if unknown."""
+    """Return how far a trial trains unless it is stopped, as `_amount` counts it.
+
+    None if unknown.
+    """
     if history.experiment.trains_model:
         epochs = trial.params.get("epochs", history.experiment.training.epochs)
         return float(epochs) if isinstance(epochs, int | float) and epochs > 0 else None
@@ -156,7 +181,10 @@ def _share_at_end(history: History, trial: Trial, ended: Sequence[Trial]) -> flo
 
 
 def _pace(trial: Trial, ended: Sequence[Trial], total: float) -> float | None:
-    """Return seconds per epoch or step of a running trial: its own as far as it has got, else the usual."""
+    """Return seconds per epoch or step of a running trial.
+
+    Its own as far as it has got, else the usual.
+    """
     measured = _measured_pace(trial)
     if measured is None:
         return None
@@ -180,12 +208,16 @@ def _measured_pace(trial: Trial) -> tuple[float, float] | None:
 
 def _num_places(history: History, num_left: int, now_unix_s: float, mean_s: float) -> int:
     """Return how many trials run at once, as far as that was seen since the last driver began."""
-    since_unix_s = max(now_unix_s - 3.0 * mean_s, history.drivers[-1].time_unix_s if history.drivers else 0.0)
+    since_unix_s = max(
+        now_unix_s - 3.0 * mean_s, history.drivers[-1].time_unix_s if history.drivers else 0.0
+    )
     changes: list[tuple[float, int]] = []
     for trial in history.trials.values():
         if not trial.attempts:
             continue
-        until_unix_s = trial.ended_unix_s if trial.finished and not trial.interrupted else now_unix_s
+        until_unix_s = (
+            trial.ended_unix_s if trial.finished and not trial.interrupted else now_unix_s
+        )
         if until_unix_s is None or until_unix_s < since_unix_s:
             continue
         changes += [(max(trial.attempt_unix_s, since_unix_s), 1), (until_unix_s, -1)]
@@ -210,7 +242,9 @@ def _makespan(lefts: Sequence[float], num_new: int, mean_s: float, num_places: i
 
 
 def _spread(history: History, known: Sequence[float], mean_s: float) -> float:
-    """Return the standard deviation of durations, drawn towards an assumption while there are few."""
+    """Return the standard deviation of durations, drawn towards an assumption while there are
+    few.
+    """
     is_pruned = history.experiment.early_stop.pruner != "none"
     assumed_s = mean_s * (_SPREAD_IF_PRUNED if is_pruned else _SPREAD)
     seen = math.fsum((each - mean_s) ** 2 for each in known)

@@ -27,7 +27,8 @@ def to_table(history: History) -> pd.DataFrame:
         if column.name != CONTINUES.name or any(trial.continued is not None for trial in trials)
     ]
     cells = {
-        column.name: [_cell(column, column.value(history, trial)) for trial in trials] for column in columns
+        column.name: [_cell(column, column.value(history, trial)) for trial in trials]
+        for column in columns
     }
     return pd.DataFrame(cells, columns=pd.Index([column.name for column in columns]))
 

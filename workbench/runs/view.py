@@ -14,7 +14,12 @@ from typing_extensions import Self
 from workbench.cluster.workers.waiting_note import ends_waiting, read_waiting_note
 from workbench.experiment import Experiment
 from workbench.experiment.actions import suggest
-from workbench.foundation.errors import RunError, RunNotFoundError, StoreUnavailableError, Suggestion
+from workbench.foundation.errors import (
+    RunError,
+    RunNotFoundError,
+    StoreUnavailableError,
+    Suggestion,
+)
 from workbench.foundation.events import (
     FINISHED_RUN_STATES,
     AdviceGiven,
@@ -95,7 +100,8 @@ class RunView:
         return self.store.is_driven(self.run_id)
 
     def await_leaving(self) -> None:
-        """Wait until a driver that is stopping its trials or reporting the end has released the run.
+        """Wait until a driver that is stopping its trials or reporting the end has released the
+        run.
 
         Raises:
             RunError: If it has not within a minute.
@@ -124,7 +130,9 @@ class RunView:
     def advice(self) -> dict[str, Any] | None:
         """The recommendation of the advisor as plain values; None without one."""
         given = [item.event for item in self.store.events(self.run_id, types=["advice_given"])]
-        return next((event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None)
+        return next(
+            (event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None
+        )
 
     @property
     def waits_for(self) -> str | None:
@@ -146,14 +154,21 @@ class RunView:
 
     @property
     def preparation(self) -> str | None:
-        """What is measured before its first trial, as last noted by its driver; None if nothing is."""
-        if self.state != "running" or self.store.events(self.run_id, types=["trial_proposed"], limit=1):
+        """What is measured before its first trial, as last noted by its driver.
+
+        None if nothing is.
+        """
+        if self.state != "running" or self.store.events(
+            self.run_id, types=["trial_proposed"], limit=1
+        ):
             return None
         lines = [
             advice_line(stored.event)
             for stored in self.store.events(self.run_id, types=["noted", *MEASUREMENT_TYPES])
         ]
-        return next((line for line in reversed(lines) if line and read_waiting_note(line) is None), None)
+        return next(
+            (line for line in reversed(lines) if line and read_waiting_note(line) is None), None
+        )
 
     @property
     def folder(self) -> Path:
@@ -226,9 +241,10 @@ class RunView:
     def trials(self) -> pd.DataFrame:
         """One row per trial: number, state, parameters, results and progress.
 
-        A metric or parameter whose name is ambiguous becomes the column `values.NAME` or `params.NAME`. A
-        metric is the result of its trial, or its last report while it has none; `duration_s` is for how long
-        the trial ran, over all attempts. The panel, the terminal and the report show the same columns.
+        A metric or parameter whose name is ambiguous becomes the column `values.NAME` or
+        `params.NAME`. A metric is the result of its trial, or its last report while it has none;
+        `duration_s` is for how long the trial ran, over all attempts. The panel, the terminal and
+        the report show the same columns.
         """
         from workbench.runs.trial_table import to_table
 
@@ -266,10 +282,13 @@ class RunView:
             time.sleep(POLL_S)
 
     def wait(self, timeout_s: float | None = None) -> Self:
-        """Wait for the end of the run; a notebook shows its live view meanwhile, a terminal its progress.
+        """Wait for the end of the run.
+
+        A notebook shows its live view meanwhile, a terminal its progress.
 
         Args:
-            timeout_s: Seconds to wait at most; the run continues, and `state` shows whether it ended.
+            timeout_s: Seconds to wait at most; the run continues, and `state` shows whether it
+                ended.
 
         Returns:
             The run itself.
@@ -281,7 +300,9 @@ class RunView:
         with waiting_for(self) as show_progress:
             return self._await_end(timeout_s, show_progress)
 
-    def _await_end(self, timeout_s: float | None, show_progress: Callable[[str | None], None]) -> Self:
+    def _await_end(
+        self, timeout_s: float | None, show_progress: Callable[[str | None], None]
+    ) -> Self:
         read_s, next_driver = time.monotonic(), NextDriver()
         until = None if timeout_s is None else read_s + timeout_s
         while True:
@@ -300,7 +321,8 @@ class RunView:
             if state == "failed" or is_lost:
                 message = self.history.message
                 raise RunError(
-                    f"run {self.run_id} {'was lost: its driver is gone' if state == 'lost' else 'failed'}"
+                    f"run {self.run_id}"
+                    f" {'was lost: its driver is gone' if state == 'lost' else 'failed'}"
                     + (f": {message}" if message and state == "failed" else ""),
                     next_step=self._how_to_go_on(),
                 )
@@ -315,7 +337,11 @@ class RunView:
             more = how_to_extend(history)
             if more is None:
                 return suggest("sweep", "FILE", lead="Once your code is fixed, to run it again")
-            lead = "To continue it" if began_nothing(history) else "Once your code is fixed, to try more"
+            lead = (
+                "To continue it"
+                if began_nothing(history)
+                else "Once your code is fixed, to try more"
+            )
             return suggest("extend", self.run_id, lead=lead, **more)
         return suggest("resume", self.run_id, lead="Its results are stored; to continue it")
 

@@ -1,7 +1,9 @@
-"""What a user sees while a call waits for a run: the live view in a notebook, one line in a terminal.
+"""What a user sees while a call waits for a run.
 
-In a notebook the stored snapshot is renewed meanwhile, for hosts that draw no live view. Elsewhere, such as
-where the output of a script is a file, nothing is shown.
+The live view in a notebook, one line in a terminal.
+
+In a notebook the stored snapshot is renewed meanwhile, for hosts that draw no live view. Elsewhere,
+such as where the output of a script is a file, nothing is shown.
 """
 
 from __future__ import annotations
@@ -37,15 +39,17 @@ _CLEAR_LINE = "\r\x1b[2K"
 def waiting_for(
     run: RunView, describe: Callable[[], str] | None = None
 ) -> Iterator[Callable[[str | None], None]]:
-    """Show a run while the block waits for it; in one cell a run is shown once, however often it is awaited.
+    """Show a run while the block waits for it.
+
+    In one cell a run is shown once, however often it is awaited.
 
     Args:
         run: The run.
         describe: Returns its progress in one line; None to count its trials.
 
     Yields:
-        A function that shows what is new, with a warning if there is one; it may be called as often as the
-        caller looks at the run.
+        A function that shows what is new, with a warning if there is one; it may be called as often
+        as the caller looks at the run.
     """
     view = _view_of(run, describe or (lambda: progress_line(run.history)))
     if view is None or view.is_waiting:
@@ -62,7 +66,8 @@ def waiting_for(
 
 @contextlib.contextmanager
 def starting(run: RunView) -> Iterator[None]:
-    """State in a notebook that the driver of a run starts, which takes seconds where Ray starts first.
+    """State in a notebook that the driver of a run starts, which takes seconds where Ray starts
+    first.
 
     The line goes away, because the value of the cell may show the run itself.
 
@@ -75,7 +80,9 @@ def starting(run: RunView) -> Iterator[None]:
     from IPython.display import display
 
     line = f"starting the driver of {run.run_id} …"
-    shown: Any = display({"text/plain": line, "text/html": f"<p>{line}</p>"}, raw=True, display_id=True)
+    shown: Any = display(
+        {"text/plain": line, "text/html": f"<p>{line}</p>"}, raw=True, display_id=True
+    )
     try:
         yield
     finally:
@@ -99,7 +106,11 @@ def progress_line(history: History) -> str:
     parts = [history.experiment.name, history.state, format_counts(history)]
     best, metric = history.best(), history.objectives[0].metric
     if len(history.objectives) > 1:
-        parts += [f"{format_count(len(front), 'trial')} on the front"] if (front := history.front()) else []
+        parts += (
+            [f"{format_count(len(front), 'trial')} on the front"]
+            if (front := history.front())
+            else []
+        )
     elif best is not None:
         value = format_number(history.best_values()[metric])
         parts.append(f"best {metric} {value}{describe_mean(history, best)} (trial {best.number})")
@@ -163,14 +174,18 @@ class _InNotebook:
     def close(self) -> None:
         """Renew the snapshot."""
         began_s = time.monotonic()
-        with contextlib.suppress(WorkbenchError):  # the caller learns of a store that cannot be read
+        with contextlib.suppress(
+            WorkbenchError
+        ):  # the caller learns of a store that cannot be read
             self._handle.update(bundle(self._run), raw=True)
         took_s = time.monotonic() - began_s
         self._next_s = time.monotonic() + max(_SNAPSHOT_EVERY_S, took_s / _PART_FOR_SNAPSHOTS)
 
 
 class _Lines:
-    """Where no line can be written again, a warning is printed once, and withdrawn when it has passed."""
+    """Where no line can be written again, a warning is printed once, and withdrawn when it has
+    passed.
+    """
 
     def __init__(self) -> None:
         self._is_printed = False

@@ -28,7 +28,10 @@ def ways_on(run_id: str, state: str, history: History) -> list[Suggestion]:
     # A run keeps the experiment with which it was started, whatever its file says now.
     corrected = suggest("sweep", "FILE", lead="run a corrected file")
     if state in ("waiting", "running", "stopping"):
-        offers = [suggest("attach", run_id, lead="follow it"), suggest("stop", run_id, lead="stop it")]
+        offers = [
+            suggest("attach", run_id, lead="follow it"),
+            suggest("stop", run_id, lead="stop it"),
+        ]
         if state == "waiting":
             offers.append(suggest("resume", run_id, lead="start it, if it does not start"))
     elif state == "complete" and is_compression(history.experiment) and history.best() is None:
@@ -44,7 +47,10 @@ def ways_on(run_id: str, state: str, history: History) -> list[Suggestion]:
     elif state in ("lost", "stopped", "failed"):
         offers = [suggest("resume", run_id, lead="resume it")]
         if history.reason == "failures":  # the same code fails again
-            offers = [suggest("resume", run_id, lead="resume it once your code is fixed"), corrected]
+            offers = [
+                suggest("resume", run_id, lead="resume it once your code is fixed"),
+                corrected,
+            ]
     if (failed := first_traceback(history)) is not None:
         offers.append(suggest("show", run_id, lead="read the traceback", trial=failed.number))
     return offers

@@ -20,11 +20,15 @@ def newest_with_advice(store: Store) -> str:
     """
     from workbench.advisor.speed_history import earlier_runs
 
-    return next((run_id for run_id, given in earlier_runs(store, ["advice_given"]) if given), "last")
+    return next(
+        (run_id for run_id, given in earlier_runs(store, ["advice_given"]) if given), "last"
+    )
 
 
 def newest_measured(store: Store, is_usable: Callable[[list[PlanMeasured]], bool]) -> str:
-    """Return the id of the newest run with usable measurements, advice or not; else of the newest advice.
+    """Return the id of the newest run with usable measurements, advice or not.
+
+    Else of the newest advice.
 
     Args:
         store: The runs.
@@ -50,16 +54,21 @@ def models_of(run: RunView) -> WhatIf:
     advice = run.advice
     if advice is None:
         raise RunError(
-            f"run {run.run_id} has no advice", next_step=suggest("advise", "FILE", lead="To get one")
+            f"run {run.run_id} has no advice",
+            next_step=suggest("advise", "FILE", lead="To get one"),
         )
     return WhatIf(run.experiment, advice, measurements_of(run))
 
 
 def measurements_of(run: RunView) -> list[PlanMeasured]:
-    """Return what was measured of the settings that a run measured itself, in that run and before."""
+    """Return what was measured of the settings that a run measured itself, in that run and
+    before.
+    """
     from workbench.advisor.speed_history import read_measurements
 
     stored = [item.event for item in run.store.events(run.run_id, types=["plan_measured"])]
     own = [event for event in stored if isinstance(event, PlanMeasured)]
-    settings = {event.setting for event in own if event.by_trial is None} or {each.setting for each in own}
+    settings = {event.setting for event in own if event.by_trial is None} or {
+        each.setting for each in own
+    }
     return [each for setting in settings for each in read_measurements(run.store, setting)]

@@ -26,7 +26,11 @@ class WrittenFile(type(Path())):  # PosixPath or WindowsPath
     def _repr_html_(self) -> str:
         text = html.escape(str(self))
         url = self.url or _below_here(self)
-        return f'<a href="{html.escape(url)}" target="_blank">{text}</a>' if url else f"<code>{text}</code>"
+        return (
+            f'<a href="{html.escape(url)}" target="_blank">{text}</a>'
+            if url
+            else f"<code>{text}</code>"
+        )
 
 
 def linked(path: Path, run_id: str = "") -> WrittenFile:
@@ -34,7 +38,8 @@ def linked(path: Path, run_id: str = "") -> WrittenFile:
 
     Args:
         path: A file or folder that was written.
-        run_id: The run of which it is the report, so that the notebook's server can show it wherever it lies.
+        run_id: The run of which it is the report, so that the notebook's server can show it
+            wherever it lies.
     """
     written = WrittenFile(path)
     if run_id and (server := _server_url()):
@@ -43,7 +48,10 @@ def linked(path: Path, run_id: str = "") -> WrittenFile:
 
 
 def _below_here(path: Path) -> str:
-    """Return the address of a file below the notebook's folder; nothing for folders and files elsewhere."""
+    """Return the address of a file below the notebook's folder.
+
+    Nothing for folders and files elsewhere.
+    """
     try:
         return quote(path.resolve().relative_to(Path.cwd()).as_posix()) if path.is_file() else ""
     except (OSError, ValueError):
@@ -51,7 +59,10 @@ def _below_here(path: Path) -> str:
 
 
 def _server_url() -> str:
-    """Return the address, without host, of the Jupyter server that started this kernel; empty outside one."""
+    """Return the address, without host, of the Jupyter server that started this kernel.
+
+    Empty outside one.
+    """
     parent = os.environ.get("JPY_PARENT_PID")
     if parent is None:
         return ""

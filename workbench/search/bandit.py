@@ -30,11 +30,13 @@ def most_promising(
     next_move: Move,
     chosen: Sequence[Move],
 ) -> Params:
-    """Return a configuration with ranges where the largest gain is expected, or too little is known.
+    """Return a configuration with ranges where the largest gain is expected, or too little is
+    known.
 
-    Source: Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
-    Bandits, 2020, algorithm 2, with the weight of exploration of the authors' code. The process forgets with
-    the distance in time by a length scale that is fitted, instead of at a fixed rate.
+    Source: Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with
+    Population-Based Bandits, 2020, algorithm 2, with the weight of exploration of the authors'
+    code. The process forgets with the distance in time by a length scale that is fitted, instead of
+    at a fixed rate.
 
     Args:
         space: The search space.
@@ -42,14 +44,17 @@ def most_promising(
         names: The ranges to choose.
         rng: Seeds the candidates.
         moves: What earlier parts of all members have gained, at least two.
-        next_move: The part that will be trained; only its number and its score at the beginning count.
-        chosen: The parts that other members will train beside it: they count as if they had gained what is
-            expected of them.
+        next_move: The part that will be trained; only its number and its score at the beginning
+            count.
+        chosen: The parts that other members will train beside it: they count as if they had gained
+            what is expected of them.
     """
     parameters = Parameters(space)
     encoding = Encoding(parameters)
     columns = [
-        column for column, name in enumerate(encoding.distributions) if name in names and name in params
+        column
+        for column, name in enumerate(encoding.distributions)
+        if name in names and name in params
     ]
     if not columns:
         return params
@@ -76,7 +81,9 @@ def _gains(
     next_move: Move,
     candidates: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the candidates are expected to gain, and how uncertain that is, in standard deviations."""
+    """Return what the candidates are expected to gain, and how uncertain that is, in standard
+    deviations.
+    """
     befores = np.array([move.before for move in moves])
     level, spread = befores.mean(), max(float(befores.std()), 1e-12)
 

@@ -22,9 +22,11 @@ _NUM_KEPT = 16
 # Of those kept, so many are varied in a round, each so many times.
 _NUM_VARIED = 8
 _NUM_VARIANTS = 12
-# Half of the variants move by this part of the difference of two that are kept: they show where it goes up.
+# Half of the variants move by this part of the difference of two that are kept: they show where it
+# goes up.
 _DIFFERENCE = 0.8
-# The more results there are, the more a prediction costs: from this many on, fewer candidates are compared.
+# The more results there are, the more a prediction costs: from this many on, fewer candidates are
+# compared.
 _MANY_RESULTS = 64
 _SPREADS = (0.03, 0.1, 0.25)
 _CHANGED_SHARES = (0.15, 0.4, 1.0)
@@ -36,8 +38,8 @@ Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 class Climber:
     """Varies the best configurations so far in rounds.
 
-    Half of them move by a difference of two others, as in Storn and Price, Differential evolution, Journal of
-    Global Optimization, 1997.
+    Half of them move by a difference of two others, as in Storn and Price, Differential evolution,
+    Journal of Global Optimization, 1997.
     """
 
     def __init__(self, encoding: Encoding, random: np.random.Generator) -> None:
@@ -50,7 +52,9 @@ class Climber:
         self._encoding = encoding
         self._random = random
 
-    def climb(self, score: Score, starts: np.ndarray, tried: set[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    def climb(
+        self, score: Score, starts: np.ndarray, tried: set[bytes]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the configuration of the highest score that was found; a new one if there is any.
 
         Args:
@@ -86,7 +90,9 @@ class Climber:
         tried: set[bytes],
         before: _Candidates | None = None,
     ) -> _Candidates:
-        """Return the candidates of the highest scores, best first, among new points and those before."""
+        """Return the candidates of the highest scores, best first, among new points and those
+        before.
+        """
         points, exists = self._encoding.snap(units)
         features = self._encoding.features(points, exists)
         scores = score(points, exists, features)
@@ -100,7 +106,10 @@ class Climber:
         return _Candidates(points[best], exists[best], scores[best])
 
     def _best_new(self, scores: np.ndarray, features: np.ndarray, tried: set[bytes]) -> list[int]:
-        """Return the rows of the highest scores, best first; what was tried comes last, without a score."""
+        """Return the rows of the highest scores, best first.
+
+        What was tried comes last, without a score.
+        """
         new, old = list[int](), list[int]()
         for row in np.argsort(-scores, kind="stable"):
             (old if features[row].tobytes() in tried else new).append(row)
@@ -110,7 +119,10 @@ class Climber:
         return (new + old)[:_NUM_KEPT]
 
     def _vary(self, units: np.ndarray, spread: np.ndarray, share: np.ndarray) -> np.ndarray:
-        """Change a share of the columns of each point, at least one: ranges by a step, choices by a draw."""
+        """Change a share of the columns of each point, at least one.
+
+        Ranges by a step, choices by a draw.
+        """
         random = self._random
         changes = random.random(units.shape) < share
         changes[np.arange(len(units)), random.integers(0, units.shape[1], len(units))] = True

@@ -1,8 +1,8 @@
 """Which of the best configurations to train again, when the search itself is over.
 
-The best ones race: in each round all that may still be the best are trained with another seed, the same for
-all of them, and those that are clearly worse, or of which a training fails, leave. The statistics are left to
-`workbench.store.history.certainty`.
+The best ones race: in each round all that may still be the best are trained with another seed, the
+same for all of them, and those that are clearly worse, or of which a training fails, leave. The
+statistics are left to `workbench.store.history.certainty`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def next_training(
         configurations: All configurations, by number.
 
     Returns:
-        The configuration and the number of its repeat; None while something is awaited, and after the race.
+        The configuration and the number of its repeat; None while something is awaited, and after
+        the race.
     """
     confirm = experiment.confirm
     if confirm.best is None or any(record.outcome is None for record in configurations):
@@ -35,7 +36,9 @@ def next_training(
     racing = [record.number for record in contenders]
     for repeat in range(experiment.repeats, confirm.trainings):
         for record in contenders:
-            if record.number in racing and not any(each.proposal.repeat == repeat for each in record.trials):
+            if record.number in racing and not any(
+                each.proposal.repeat == repeat for each in record.trials
+            ):
                 return record, repeat
         values: dict[int, list[float]] = {}
         for record in contenders:

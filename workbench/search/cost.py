@@ -1,9 +1,9 @@
 """What a training of a configuration costs, as a model of what those before have cost.
 
-Seconds are modelled, because energy and money are spent by the second. They count only as far as those of
-trials that the model did not know could have been predicted: where costs do not vary, or without a pattern,
-nothing is traded for them. Which budgets limit it is left to `cost_limit`, and what a configuration is worth
-to `proposals`.
+Seconds are modelled, because energy and money are spent by the second. They count only as far as
+those of trials that the model did not know could have been predicted: where costs do not vary, or
+without a pattern, nothing is traded for them. Which budgets limit it is left to `cost_limit`, and
+what a configuration is worth to `proposals`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Cost:
     Attributes:
         process: Predicts it, standardised.
         deviation: The unit of the standardised logarithms.
-        predictability: Share of the variance that is predicted for trials which the model does not know, in
-            [0, 1].
+        predictability: Share of the variance that is predicted for trials which the model does not
+            know, in [0, 1].
     """
 
     process: GaussianProcess
@@ -71,7 +71,8 @@ class Cost:
         return cls(process, deviation, max(process.predictability() or 0.0, 0.0))
 
     def log_factor(self, features: np.ndarray) -> np.ndarray:
-        """Return the logarithm of the cost to be expected, as far as it can be predicted, up to a constant.
+        """Return the logarithm of the cost to be expected, as far as it can be predicted, up to a
+        constant.
 
         Args:
             features: Shape [m, features].
@@ -80,7 +81,9 @@ class Cost:
 
 
 def full_seconds(results: Sequence[Result], reading: Reading) -> np.ndarray:
-    """Return how long each training takes when it is not stopped early, times its workers; NaN if unknown.
+    """Return how long each training takes when it is not stopped early, times its workers.
+
+    NaN if unknown.
 
     Args:
         results: What has ended.

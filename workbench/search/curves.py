@@ -1,8 +1,8 @@
 """Forecast where a learning curve ends, from how other curves went on.
 
-On a logarithmic axis of rungs trainings look alike: how much a curve still gains depends on its level, on
-what its last doubling gained, and on how many doublings are ahead. Which training is stopped is left to
-`pruners`.
+On a logarithmic axis of rungs trainings look alike: how much a curve still gains depends on its
+level, on what its last doubling gained, and on how many doublings are ahead. Which training is
+stopped is left to `pruners`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from scipy.special import stdtr
 
 from workbench.search.partial_results import without_outliers
 
-# Examples begin at most this many doublings before the rung in question; each counts half of the next.
+# Examples begin at most this many doublings before the rung in question; each counts half of the
+# next.
 _MAX_DOUBLINGS_BACK = 3
-# Priors, in units of the spread: the gain at the mean level, and what it changes by level and last gain.
+# Priors, in units of the spread: the gain at the mean level, and what it changes by level and last
+# gain.
 _COEFFICIENT_MEANS = np.array([0.0, 0.0, 1.0])
 _COEFFICIENT_SDS = np.array([0.5, 0.3, 1.0])
 _NOISE_SD = 0.15
@@ -49,7 +51,9 @@ class Curve:
         rungs = sorted(rung for rung in reports if rung > 0)
         if not rungs:
             return None
-        return cls(np.log2(np.array(rungs, dtype=float)), np.array([reports[rung] for rung in rungs]))
+        return cls(
+            np.log2(np.array(rungs, dtype=float)), np.array([reports[rung] for rung in rungs])
+        )
 
     def at(self, doublings: float) -> float:
         """Return the value at a place, interpolated."""
@@ -76,10 +80,12 @@ class Forecast:
 
 
 def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | None:
-    """Forecast the last value of a curve by Bayesian linear regression on its level and its last doubling.
+    """Forecast the last value of a curve by Bayesian linear regression on its level and its last
+    doubling.
 
-    Source: Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 14.8 (normal data, conjugate
-    prior); a curve's own doubling is the power law of Domhan et al., IJCAI 2015, to first order.
+    Source: Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 14.8 (normal data,
+    conjugate prior); a curve's own doubling is the power law of Domhan et al., IJCAI 2015, to first
+    order.
 
     Args:
         curve: The curve so far.
@@ -98,7 +104,9 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
     spread = max(float(level.std()), float(np.abs(last - level).max()), _LEAST)
     centre = float(np.average(level, weights=weight))
     at, was = float(curve.values[-1]), curve.at(here - 1)
-    design = np.column_stack([np.ones(len(level)), (level - centre) / spread, (level - before) / spread])
+    design = np.column_stack(
+        [np.ones(len(level)), (level - centre) / spread, (level - before) / spread]
+    )
     place = np.array([1.0, (at - centre) / spread, (at - was) / spread])
     # Curves at another level go on in another way.
     weight = weight / (1.0 + ((level - at) / max(float(level.std()), _LEAST)) ** 2)
@@ -124,14 +132,18 @@ def _examples(here: float, ahead: float, others: Sequence[Curve]) -> np.ndarray:
         others: The curves.
 
     Returns:
-        Shape [examples, 4]: the value one doubling before, there, at the end, and the example's weight.
+        Shape [examples, 4]: the value one doubling before, there, at the end, and the example's
+        weight.
     """
     return np.concatenate([_NO_EXAMPLES, *(_examples_of(other, here, ahead) for other in others)])
 
 
 @lru_cache(_NUM_KEPT)
 def _examples_of(other: Curve, here: float, ahead: float) -> np.ndarray:
-    """Return how one curve went on, as `_examples`; trials stop at few rungs, so that many ask the same."""
+    """Return how one curve went on, as `_examples`.
+
+    Trials stop at few rungs, so that many ask the same.
+    """
     begins = here - np.arange(_MAX_DOUBLINGS_BACK + 1.0)
     covers = (other.doublings[0] <= begins) & (begins + ahead <= other.doublings[-1] + _TOLERANCE)
     if not covers.any():

@@ -74,9 +74,14 @@ class DesignSampler(BaseSampler):
         return MemoryModel.of(knowledge, self.encoding)
 
     def _near_prior(self, units: np.ndarray) -> np.ndarray:
-        """Move parameters with a prior to values near it; in the first configuration they are just there."""
+        """Move parameters with a prior to values near it.
+
+        In the first configuration they are just there.
+        """
         near, is_choice = self.encoding.near, self.encoding.is_choice
-        offsets = [NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units]
+        offsets = [
+            NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units
+        ]
         # Half of the draws of a choice are the one that is believed to be good.
         drawn = np.where(is_choice, np.where(units < 0.5, near, 2 * units - 1), near + offsets)
         return np.where(np.isnan(near), units, np.clip(near if self.is_first else drawn, 0.0, 1.0))
@@ -93,7 +98,9 @@ class DesignSampler(BaseSampler):
         return drawn.sample_independent(study, trial, param_name, param_distribution)
 
 
-def spread_points(num: int, num_columns: int, begin: int = 0, seed: int | None = None) -> np.ndarray:
+def spread_points(
+    num: int, num_columns: int, begin: int = 0, seed: int | None = None
+) -> np.ndarray:
     """Return points of a sequence that covers the unit cube evenly.
 
     Source: M. Roberts, The unreasonable effectiveness of quasirandom sequences, 2018.

@@ -1,7 +1,9 @@
-"""Configurations as arrays: a unit cube to draw them in, and features that a Gaussian process compares.
+"""Configurations as arrays.
 
-A parameter that does not exist in a configuration is as far from every value of it as any two values are
-from each other on average, so that conditions need no placeholder.
+A unit cube to draw them in, and features that a Gaussian process compares.
+
+A parameter that does not exist in a configuration is as far from every value of it as any two
+values are from each other on average, so that conditions need no placeholder.
 """
 
 from __future__ import annotations
@@ -12,14 +14,19 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from workbench.experiment.space import Fixed, same_value
 from workbench.search.parameters import Parameters
 
 _ABSENT = 0.5
-# How far good values may be from where they are believed to be, as a share of a range, and by how much the
-# logarithm of the probability of every other choice is lower.
+# How far good values may be from where they are believed to be, as a share of a range, and by how
+# much the logarithm of the probability of every other choice is lower.
 PRIOR_SPREAD = 0.15
 _OTHER_CHOICE = 2.0
 
@@ -31,7 +38,8 @@ class Encoding:
         distributions: Optuna's distribution of each column, by name.
         groups: For each feature, the number of its column.
         is_choice: For each column, whether its values have no order.
-        near: For each column, the unit near which good values are believed to be; NaN without a belief.
+        near: For each column, the unit near which good values are believed to be; NaN without a
+            belief.
         is_conditional: For each column, whether it exists only with some values of others.
     """
 
@@ -55,7 +63,8 @@ class Encoding:
         sizes = np.where(self.is_choice, self._scales.last.astype(int) + 1, 1)
         self.is_conditional = np.array([bool(condition) for condition in self._conditions])
         self.groups = np.repeat(np.arange(len(sizes)), sizes + self.is_conditional)
-        # The first feature of each column, those of numbers, and those that state that a parameter is absent.
+        # The first feature of each column, those of numbers, and those that state that a parameter
+        # is absent.
         self._begins = np.cumsum(sizes + self.is_conditional) - sizes - self.is_conditional
         self._number_at = self._begins[~self.is_choice]
         self._absence_at = (self._begins + sizes)[self.is_conditional]
@@ -68,7 +77,8 @@ class Encoding:
         return float(points[0, self._names.index(name)])
 
     def _condition(self, parameters: Parameters, name: str) -> list[tuple[int | None, list[float]]]:
-        """Return pairs of a parent's column and its wanted values, as indices of choices or as numbers.
+        """Return pairs of a parent's column and its wanted values, as indices of choices or as
+        numbers.
 
         A parent with one value has no column: its value is wanted or not.
         """
@@ -78,12 +88,16 @@ class Encoding:
             domain = parameters.space.root[parent]
             possible = domain.values()
             if parent not in self.distributions:
-                holds = possible is not None and any(same_value(possible[0], value) for value in values)
+                holds = possible is not None and any(
+                    same_value(possible[0], value) for value in values
+                )
                 condition.append((None, [1.0] if holds else []))
             elif isinstance(self.distributions[parent], CategoricalDistribution):
                 assert possible is not None
                 found = [any(same_value(one, value) for value in values) for one in possible]
-                condition.append((self._names.index(parent), [float(at) for at in np.flatnonzero(found)]))
+                condition.append(
+                    (self._names.index(parent), [float(at) for at in np.flatnonzero(found)])
+                )
             else:
                 numbers = [float(value) for value in values if isinstance(value, int | float)]
                 condition.append((self._names.index(parent), numbers))
@@ -96,7 +110,8 @@ class Encoding:
             units: Points of the unit cube, shape [n, columns].
 
         Returns:
-            The points of these configurations, and which parameters exist in them; both [n, columns].
+            The points of these configurations, and which parameters exist in them; both [n,
+            columns].
         """
         exists = np.ones(units.shape, dtype=bool)
         if not (self._scales.has_steps.any() or self.is_conditional.any()):
@@ -119,7 +134,8 @@ class Encoding:
         return int(self._scales.last[column]) + 1
 
     def log_prior(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
-        """Return the logarithm of how probable good values are believed to be there, up to a constant.
+        """Return the logarithm of how probable good values are believed to be there, up to a
+        constant.
 
         Args:
             units: Points of configurations, shape [n, columns].
@@ -152,7 +168,9 @@ class Encoding:
         return features
 
     def locate(self, configurations: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the points of configurations and which parameters exist in them; both [n, columns].
+        """Return the points of configurations and which parameters exist in them.
+
+        Both [n, columns].
 
         Args:
             configurations: The configurations in Optuna's terms.
@@ -162,7 +180,9 @@ class Encoding:
         for column, (name, found) in enumerate(self.distributions.items()):
             rows = [row for row, params in enumerate(configurations) if name in params]
             exists[rows, column] = True
-            values[rows, column] = [found.to_internal_repr(configurations[row][name]) for row in rows]
+            values[rows, column] = [
+                found.to_internal_repr(configurations[row][name]) for row in rows
+            ]
         return np.where(exists, self._scales.units(values), _ABSENT), exists
 
     def params(self, point: np.ndarray, exists: np.ndarray) -> dict[str, Any]:
@@ -170,7 +190,9 @@ class Encoding:
         values = self._scales.values(point[None])[0]
         return {
             name: found.to_external_repr(float(value))
-            for (name, found), value, is_there in zip(self.distributions.items(), values, exists, strict=True)
+            for (name, found), value, is_there in zip(
+                self.distributions.items(), values, exists, strict=True
+            )
             if is_there
         }
 
@@ -183,7 +205,9 @@ def encoding_of(parameters: Parameters) -> Encoding:
 
 @dataclass(frozen=True)
 class _Scales:
-    """How the values of each column lie in the unit cube, shapes [columns]; choices count by their index.
+    """How the values of each column lie in the unit cube, shapes [columns].
+
+    Choices count by their index.
 
     Attributes:
         low: The lower end, on its scale; half a step below the first value if there are steps.
@@ -227,7 +251,9 @@ class _Scales:
 
 
 def _scale(found: BaseDistribution) -> tuple[float, float, float, bool]:
-    """Return the first and the last value of a parameter, its step or 0, and whether it is logarithmic."""
+    """Return the first and the last value of a parameter, its step or 0, and whether it is
+    logarithmic.
+    """
     if isinstance(found, CategoricalDistribution):
         return 0.0, len(found.choices) - 1.0, 1.0, False
     assert isinstance(found, FloatDistribution | IntDistribution)

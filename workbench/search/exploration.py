@@ -1,4 +1,7 @@
-"""How a member of a population changes its parameters: by chance (PBT), or where most is gained (PB2)."""
+"""How a member of a population changes its parameters.
+
+By chance (PBT), or where most is gained (PB2).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,8 @@ class Explorer:
             params: The configuration of the member whose weights are taken.
             rng: Decides what chance decides.
             moves: What earlier parts of all members have gained.
-            next_move: The part that will be trained; only its number and its score at the beginning count.
+            next_move: The part that will be trained; only its number and its score at the beginning
+                count.
             chosen: The parts that other members will train beside it.
         """
         changed = self._perturb(params, rng)
@@ -96,14 +100,18 @@ def _moved(domain: Choice | Float | Int, value: JsonValue, rng: random.Random) -
     if isinstance(domain, Choice):
         if not all(isinstance(choice, int | float) for choice in domain.choices):
             return value
-        place = next(place for place, choice in enumerate(domain.choices) if same_value(choice, value))
+        place = next(
+            place for place, choice in enumerate(domain.choices) if same_value(choice, value)
+        )
         moved_place = place + rng.choice((-1, 1))
     else:
         assert isinstance(at, int | float)
         moved = at * rng.choice(_FACTORS)
         if values is None:
             return min(max(moved, domain.low), domain.high) if at else domain.sample(rng)
-        place, moved_place = (round((each - domain.low) / (domain.step or 1)) for each in (at, moved))
+        place, moved_place = (
+            round((each - domain.low) / (domain.step or 1)) for each in (at, moved)
+        )
         if place == moved_place:
             moved_place += 1 if moved > at else -1
     assert values is not None

@@ -24,7 +24,9 @@ from workbench.search.records import ConfigurationRecord, Outcome, TrialRecord
 from workbench.store.database.urls import hide_password, name_driver
 
 
-def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRecord, Outcome]]) -> list[int]:
+def best_trials(
+    experiment: Experiment, finished: Sequence[tuple[ConfigurationRecord, Outcome]]
+) -> list[int]:
     """Return the best feasible trial, or with several objectives the Pareto front.
 
     Args:
@@ -32,7 +34,9 @@ def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRe
         finished: Finished configurations with their outcomes.
     """
     metrics = [objective.metric for objective in experiment.objectives]
-    feasible = [(record, outcome) for record, outcome in finished if is_feasible(experiment, outcome)]
+    feasible = [
+        (record, outcome) for record, outcome in finished if is_feasible(experiment, outcome)
+    ]
     if len(metrics) > 1:
         costs = [_costs(experiment, outcome) for _, outcome in feasible]
         front = [cost for cost in costs if not any(_dominates(other, cost) for other in costs)]
@@ -44,10 +48,14 @@ def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRe
     if not feasible:
         return []
     sign = 1 if experiment.objectives[0].goal == "minimize" else -1
-    most = max(len(_complete_trials(record, metrics)) > experiment.repeats for record, _ in feasible)
+    most = max(
+        len(_complete_trials(record, metrics)) > experiment.repeats for record, _ in feasible
+    )
     # What was trained again is known better than what was lucky once.
     known = [
-        each for each in feasible if (len(_complete_trials(each[0], metrics)) > experiment.repeats) == most
+        each
+        for each in feasible
+        if (len(_complete_trials(each[0], metrics)) > experiment.repeats) == most
     ]
     best = min(known, key=lambda each: (sign * each[1].values[metrics[0]], each[0].number))
     repeats = _complete_trials(best[0], metrics)
@@ -162,9 +170,11 @@ def _frozen(experiment: Experiment, parameters: Parameters, trial: TrialRecord) 
     violations = outcome.violations(experiment.constraints) if outcome is not None else None
     frozen = create_trial(
         state=state,
-        values=[outcome.values[metric] for metric in metrics]
-        if outcome is not None and state == TrialState.COMPLETE
-        else None,
+        values=(
+            [outcome.values[metric] for metric in metrics]
+            if outcome is not None and state == TrialState.COMPLETE
+            else None
+        ),
         params=parameters.to_optuna(params),
         distributions=parameters.distributions(params),
         intermediate_values=dict(trial.reports),
@@ -200,7 +210,8 @@ def _user_attributes(trial: TrialRecord) -> dict[str, Any]:
     if trial.ended is not None:
         attributes["state"] = trial.ended.state
         attributes |= {"reason": trial.ended.reason} if trial.ended.reason else {}
-    # JSON has no numbers for what is not finite, and not every database takes Python's words for them.
+    # JSON has no numbers for what is not finite, and not every database takes Python's words for
+    # them.
     attributes |= {
         f"metric {name}": value if math.isfinite(value) else str(value)
         for name, value in trial.result().items()

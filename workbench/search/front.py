@@ -1,7 +1,7 @@
 """Which trainings will extend a Pareto front, and by how much, from forecasts of where they end.
 
-Pruning judges a training by its curves, and proposals judge a configuration by what a model of each objective
-predicts; both count the hypervolume that is gained.
+Pruning judges a training by its curves, and proposals judge a configuration by what a model of each
+objective predicts; both count the hypervolume that is gained.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _NUM_DRAWS = 128
 _NUM_POINTS = 2048
 # Lines through the space of objectives along which the expected gain is integrated.
 _NUM_LINES = 64
-# How far beyond the front gains count, as a share of its extent: the ends of a front lie outside it.
+# How far beyond the front gains count, as a share of its extent: the ends of a front lie outside
+# it.
 _BEYOND_FRONT = 1.0
 # What a trial must add to be worth its training, as a share of the front's hypervolume.
 _MIN_GAIN = 0.01
@@ -43,14 +44,17 @@ class FrontPruner(BasePruner):
 
         Args:
             chance: A trial is stopped if its probability to extend the front is lower, in (0, 0.5).
-            grace: Rungs before the first decision; further ones follow after each half of a doubling.
+            grace: Rungs before the first decision; further ones follow after each half of a
+                doubling.
             readings: How the curves of each objective are read.
         """
         self.chance = chance
         """A trial that is less likely to extend the front is stopped."""
         self._grace = grace
         self._readings = readings
-        self._ended: dict[tuple[int, int], Curve | None] = {}  # of ended trials, which change no more
+        self._ended: dict[
+            tuple[int, int], Curve | None
+        ] = {}  # of ended trials, which change no more
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to extend the front."""
@@ -60,20 +64,30 @@ class FrontPruner(BasePruner):
     def chance_of_gain(self, study: optuna.Study, trial: FrozenTrial) -> float:
         """Return the probability of a trial to extend the front; 1 where too little is known."""
         rungs = sorted(trial.user_attrs[CURVES])
-        others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-        complete = [other for other in others if other.state == TrialState.COMPLETE and keeps_limits(other)]
-        longest = max((rung for other in complete for rung in other.user_attrs.get(CURVES, {})), default=0)
+        others = [
+            other for other in study.get_trials(deepcopy=False) if other.number != trial.number
+        ]
+        complete = [
+            other for other in others if other.state == TrialState.COMPLETE and keeps_limits(other)
+        ]
+        longest = max(
+            (rung for other in complete for rung in other.user_attrs.get(CURVES, {})), default=0
+        )
         end = self._readings[0].end(trial, longest)
         if len(complete) < _MIN_COMPLETE or end <= rungs[-1]:
             return 1.0
-        ended = np.array([other.values for other in complete]) * [each.sign for each in self._readings]
+        ended = np.array([other.values for other in complete]) * [
+            each.sign for each in self._readings
+        ]
         ends = self._draw_ends(trial, others, end, ended)
         return 1.0 if ends is None else float((gains(ends, ended) > _MIN_GAIN).mean())
 
     def _draw_ends(
         self, trial: FrozenTrial, others: Sequence[FrozenTrial], end: float, ended: np.ndarray
     ) -> np.ndarray | None:
-        """Draw where a trial may end, shape [draws, objectives]; None where an objective has no forecast.
+        """Draw where a trial may end, shape [draws, objectives].
+
+        None where an objective has no forecast.
 
         An objective that is reported at the end only may become as good as it ever was.
         """
@@ -94,12 +108,17 @@ class FrontPruner(BasePruner):
         return np.column_stack(columns)
 
     def _curve(self, trial: FrozenTrial, index: int) -> Curve | None:
-        """Return the curve of a trial by one objective, larger is better; None where it has no reports."""
+        """Return the curve of a trial by one objective, larger is better.
+
+        None where it has no reports.
+        """
         from workbench.search.curves import Curve
 
         if (key := (trial.number, index)) in self._ended:
             return self._ended[key]
-        curve = Curve.of(self._readings[index].curve(of_objective(trial, index).intermediate_values))
+        curve = Curve.of(
+            self._readings[index].curve(of_objective(trial, index).intermediate_values)
+        )
         if trial.state.is_finished():
             self._ended[key] = curve
         return curve
@@ -108,8 +127,8 @@ class FrontPruner(BasePruner):
 def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return what each place adds to the hypervolume of the known ones, as a share of it.
 
-    The reference point is the worst known value of each objective, outliers aside. Volumes are measured by
-    points that fill the space evenly, to within some thousandths.
+    The reference point is the worst known value of each objective, outliers aside. Volumes are
+    measured by points that fill the space evenly, to within some thousandths.
 
     Args:
         ends: Places, larger is better, shape [n, objectives].
@@ -133,11 +152,12 @@ def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:
 class ExpectedGain:
     """By how much the hypervolume is expected to grow, for normal distributions of each objective.
 
-    Along each of many lines the last objective is integrated exactly; the lines fill the space of the others.
-    Shares of gains are correct to within some hundredths.
+    Along each of many lines the last objective is integrated exactly; the lines fill the space of
+    the others. Shares of gains are correct to within some hundredths.
 
-    Source: Yang, Emmerich, Deutz and Bäck, Efficient computation of expected hypervolume improvement, Journal
-    of Global Optimization 75, 2019: the integral that is computed here, over other cells.
+    Source: Yang, Emmerich, Deutz and Bäck, Efficient computation of expected hypervolume
+    improvement, Journal of Global Optimization 75, 2019: the integral that is computed here, over
+    other cells.
     """
 
     def __init__(self, known: np.ndarray) -> None:
@@ -175,7 +195,9 @@ class ExpectedGain:
 
 
 def _covers(places: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return which places are at least as good as which points in every objective, shape [places, points]."""
+    """Return which places are at least as good as which points in every objective, shape [places,
+    points].
+    """
     return np.all(places[:, None, :] >= points[None, :, :], axis=-1)
 
 

@@ -1,8 +1,11 @@
-"""A Gaussian process over configurations: fitted in milliseconds, with one length scale for each parameter.
+"""A Gaussian process over configurations.
 
-Values may have been observed before trainings ended: the process then knows by how many doublings, and never
-takes them for values at the end. It knows arrays only. What a configuration is as features, which reports are
-observations, and which configuration to propose, is left to `encoding`, `partial_results` and `proposals`.
+Fitted in milliseconds, with one length scale for each parameter.
+
+Values may have been observed before trainings ended: the process then knows by how many doublings,
+and never takes them for values at the end. It knows arrays only. What a configuration is as
+features, which reports are observations, and which configuration to propose, is left to `encoding`,
+`partial_results` and `proposals`.
 """
 
 from __future__ import annotations
@@ -16,17 +19,23 @@ from scipy.linalg import get_lapack_funcs
 from scipy.optimize import minimize
 from scipy.special import expit
 
-# Bounds of the logarithms of length scales (features lie in the unit cube) and of the noise's share.
+# Bounds of the logarithms of length scales (features lie in the unit cube) and of the noise's
+# share.
 _LENGTH_BOUNDS = (math.log(0.05), math.log(30.0))
 _NOISE_BOUNDS = (math.log(1e-6), math.log(1.0))
 # Priors of the same, normal: the length scale for one parameter, and the noise's share.
 _LENGTH_MEAN, _LENGTH_SD = -0.3, 1.0
 _NOISE_MEAN, _NOISE_SD = math.log(1e-5), 4.0
-# Of values before the end: bounds and priors, normal, of the logit of the share of the signal that stays the
-# same until the end, and of the logarithm of the doublings over which the rest changes.
+# Of values before the end: bounds and priors, normal, of the logit of the share of the signal that
+# stays the same until the end, and of the logarithm of the doublings over which the rest changes.
 _SHARE_BOUNDS, _SHARE_MEAN, _SHARE_SD = (-4.0, 4.0), 0.0, 1.0
-_DOUBLINGS_BOUNDS, _DOUBLINGS_MEAN, _DOUBLINGS_SD = (math.log(0.3), math.log(30.0)), math.log(3.0), 0.7
-# What all trainings gain in common: doublings over which it changes. Its variance is that of the signal.
+_DOUBLINGS_BOUNDS, _DOUBLINGS_MEAN, _DOUBLINGS_SD = (
+    (math.log(0.3), math.log(30.0)),
+    math.log(3.0),
+    0.7,
+)
+# What all trainings gain in common: doublings over which it changes. Its variance is that of the
+# signal.
 _TREND_DOUBLINGS = 3.0
 _MAX_STEPS = 60
 # Observations beyond one for each length scale before it can be judged what they predict.
@@ -61,7 +70,8 @@ class Kernel:
 class GaussianProcess:
     """The process after observations.
 
-    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1; Matérn 5/2.
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1;
+    Matérn 5/2.
     """
 
     def __init__(
@@ -80,8 +90,8 @@ class GaussianProcess:
             groups: Group of each feature, shape [features].
             features: Shape [n, features].
             values: Standardised values, shape [n].
-            ahead: How many doublings before the end of the training each was observed, shape [n]; None if
-                all trainings had ended.
+            ahead: How many doublings before the end of the training each was observed, shape [n];
+                None if all trainings had ended.
             agreement: Factors of the correlation of observations, shape [n, n], and of theirs with
                 predictions, shape [n]; None if all are of one run.
         """
@@ -109,7 +119,8 @@ class GaussianProcess:
     def predict(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation of the noiseless function where trainings end.
 
-        What all trainings gain in common is a part of the mean only, because it decides between none of them.
+        What all trainings gain in common is a part of the mean only, because it decides between
+        none of them.
 
         Args:
             features: Shape [m, features].
@@ -155,8 +166,12 @@ class GaussianProcess:
 
     @property
     def log_evidence(self) -> float:
-        """The logarithm of the density of the values, for their likeliest variance and up to a constant."""
-        return -len(self._whitened) * math.log(self.scale) - float(np.log(np.diag(self._factor)).sum())
+        """The logarithm of the density of the values, for their likeliest variance and up to a
+        constant.
+        """
+        return -len(self._whitened) * math.log(self.scale) - float(
+            np.log(np.diag(self._factor)).sum()
+        )
 
     def left_out_errors(self) -> np.ndarray:
         """Return by how much each observation differs from what the others predict, shape [n].
@@ -170,15 +185,19 @@ class GaussianProcess:
     def predictability(self) -> float | None:
         """Return how much of the variance of each observation the others predict, in (-inf, 1].
 
-        Length scales that were fitted to few observations explain noise, too, so that the share is adjusted
-        as that of a regression with a coefficient for each; None where that leaves too few observations.
-        Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted coefficient of determination).
+        Length scales that were fitted to few observations explain noise, too, so that the share is
+        adjusted as that of a regression with a coefficient for each; None where that leaves too few
+        observations.
+        Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted coefficient of
+        determination).
         """
         errors, num = self.left_out_errors(), len(self._values)
         num_free = num - 1 - len(self._kernel.log_lengths)
         if num_free < _MIN_FREE:
             return None
-        alone = (self._values - self._values.mean()) * num / (num - 1)  # errors of the mean of the others
+        alone = (
+            (self._values - self._values.mean()) * num / (num - 1)
+        )  # errors of the mean of the others
         unexplained = float(errors @ errors) / max(float(alone @ alone), 1e-12)
         return 1.0 - unexplained * (num - 1) / num_free
 
@@ -223,7 +242,8 @@ def fit(
 
 @dataclass(frozen=True)
 class _Pairs:
-    """What each observation has to do with those before it, which is what hyper-parameters do not change.
+    """What each observation has to do with those before it, which is what hyper-parameters do not
+    change.
 
     Attributes:
         rows: The later one of each pair, shape [pairs].
@@ -243,7 +263,9 @@ class _Pairs:
     def of(cls, features: np.ndarray, groups: np.ndarray, ahead: np.ndarray | None) -> _Pairs:
         rows, columns = np.tril_indices(len(features), -1)
         squares = (features[rows] - features[columns]) ** 2
-        distances = np.stack([squares[:, groups == group].sum(1) for group in range(int(groups.max()) + 1)])
+        distances = np.stack(
+            [squares[:, groups == group].sum(1) for group in range(int(groups.max()) + 1)]
+        )
         if ahead is None:
             return cls(rows, columns, distances, None, 0.0)
         apart = np.abs(ahead[rows] - ahead[columns])
@@ -272,7 +294,9 @@ def _loss(
     inverse, solved = _invert(factor, lower=1)[0], _solve(factor, values, lower=1)[0]
     variance = max(float(values @ solved) / n, 1e-12)
     loss = 0.5 * n * math.log(variance) + float(np.log(np.diag(factor)).sum())
-    outer = inverse[pairs.rows, pairs.columns] - solved[pairs.rows] * solved[pairs.columns] / variance
+    outer = (
+        inverse[pairs.rows, pairs.columns] - solved[pairs.rows] * solved[pairs.columns] / variance
+    )
     weighted = outer * signal
     gradient = np.empty_like(theta)
     # Every pair counts twice, and the half of a derivative once.
@@ -287,7 +311,9 @@ def _loss(
 
 
 def _trend(doublings: np.ndarray) -> np.ndarray:
-    """Return the covariance of what all trainings gain in common, at places some doublings apart."""
+    """Return the covariance of what all trainings gain in common, at places some doublings
+    apart.
+    """
     return np.exp(-0.5 * (doublings / _TREND_DOUBLINGS) ** 2)
 
 
@@ -300,7 +326,9 @@ def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _matern(squared: np.ndarray) -> np.ndarray:
-    """Return the correlation at some squared distances, in their place, because new arrays are slow."""
+    """Return the correlation at some squared distances, in their place, because new arrays are
+    slow.
+    """
     root = np.sqrt(squared)
     root *= _ROOT5
     squared *= 5 / 3
@@ -311,8 +339,12 @@ def _matern(squared: np.ndarray) -> np.ndarray:
     return squared
 
 
-def correlation(kernel: Kernel, groups: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the correlation of the function at features of shapes [n, features] and [m, features]."""
+def correlation(
+    kernel: Kernel, groups: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> np.ndarray:
+    """Return the correlation of the function at features of shapes [n, features] and [m,
+    features].
+    """
     weights = np.exp(-kernel.log_lengths)[groups]
     return _matern(_squared_distances(first * weights, second * weights))
 

@@ -18,7 +18,9 @@ from workbench.experiment.space import Choice, Domain, Fixed, Float, Params, Spa
 from workbench.search.samplers import stable_seed
 
 _MAX_POINTS = 4096
-"""No run is expected to use up a space with more combinations under a sampler that can repeat itself."""
+"""No run is expected to use up a space with more combinations under a sampler that can repeat
+itself.
+"""
 
 
 def is_small(space: Space) -> bool:
@@ -29,7 +31,9 @@ def is_small(space: Space) -> bool:
         if values is None or len(values) > _MAX_POINTS:
             return False
         sizes.append(len(values))
-    if math.prod(sizes) == 1:  # nothing is searched: whoever asks for several trials wants the same one again
+    if (
+        math.prod(sizes) == 1
+    ):  # nothing is searched: whoever asks for several trials wants the same one again
         return False
     # Conditions make combinations fewer than the product of the values.
     return math.prod(sizes) <= _MAX_POINTS or (
@@ -53,7 +57,10 @@ class Grid:
         Args:
             tried: The keys of all configurations so far.
         """
-        while self._next < len(self._points) and key_of(self._space, self._points[self._next]) in tried:
+        while (
+            self._next < len(self._points)
+            and key_of(self._space, self._points[self._next]) in tried
+        ):
             self._next += 1
         return self._points[self._next] if self._next < len(self._points) else None
 
@@ -73,7 +80,10 @@ def key_of(space: Space, params: Params) -> str:
 
 
 def _as_listed(domain: Domain, value: JsonValue) -> JsonValue:
-    """Return the value as the domain lists it: a user may write 0.3 for 0.1 + 2 steps, or 1.0 for 1."""
+    """Return the value as the domain lists it.
+
+    A user may write 0.3 for 0.1 + 2 steps, or 1.0 for 1.
+    """
     if not domain.contains(value):
         return value
     if isinstance(domain, Choice | Fixed):

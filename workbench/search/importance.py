@@ -1,9 +1,10 @@
 """How much each searched parameter decides, how sure that is, and what was not resolved.
 
-An effect is a parameter's total share of the variance of the true values over the space that was declared,
-wherever a sampler has placed its trials. `variance_shares` draws what it may be after the trials; here trials
-become observations, and draws become intervals and words. "No effect" is stated only where an effect of a
-hundredth would have been seen. What trials have not resolved is named as such.
+An effect is a parameter's total share of the variance of the true values over the space that was
+declared, wherever a sampler has placed its trials. `variance_shares` draws what it may be after the
+trials; here trials become observations, and draws become intervals and words. "No effect" is stated
+only where an effect of a hundredth would have been seen. What trials have not resolved is named as
+such.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ MIN_TRIALS = 10
 NO_EFFECT = 0.01
 """What a parameter must decide less of, as a share of the variance, to have no effect."""
 _INTERVAL = (0.05, 0.95)
-# Where the upper end of an interval is below NO_EFFECT, it is this quantile instead of the one above.
+# Where the upper end of an interval is below NO_EFFECT, it is this quantile instead of the one
+# above.
 _BOUND = 0.97
-# A parameter has no effect where this share of the draws lies below half of NO_EFFECT: an effect that is
-# overlooked costs more than a question that stays open.
+# A parameter has no effect where this share of the draws lies below half of NO_EFFECT: an effect
+# that is overlooked costs more than a question that stays open.
 _SURE = 0.99
-# Shares are judged at so many points, and functions smoothed a little: none is more exact than this.
+# Shares are judged at so many points, and functions smoothed a little: none is more exact than
+# this.
 _RESOLUTION = 0.005
 # Smaller effects than this one may hide in the noise wherever few trials lie.
 _MIN_BOUND = 0.002
@@ -42,14 +45,17 @@ _MAX_TRIALS = 300
 _MAX_RUNGS = 4
 """Cut trainings are compared at this many rungs."""
 _MIN_AT_RUNG = 20
-# Values farther below the best than this many times a usual value is are outliers: trainings that diverged.
+# Values farther below the best than this many times a usual value is are outliers: trainings that
+# diverged.
 _FARTHEST = 25.0
 # How close values of a parameter are, as a share of its range, that count as the same place.
 _NEAR = 0.1
 
 Importance = dict[str, tuple[float, float, float]]
-"""Per parameter its total share of the variance, and the ends of the 90 % interval. Share and lower end are 0
-for a parameter that has no effect, which the upper end bounds."""
+"""Per parameter its total share of the variance, and the ends of the 90 % interval.
+
+Share and lower end are 0 for a parameter that has no effect, which the upper end bounds.
+"""
 
 
 def importance(
@@ -62,14 +68,15 @@ def importance(
     Args:
         experiment: The experiment.
         parameters: Its search space in Optuna's terms.
-        finished: Finished configurations with their outcomes. Values of pruned trials are compared with those
-            of others at the same rung only.
+        finished: Finished configurations with their outcomes. Values of pruned trials are compared
+            with those of others at the same rung only.
 
     Returns:
-        Total effects as shares of the variance over the space, the largest first. What acts in interactions
-        counts for each parameter of them, so that the sum may exceed 1. Empty where there are fewer than
-        MIN_TRIALS trials with values, several objectives, no parameter with two values, or values that are
-        all alike. Where chance alone explains the values, every interval is from 0 to 1.
+        Total effects as shares of the variance over the space, the largest first. What acts in
+        interactions counts for each parameter of them, so that the sum may exceed 1. Empty where
+        there are fewer than MIN_TRIALS trials with values, several objectives, no parameter with
+        two values, or values that are all alike. Where chance alone explains the values, every
+        interval is from 0 to 1.
 
     Source:
         Total effects: Homma and Saltelli, Importance measures in global sensitivity analysis, 1996.
@@ -135,18 +142,21 @@ class _Seen(NamedTuple):
 
     Attributes:
         trials: The trainings.
-        pairs: For each rung at which cut trainings are compared, what those that ended had there and at the
-            end, shape [m, 2].
+        pairs: For each rung at which cut trainings are compared, what those that ended had there
+            and at the end, shape [m, 2].
     """
 
     trials: list[_Trial]
     pairs: list[np.ndarray]
 
 
-def _seen(experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]) -> _Seen | None:
+def _seen(
+    experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]
+) -> _Seen | None:
     """Return what trainings reached, larger is better; None where there are too few.
 
-    Values after different numbers of epochs are never compared. What was cut counts at one of a few rungs.
+    Values after different numbers of epochs are never compared. What was cut counts at one of a few
+    rungs.
     """
     reading, metric = Reading.of(experiment)[0], experiment.objectives[0].metric
     usable = {"complete"} if reading.full_rung is not None else {"complete", "pruned"}
@@ -182,7 +192,9 @@ def _seen(experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, 
         [
             (curve.at(math.log2(rung)), value)
             for _, value, curve in ended
-            if curve is not None and curve.doublings[0] <= math.log2(rung) and np.isfinite(curve.values).all()
+            if curve is not None
+            and curve.doublings[0] <= math.log2(rung)
+            and np.isfinite(curve.values).all()
         ]
         for rung in rungs
     ]
@@ -190,12 +202,18 @@ def _seen(experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, 
 
 
 def _rungs(lasts: Sequence[int]) -> list[int]:
-    """Return a few rungs at which cut trainings are compared: each with the highest that it has reached.
+    """Return a few rungs at which cut trainings are compared.
+
+    Each with the highest that it has reached.
 
     Args:
         lasts: The last rung of each cut training.
     """
-    least = 1 if len(set(lasts)) <= _MAX_RUNGS else max(_MIN_AT_RUNG, math.ceil(len(lasts) / _MAX_RUNGS))
+    least = (
+        1
+        if len(set(lasts)) <= _MAX_RUNGS
+        else max(_MIN_AT_RUNG, math.ceil(len(lasts) / _MAX_RUNGS))
+    )
     rungs: list[int] = []
     num_there = 0
     for rung, num in sorted(Counter(lasts).items()):
@@ -207,7 +225,9 @@ def _rungs(lasts: Sequence[int]) -> list[int]:
 
 
 def _volumes(units: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Return how much of the space each trial stands for, as a share: the more, the fewer are near it.
+    """Return how much of the space each trial stands for, as a share.
+
+    The more, the fewer are near it.
 
     Args:
         units: Points of configurations, shape [trials, columns].
@@ -238,9 +258,12 @@ def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
     highs = np.where(highs < NO_EFFECT, np.quantile(draws, _BOUND, axis=0), highs)
     sure = np.maximum(np.quantile(draws, _SURE, axis=0), _MIN_BOUND)
     has_none = sure < NO_EFFECT / 2
-    # Where most draws are 0 and some are not, the share is open: only what has no effect has the share 0.
+    # Where most draws are 0 and some are not, the share is open: only what has no effect has the
+    # share 0.
     middles = np.median(draws, axis=0)
-    shares = np.where(has_none, 0.0, np.where(middles > 0, middles, np.minimum(draws.mean(axis=0), highs)))
+    shares = np.where(
+        has_none, 0.0, np.where(middles > 0, middles, np.minimum(draws.mean(axis=0), highs))
+    )
     found: Importance = {}
     for index in map(int, np.argsort(-shares, kind="stable")):
         if has_none[index]:

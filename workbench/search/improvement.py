@@ -1,6 +1,8 @@
-"""By how much configurations may improve on what is known, where their values are normally distributed.
+"""By how much configurations may improve on what is known, where their values are normally
+distributed.
 
-What is predicted of them is left to `gaussian_process`, and which improvement decides to `proposals`.
+What is predicted of them is left to `gaussian_process`, and which improvement decides to
+`proposals`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: np.ndarr
 
 
 def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
-    """Return the logarithm of how far configurations may improve on the best value, where stopping is cheap.
+    """Return the logarithm of how far configurations may improve on the best value, where stopping
+    is cheap.
 
     Where it says nothing of costs, it orders configurations as what they may be worth does.
 
@@ -40,14 +43,16 @@ def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
         best: The best value so far, standardised.
     """
     gain = (possible - best) / _GAIN_WIDTH
-    return np.where(gain < _FAR_BELOW, gain, np.log(np.logaddexp(0.0, np.maximum(gain, _FAR_BELOW))))
+    return np.where(
+        gain < _FAR_BELOW, gain, np.log(np.logaddexp(0.0, np.maximum(gain, _FAR_BELOW)))
+    )
 
 
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
     """Return the logarithm of the improvement on the best value that is to be expected.
 
-    Source: Jones, Schonlau and Welch, Efficient global optimization, 1998; its logarithm as in Ament et al.,
-    Unexpected improvements to expected improvement, NeurIPS 2023.
+    Source: Jones, Schonlau and Welch, Efficient global optimization, 1998; its logarithm as in
+    Ament et al., Unexpected improvements to expected improvement, NeurIPS 2023.
 
     Args:
         mean: Predicted values, shape [m].
@@ -57,7 +62,8 @@ def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: floa
     z = (mean - best) / deviation
     log_density = -0.5 * (z**2 + math.log(2 * math.pi))
     below = np.minimum(z, 0.0)
-    # The scaled complementary error function is the quotient of distribution and density, without underflow.
+    # The scaled complementary error function is the quotient of distribution and density, without
+    # underflow.
     left = 1.0 + math.sqrt(math.pi / 2) * below * erfcx(-below / math.sqrt(2))
     log_below = log_density + np.log(np.maximum(left, 1e-16))
     above = np.maximum(z, 0.0)

@@ -39,14 +39,27 @@ class Knowledge:
     earlier: dict[str, list[Result]] = field(default_factory=dict)
     """What ended in each earlier run, by its id; the results of this run are not among it."""
     memory: list[tuple[Mapping[str, Any], float]] = field(default_factory=list)
-    """Configurations in Optuna's terms, with the predicted part of the memory that they would hold."""
+    """Configurations in Optuna's terms, with the predicted part of the memory that they would
+    hold.
+    """
     kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
-    """What was fitted to the first results, by the quantity and their number; kept to save time only."""
+    """What was fitted to the first results, by the quantity and their number.
+
+    Kept to save time only.
+    """
     located: tuple[np.ndarray, np.ndarray] | None = None
-    """Where the first results lie in the space, as `Encoding.locate` returns it; kept to save time only."""
+    """Where the first results lie in the space, as `Encoding.locate` returns it.
+
+    Kept to save time only.
+    """
 
 
 def violations_of(results: Sequence[Result]) -> dict[str, np.ndarray]:
-    """Return by how much each limit is broken in each result; a limit that it does not name is kept."""
+    """Return by how much each limit is broken in each result.
+
+    A limit that it does not name is kept.
+    """
     names = sorted({name for result in results for name in result.violations})
-    return {name: np.array([result.violations.get(name, _KEPT) for result in results]) for name in names}
+    return {
+        name: np.array([result.violations.get(name, _KEPT) for result in results]) for name in names
+    }

@@ -1,7 +1,8 @@
 """What the sampler and the pruner of a study know, also after its search space has changed.
 
-Each space has its own projection. A configuration that was begun before a change is judged and ended where it
-was begun; from then on the sampler in force learns from it as from a trial of an earlier run.
+Each space has its own projection. A configuration that was begun before a change is judged and
+ended where it was begun; from then on the sampler in force learns from it as from a trial of an
+earlier run.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Learner:
         self._covering = experiment.search
 
     def all_parameters(self) -> Parameters:
-        """Return the parameters in Optuna's terms, with every value that any space of the run has had."""
+        """Return the parameters in Optuna's terms, with every value that any space of the run has
+        had.
+        """
         return Parameters(self._covering)
 
     def begin(
@@ -124,8 +127,8 @@ class Learner:
     ) -> int:
         """Search another space from now on; what earlier trials in it have shown is kept.
 
-        Where a parameter is frozen that decides nothing, trials with other values of it are kept, too.
-        Configurations that are running count when they end.
+        Where a parameter is frozen that decides nothing, trials with other values of it are kept,
+        too. Configurations that are running count when they end.
 
         Args:
             changes: All changes of the space since the run began, by parameter.
@@ -146,16 +149,24 @@ class Learner:
                 next_step="Change the space when its trial has begun, or include it.",
             )
         undecided = set(negligible(self.importance(finished)))
-        frozen = {name for name, domain in experiment.search.root.items() if isinstance(domain, Fixed)}
+        frozen = {
+            name for name, domain in experiment.search.root.items() if isinstance(domain, Fixed)
+        }
         projection = Projection(experiment)
         self._loose = frozenset(frozen & (undecided | self._loose))
         self._covering = covering(self._covering, experiment.search)
         self.experiment, self._projection = experiment, projection
         self._learn_earlier()
-        return sum([self._learn_again(configuration, outcome) for configuration, outcome in finished])
+        return sum(
+            [self._learn_again(configuration, outcome) for configuration, outcome in finished]
+        )
 
     def change_program(
-        self, name: str, finished: Finished, begun: Iterable[ConfigurationRecord], kept: Collection[int]
+        self,
+        name: str,
+        finished: Finished,
+        begun: Iterable[ConfigurationRecord],
+        kept: Collection[int],
     ) -> None:
         """Learn another function from now on: that of changed code.
 
@@ -196,7 +207,9 @@ class Learner:
             self._projection.add_related(moved, outcome, name)
 
     def importance(self, finished: Finished) -> Importance:
-        """Return the importance of each parameter among the configurations in the space in force."""
+        """Return the importance of each parameter among the configurations in the space in
+        force.
+        """
         known = (
             (replace(record, params=params), outcome)
             for record, outcome in finished
@@ -205,9 +218,14 @@ class Learner:
         return importance(self.experiment, self._projection.parameters, known)
 
     def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:
-        """Learn from a configuration of another space; return whether it counts in the one in force."""
+        """Learn from a configuration of another space.
+
+        Return whether it counts in the one in force.
+        """
         params = self._placed(configuration.params)
-        if params is None or (outcome.state == "failed" and outcome.reason not in ("oom", "diverged")):
+        if params is None or (
+            outcome.state == "failed" and outcome.reason not in ("oom", "diverged")
+        ):
             return False
         reports = list(configuration.trials[0].reports.items())
         self._projection.add_prior(params, outcome, reports, None)
@@ -217,7 +235,9 @@ class Learner:
         return placed(params, self.experiment.search, self._loose)
 
 
-def placed(params: Mapping[str, JsonValue], space: Space, loose: Collection[str] = ()) -> Params | None:
+def placed(
+    params: Mapping[str, JsonValue], space: Space, loose: Collection[str] = ()
+) -> Params | None:
     """Return a configuration as one of a space that may have changed; None if it is outside.
 
     Args:

@@ -1,7 +1,7 @@
 """The limits of a trial, in the form that Optuna 5 or Optuna 4 reads.
 
-Optuna 5 stores each limit by its name. Optuna 4 stores a list, as long for every trial of a study, and its
-samplers read it only if they are made with a function that returns it.
+Optuna 5 stores each limit by its name. Optuna 4 stores a list, as long for every trial of a study,
+and its samplers read it only if they are made with a function that returns it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def record_limits(
         trial.set_constraint(limit, violation)
 
 
-def limits_of_new_trial(experiment: Experiment, violations: Mapping[str, float] | None) -> dict[str, Any]:
+def limits_of_new_trial(
+    experiment: Experiment, violations: Mapping[str, float] | None
+) -> dict[str, Any]:
     """Return the arguments with which `create_trial` makes a trial that breaks these limits.
 
     Args:

@@ -1,7 +1,7 @@
 """Translate a search space and its configurations to Optuna's terms and back.
 
-Fixed parameters and parameters whose condition does not hold never reach Optuna. Choices that Optuna cannot
-distinguish or store (lists, mappings, true beside 1) are passed as their JSON text.
+Fixed parameters and parameters whose condition does not hold never reach Optuna. Choices that
+Optuna cannot distinguish or store (lists, mappings, true beside 1) are passed as their JSON text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Parameters:
             name: _keys(domain) for name, domain in space.root.items() if isinstance(domain, Choice)
         }
         self.searched = {
-            name: self._distribution(name) for name in self._order if not isinstance(space.root[name], Fixed)
+            name: self._distribution(name)
+            for name in self._order
+            if not isinstance(space.root[name], Fixed)
         }
 
     def _distribution(self, name: str) -> BaseDistribution:
@@ -50,7 +52,9 @@ class Parameters:
             case Float() as domain:
                 return FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
             case Int() as domain:
-                return IntDistribution(domain.low, domain.high, log=domain.log, step=domain.step or 1)
+                return IntDistribution(
+                    domain.low, domain.high, log=domain.log, step=domain.step or 1
+                )
             case _:
                 return CategoricalDistribution(self._keys[name])
 
@@ -78,11 +82,19 @@ class Parameters:
                 params[name] = domain.value
             elif isinstance(distribution, FloatDistribution):
                 params[name] = trial.suggest_float(
-                    name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+                    name,
+                    distribution.low,
+                    distribution.high,
+                    step=distribution.step,
+                    log=distribution.log,
                 )
             elif isinstance(distribution, IntDistribution):
                 params[name] = trial.suggest_int(
-                    name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+                    name,
+                    distribution.low,
+                    distribution.high,
+                    step=distribution.step,
+                    log=distribution.log,
                 )
             elif isinstance(domain, Choice):
                 key = trial.suggest_categorical(name, self._keys[name])
@@ -108,7 +120,11 @@ class Parameters:
 
 
 def _keys(domain: Choice) -> tuple[CategoricalChoiceType, ...]:
-    plain = [choice for choice in domain.choices if choice is None or isinstance(choice, str | int | float)]
+    plain = [
+        choice
+        for choice in domain.choices
+        if choice is None or isinstance(choice, str | int | float)
+    ]
     apart = all(first != second for index, first in enumerate(plain) for second in plain[:index])
     if len(plain) == len(domain.choices) and apart:
         return tuple(plain)

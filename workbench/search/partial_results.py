@@ -1,7 +1,7 @@
 """What trainings showed before and at their end, as observations for a Gaussian process.
 
-An observation states how many doublings of the rung lay between it and the end of its training: values at
-different distances from the end are never compared as if they were equal.
+An observation states how many doublings of the rung lay between it and the end of its training:
+values at different distances from the end are never compared as if they were equal.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from workbench.experiment.space import Fixed
 from workbench.experiment.trial_value import mode_of
 
 CURVES = "curves"
-"""The attribute in which a trial of several objectives keeps what it showed of each at its rungs."""
+"""The attribute in which a trial of several objectives keeps what it showed of each at its
+rungs.
+"""
 
-# Of a curve, the last value counts, and the last ones up to a third of its rung, a ninth of it and so on.
+# Of a curve, the last value counts, and the last ones up to a third of its rung, a ninth of it and
+# so on.
 _THINNING = 3
 _MAX_OBSERVATIONS = 4
 _FIRST_RUNG = 0.5  # what rung 0 counts as, which has no logarithm
@@ -38,8 +41,8 @@ class Reading:
 
     Attributes:
         sign: 1.0 where larger values are better, -1.0 where smaller ones are.
-        num_epochs: Epochs of trainings whose parameters do not name theirs; None where the end of a training
-            is known only once it is reached.
+        num_epochs: Epochs of trainings whose parameters do not name theirs; None where the end of a
+            training is known only once it is reached.
         follows_best: Whether a trial's value is its best report, not its last one.
         full_rung: The rung of full trainings, where rungs are levels of a fidelity; else None.
     """
@@ -52,7 +55,9 @@ class Reading:
     @classmethod
     def of(cls, experiment: Experiment) -> list[Reading]:
         """Return how the curves of each objective are read."""
-        several = len(experiment.objectives) > 1  # their curves are what the trial would have been worth
+        several = (
+            len(experiment.objectives) > 1
+        )  # their curves are what the trial would have been worth
         return [
             cls(
                 sign=1.0 if objective.goal == "maximize" else -1.0,
@@ -67,10 +72,14 @@ class Reading:
         """Return what a trial would have been worth at each of its rungs, larger is better."""
         rungs = sorted(reports)
         values = [self.sign * reports[rung] for rung in rungs]
-        return dict(zip(rungs, accumulate(values, max) if self.follows_best else values, strict=True))
+        return dict(
+            zip(rungs, accumulate(values, max) if self.follows_best else values, strict=True)
+        )
 
     def at_last(self, reports: Mapping[int, float], rungs: Sequence[int]) -> float:
-        """Return the value of `curve` at the last of some first rungs, without those that do not count."""
+        """Return the value of `curve` at the last of some first rungs, without those that do not
+        count.
+        """
         counted = rungs if self.follows_best else rungs[-1:]
         return max(self.sign * reports[rung] for rung in counted)
 
@@ -89,7 +98,10 @@ class Reading:
 
 
 def stated_epochs(experiment: Experiment) -> int | None:
-    """Return the epochs of trainings whose parameters do not name theirs; None where nothing states them."""
+    """Return the epochs of trainings whose parameters do not name theirs.
+
+    None where nothing states them.
+    """
     domain = experiment.search.root.get("epochs")
     if isinstance(domain, Fixed) and isinstance(domain.value, int):
         return domain.value
@@ -160,12 +172,17 @@ def _seen(trial: FrozenTrial, reading: Reading, longest: int) -> Iterator[tuple[
         if num == 0:
             break
         rung = rungs[num - 1]
-        yield math.log2(max(end / max(rung, _FIRST_RUNG), 1.0)), reading.at_last(reports, rungs[:num])
+        yield (
+            math.log2(max(end / max(rung, _FIRST_RUNG), 1.0)),
+            reading.at_last(reports, rungs[:num]),
+        )
         num = min(bisect_right(rungs, rung // _THINNING), num - 1)
 
 
 def without_outliers(values: np.ndarray, middle: float | None = None) -> np.ndarray:
-    """Raise values far below the rest: a training that diverged tells nothing about the others' units.
+    """Raise values far below the rest.
+
+    A training that diverged tells nothing about the others' units.
 
     Args:
         values: Larger is better.
@@ -181,8 +198,9 @@ def result_values(
 ) -> np.ndarray:
     """Return what each trial is worth, larger is better.
 
-    A pruned trial counts as its forecast. One that could not be trained (out of memory, diverged) counts as
-    the worst, and one that failed as the median, because another cause than its configuration is possible.
+    A pruned trial counts as its forecast. One that could not be trained (out of memory, diverged)
+    counts as the worst, and one that failed as the median, because another cause than its
+    configuration is possible.
 
     Args:
         trials: Trials that have ended; where none has a value, all are worth 0.

@@ -1,9 +1,9 @@
 """Who continues from whom: the members of a population, compared after each part of their training.
 
-A member is compared with the others at the same epoch only. It continues as soon as its fate is certain: at
-once if enough others are worse already, after all others if it might be replaced. What is proposed depends on
-the seed and on the results, never on the order in which they came. How changing parameters move is left to
-`exploration`.
+A member is compared with the others at the same epoch only. It continues as soon as its fate is
+certain: at once if enough others are worse already, after all others if it might be replaced. What
+is proposed depends on the seed and on the results, never on the order in which they came. How
+changing parameters move is left to `exploration`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Population:
             self._size = options.population
             self._num_weak = max(1, int(self._size * options.quantile))
             names = changing(experiment, options)
-            self._explorer = Explorer(experiment, options, names, is_bandit=isinstance(options, PB2))
+            self._explorer = Explorer(
+                experiment, options, names, is_bandit=isinstance(options, PB2)
+            )
         self._trials: dict[tuple[int, int], int] = {}
         self._places: dict[int, tuple[int, int]] = {}
         self._params: dict[int, Params] = {}
@@ -74,7 +76,10 @@ class Population:
         return len(self._scores) == len(self._trials) and self.next() is None
 
     def next(self) -> Part | None:
-        """Return the next part: of members whose fate is certain, that of the earliest epoch; else None."""
+        """Return the next part: of members whose fate is certain, that of the earliest epoch.
+
+        Else None.
+        """
         for number, end in enumerate(self._ends):
             for member in range(self._size):
                 if (number, member) in self._trials:
@@ -126,7 +131,9 @@ class Population:
         if self._written is not None:
             if self._scores[last] is None:
                 return None
-            return Part(Segment(member=member, begin=begin, end=end, continues=last), self._written[number])
+            return Part(
+                Segment(member=member, begin=begin, end=end, continues=last), self._written[number]
+            )
         ended = self._ended(number - 1)
         score = self._scores[last]
         num_worse = sum(self._rank(other) > self._rank(last) for other in ended)
@@ -140,7 +147,9 @@ class Population:
             return Part(segment, params)
         if score is None:  # nobody is left from whom it could continue
             return None
-        return Part(Segment(member=member, begin=begin, end=end, continues=last), self._params[last])
+        return Part(
+            Segment(member=member, begin=begin, end=end, continues=last), self._params[last]
+        )
 
     def _ended(self, number: int) -> list[int]:
         """Return the trials of a part that have ended."""
@@ -153,7 +162,9 @@ class Population:
         return score is None, -(score or 0.0), self._places[trial][1]
 
     def _replaced(self, number: int, ended: list[int]) -> dict[int, tuple[int, Params]]:
-        """Return for each weak member from which trial it continues, and with which configuration."""
+        """Return for each weak member from which trial it continues, and with which
+        configuration.
+        """
         if number not in self._replacements:
             ranked = sorted(ended, key=self._rank)
             sound = [trial for trial in ranked if self._scores[trial] is not None]
@@ -167,7 +178,9 @@ class Population:
             self._replacements[number] = self._explored(number, strong, weak) if strong else {}
         return self._replacements[number]
 
-    def _explored(self, number: int, strong: list[int], weak: list[int]) -> dict[int, tuple[int, Params]]:
+    def _explored(
+        self, number: int, strong: list[int], weak: list[int]
+    ) -> dict[int, tuple[int, Params]]:
         assert self._explorer is not None
         found: dict[int, tuple[int, Params]] = {}
         moves, chosen = self._moves(number), []
@@ -191,5 +204,7 @@ class Population:
             segment, score = self._segments[trial], self._scores[trial]
             before = None if segment.continues is None else self._scores.get(segment.continues)
             if self._places[trial][0] <= number and score is not None and before is not None:
-                moves.append(Move(self._places[trial][0], self._params[trial], before, score - before))
+                moves.append(
+                    Move(self._places[trial][0], self._params[trial], before, score - before)
+                )
         return moves

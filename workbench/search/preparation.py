@@ -1,9 +1,9 @@
 """Prepare for proposals while trials run, so that no worker waits for an import.
 
-What is proposed does not depend on it: a proposal is a function of the history and a seed. No proposal is
-made ahead: the trial whose end frees a worker is what the next one has to learn from. One made before would
-treat that trial as still running, and which result it lacks would depend on how fast the machine is: the same
-seed would no longer lead to the same trials.
+What is proposed does not depend on it: a proposal is a function of the history and a seed. No
+proposal is made ahead: the trial whose end frees a worker is what the next one has to learn from.
+One made before would treat that trial as still running, and which result it lacks would depend on
+how fast the machine is: the same seed would no longer lead to the same trials.
 """
 
 from __future__ import annotations

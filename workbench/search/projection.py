@@ -1,7 +1,7 @@
 """The Optuna study behind the workbench's: one Optuna trial for each configuration, in memory.
 
-It receives means over repeats, limits, and failures such as out of memory or divergence, in the form from
-which each sampler learns.
+It receives means over repeats, limits, and failures such as out of memory or divergence, in the
+form from which each sampler learns.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _MAX_STOPPED = 3
 class _Memory(InMemoryStorage):
     """Optuna's storage in memory, without what samplers record there for other processes.
 
-    TPE and GP record a proposal's parameters before all of them are known, including parameters whose
-    condition does not hold. Nothing reads a partial proposal here, and a replay could not reproduce it.
-    Trials share the distributions of their parameters, of which Optuna makes new ones for each.
+    TPE and GP record a proposal's parameters before all of them are known, including parameters
+    whose condition does not hold. Nothing reads a partial proposal here, and a replay could not
+    reproduce it. Trials share the distributions of their parameters, of which Optuna makes new ones
+    for each.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,11 @@ class _Memory(InMemoryStorage):
         self._distributions: dict[tuple[str, str], BaseDistribution] = {}
 
     def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
+        self,
+        trial_id: int,
+        param_name: str,
+        param_value_internal: float,
+        distribution: BaseDistribution,
     ) -> None:
         # By its text: choices of True and of 1 are equal to Python.
         shared = self._distributions.setdefault((param_name, repr(distribution)), distribution)
@@ -79,7 +84,9 @@ class Projection:
         self._resumes = can_resume(experiment)
         self.stopped: dict[int, FrozenTrial] = {}
         """By configuration, the stopped trials that may still be continued."""
-        self._known_chances: dict[int, float] | None = None  # None where they are to be forecast again
+        self._known_chances: dict[int, float] | None = (
+            None  # None where they are to be forecast again
+        )
         self._storage = _Memory()
         with quiet():
             samplers.check(experiment)
@@ -120,7 +127,11 @@ class Projection:
             uses_sampler = sampled and (params is None or self._experiment.sampler.kind.keeps_notes)
             if uses_sampler:
                 self._study.sampler = samplers.make_sampler(
-                    self._experiment, configuration, self.parameters, self._knowledge, is_first=is_first
+                    self._experiment,
+                    configuration,
+                    self.parameters,
+                    self._knowledge,
+                    is_first=is_first,
                 )
             trial = self._study.ask()
             if uses_sampler:
@@ -191,7 +202,8 @@ class Projection:
         trial = self._running.pop(configuration)
         violations = outcome.violations(self._experiment.constraints)
         if self._experiment.sampler.kind.needs_every_limit:
-            # Optuna's gp needs the same limits in every trial, and learns enough from the worst value.
+            # Optuna's gp needs the same limits in every trial, and learns enough from the worst
+            # value.
             limits = [describe_limit(constraint) for constraint in self._experiment.constraints]
             violations = {limit: violations[limit] for limit in limits if limit in violations}
         state, values = self._translate(outcome)
@@ -210,7 +222,11 @@ class Projection:
     def to_resume(self) -> int | None:
         """Return the stopped configuration that should be continued now; None if there is none."""
         number, chance = max(self._chances().items(), key=lambda one: one[1], default=(None, 0.0))
-        return number if isinstance(self._pruner, CurvePruner) and self._pruner.may_resume(chance) else None
+        return (
+            number
+            if isinstance(self._pruner, CurvePruner) and self._pruner.may_resume(chance)
+            else None
+        )
 
     def _chances(self) -> dict[int, float]:
         """Return the probability of each stopped configuration to end as the best.
@@ -222,7 +238,8 @@ class Projection:
             pruner, study = self._pruner, self._study
             with quiet():
                 self._known_chances = {
-                    number: pruner.chance_of_best(study, trial) for number, trial in self.stopped.items()
+                    number: pruner.chance_of_best(study, trial)
+                    for number, trial in self.stopped.items()
                 }
         return self._known_chances or {}
 
@@ -238,13 +255,18 @@ class Projection:
             return TrialState.COMPLETE, values
         if outcome.reason in ("oom", "diverged"):
             if self._worst and self._experiment.sampler.kind.learns_from_complete_only:
-                # Without it, it would be proposed again and again: these samplers use complete trials only.
+                # Without it, it would be proposed again and again: these samplers use complete
+                # trials only.
                 return TrialState.COMPLETE, self._worst
             return TrialState.PRUNED, None
         return (TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL), None
 
     def add_prior(
-        self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]], run_id: str | None
+        self,
+        params: Params,
+        outcome: Outcome,
+        reports: Sequence[tuple[int, float]],
+        run_id: str | None,
     ) -> None:
         """Add a trial for the sampler to learn from that it has not proposed itself.
 
@@ -265,9 +287,11 @@ class Projection:
             knowledge.priors.append(result.trial)
 
     def add_related(self, params: Params, outcome: Outcome, name: str) -> None:
-        """Add a trial of a related function, whose values cannot be compared with those of this one.
+        """Add a trial of a related function, whose values cannot be compared with those of this
+        one.
 
-        A sampler that finds out how functions are related learns from it; others, and pruners, do not see it.
+        A sampler that finds out how functions are related learns from it; others, and pruners, do
+        not see it.
 
         Args:
             params: A configuration of the space.
@@ -276,7 +300,9 @@ class Projection:
         """
         self._knowledge.earlier.setdefault(name, []).append(self._result_of(params, outcome, ()))
 
-    def _result_of(self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]]) -> Result:
+    def _result_of(
+        self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]]
+    ) -> Result:
         complete = outcome.state == "complete"
         violations = outcome.violations(self._experiment.constraints)
         with quiet():
@@ -291,14 +317,19 @@ class Projection:
         return Result(trial, violations, outcome.seconds)
 
     def predict_memory(self, params: Params, share: float) -> None:
-        """Add that a configuration of the space would hold a part of the memory that there is, or more."""
+        """Add that a configuration of the space would hold a part of the memory that there is, or
+        more.
+        """
         self._knowledge.memory.append((self.parameters.to_optuna(params), share))
 
     def _shown_before(self, reports: Sequence[tuple[int, float]]) -> dict[str, Any]:
         """Return the arguments with which `create_trial` makes a trial that made these reports.
 
-        Those of several objectives are not kept: such a trial counts as one of which nothing is known.
+        Those of several objectives are not kept: such a trial counts as one of which nothing is
+        known.
         """
         if len(self._metrics) > 1:
             return {"user_attrs": {CURVES: {}}}
-        return {"intermediate_values": {rung: value for rung, value in reports if math.isfinite(value)}}
+        return {
+            "intermediate_values": {rung: value for rung, value in reports if math.isfinite(value)}
+        }

@@ -1,6 +1,7 @@
 """Which configurations are trained again at the next level of the fidelity: successive halving.
 
-Values are compared at one level only. Which configurations begin, at the lowest one, is left to the sampler.
+Values are compared at one level only. Which configurations begin, at the lowest one, is left to the
+sampler.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ KEPT = 2
 class Promotions:
     """What is known at each level, and what follows from it.
 
-    Source: Li et al., A system for massively parallel hyperparameter tuning, MLSys 2020, algorithm 2.
+    Source: Li et al., A system for massively parallel hyperparameter tuning, MLSys 2020, algorithm
+    2.
     """
 
     def __init__(self, experiment: Experiment, levels: Levels) -> None:
@@ -32,14 +34,19 @@ class Promotions:
         self._reached: dict[int, int] = {}
 
     def begin(self, configuration: int) -> LowFidelity | None:
-        """Begin the next level of a configuration; return what makes it cheaper, None at the last one."""
+        """Begin the next level of a configuration.
+
+        Return what makes it cheaper, None at the last one.
+        """
         level = self._reached.get(configuration, -1) + 1
         self._reached[configuration] = level
         value, full = self.levels.values[level], self.levels.full
         return None if value == full else LowFidelity(name=self.levels.name, value=value, full=full)
 
     def finish(self, configuration: int, value: float) -> int:
-        """Learn the value of a configuration at the level that it has begun, and return the rung of that."""
+        """Learn the value of a configuration at the level that it has begun, and return the rung of
+        that.
+        """
         level = self._reached[configuration]
         self._values[level][configuration] = self._sign * value
         return self.levels.rung(self.levels.values[level])
@@ -50,8 +57,8 @@ class Promotions:
         At each level these are the best ones of those trained there so far, one in `KEPT`.
 
         Args:
-            is_over: Whether no configuration will begin any more, and none is trained: then one at least
-                goes on, so that a full training is the result.
+            is_over: Whether no configuration will begin any more, and none is trained: then one at
+                least goes on, so that a full training is the result.
         """
         for level in reversed(range(len(self.levels.values) - 1)):
             values = self._values[level]

@@ -1,7 +1,9 @@
-"""Propose configurations by a Gaussian process: the sampler behind `auto` where it is the better choice.
+"""Propose configurations by a Gaussian process.
 
-Each proposal is a function of the results so far, the proposals that are still running, and a seed. It
-costs some milliseconds: hyper-parameters are fitted again only when there are 15 % more results.
+The sampler behind `auto` where it is the better choice.
+
+Each proposal is a function of the results so far, the proposals that are still running, and a seed.
+It costs some milliseconds: hyper-parameters are fitted again only when there are 15 % more results.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ _Worth = Callable[[np.ndarray], np.ndarray]
 class ProcessSampler(DesignSampler):
     """Proposes where a Gaussian process expects the best, or knows too little.
 
-    Running configurations count as if they had given what is expected of them: none is proposed twice.
+    Running configurations count as if they had given what is expected of them: none is proposed
+    twice.
     """
 
     def __init__(
@@ -66,11 +69,12 @@ class ProcessSampler(DesignSampler):
         Args:
             parameters: The searched parameters.
             seed: Seed of this proposal.
-            knowledge: The results so far, some of them with a value; what is fitted to them is added.
+            knowledge: The results so far, some of them with a value; what is fitted to them is
+                added.
             readings: How the curves of each objective are read.
             cost_limit: What the budget allows all trainings to cost; None if it limits no cost.
-            is_first: Whether it is the first one that is chosen: then running ones, which users enqueued, do
-                not count.
+            is_first: Whether it is the first one that is chosen: then running ones, which users
+                enqueued, do not count.
         """
         super().__init__(parameters, seed, knowledge, is_first=is_first)
         self._random = np.random.default_rng(seed)
@@ -78,17 +82,26 @@ class ProcessSampler(DesignSampler):
         self._kernels = knowledge.kernels
         self._readings, self._cost_limit = readings, cost_limit
         complete = {
-            run_id: [result.trial for result in results if result.trial.state == TrialState.COMPLETE]
+            run_id: [
+                result.trial for result in results if result.trial.state == TrialState.COMPLETE
+            ]
             for run_id, results in knowledge.earlier.items()
         }
         self._earlier = {
-            run_id: trials for run_id, trials in complete.items() if len(trials) >= MIN_PROCESS_RESULTS
+            run_id: trials
+            for run_id, trials in complete.items()
+            if len(trials) >= MIN_PROCESS_RESULTS
         }
-        self._earlier_results = [result for results in knowledge.earlier.values() for result in results]
+        self._earlier_results = [
+            result for results in knowledge.earlier.values() for result in results
+        ]
 
     @property
     def has_related_run(self) -> bool:
-        """Whether this run's results show that an earlier run is related to it; first any one will do."""
+        """Whether this run's results show that an earlier run is related to it.
+
+        First any one will do.
+        """
         ended = [result.trial for result in self._results]
         if not self._earlier or len(ended) < _MIN_RELATED:
             return self.is_first and bool(self._earlier)
@@ -126,9 +139,12 @@ class ProcessSampler(DesignSampler):
             for index in range(len(self._readings))
         ]
         limits = self._limits(features[:num_own])
-        kept = np.array([*map(keeps_limits, ended if len(goals[0].values) == len(ended) else earlier)])
+        kept = np.array(
+            [*map(keeps_limits, ended if len(goals[0].values) == len(ended) else earlier)]
+        )
         cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
-        # Beside running trials every other one: expected improvement alone would stay near the best.
+        # Beside running trials every other one: expected improvement alone would stay near the
+        # best.
         is_turn = bool(running) and number % 2 == 0
         is_bold = is_turn or bool(limits or self.memory) or any(map(is_cut, ended))
         worth = self._worth(goals, kept, cost, is_bold=is_bold)
@@ -148,7 +164,9 @@ class ProcessSampler(DesignSampler):
             first = np.arange(len(ended))
         order = np.argsort(-score(tried[first], exists[first], features[first]), kind="stable")
         climber = Climber(self.encoding, self._random)
-        return climber.climb(score, tried[first[order]], {row.tobytes() for row in features[:num_own]})
+        return climber.climb(
+            score, tried[first[order]], {row.tobytes() for row in features[:num_own]}
+        )
 
     def _locate_results(self) -> tuple[np.ndarray, np.ndarray]:
         """Return where the results lie; earlier proposals have located all but the last ones."""
@@ -157,7 +175,10 @@ class ProcessSampler(DesignSampler):
         if located is None or num < len(self._results):
             found = self._locate([result.trial for result in self._results[num:]])
             if located is not None:
-                found = (np.concatenate([located[0], found[0]]), np.concatenate([located[1], found[1]]))
+                found = (
+                    np.concatenate([located[0], found[0]]),
+                    np.concatenate([located[1], found[1]]),
+                )
             self._knowledge.located = located = found
         return located
 
@@ -174,7 +195,10 @@ class ProcessSampler(DesignSampler):
         return result_values(trials, self._readings[index].sign)
 
     def _limits(self, features: np.ndarray) -> list[Quantity]:
-        """Model by how much each limit is broken; what broke it in an earlier run breaks it here."""
+        """Model by how much each limit is broken.
+
+        What broke it in an earlier run breaks it here.
+        """
         results = [*self._earlier_results, *self._results]
         if self._earlier_results:
             before = self._features([result.trial for result in self._earlier_results])
@@ -235,9 +259,9 @@ class ProcessSampler(DesignSampler):
     ) -> _Worth:
         """Return how good a configuration may be: by the objective, or by what it adds to a front.
 
-        Where `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many trials. Else
-        the expected improvement finds more: one after another, where no limits are to be kept, and in every
-        other proposal beside running trials.
+        Where `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many
+        trials. Else the expected improvement finds more: one after another, where no limits are to
+        be kept, and in every other proposal beside running trials.
         """
         if cost is not None:
             return self._worth_for_cost(goals[0], kept, cost)
@@ -254,7 +278,10 @@ class ProcessSampler(DesignSampler):
         return worth
 
     def _cost(self, features: np.ndarray, num_at_once: int, num_fitted: int) -> Cost | None:
-        """Model what trainings cost; None where that does not decide how good the best one will be."""
+        """Model what trainings cost.
+
+        None where that does not decide how good the best one will be.
+        """
         if self._cost_limit is None or not self._results:
             return None
         seconds = full_seconds(self._results, self._readings[0])
@@ -266,23 +293,29 @@ class ProcessSampler(DesignSampler):
     def _worth_for_cost(self, goal: Quantity, kept: np.ndarray, cost: Cost) -> _Worth:
         """Return the logarithm of the improvement that a configuration promises for what it costs.
 
-        Where trials are stopped early, one that disappoints costs little, so that possible improvements count
-        as without costs. Elsewhere the expected one counts, which risks less of the budget on a trial.
-        Source: Snoek, Larochelle and Adams, Practical Bayesian optimization, NIPS 2012, section 3.2.
+        Where trials are stopped early, one that disappoints costs little, so that possible
+        improvements count as without costs. Elsewhere the expected one counts, which risks less of
+        the budget on a trial.
+        Source: Snoek, Larochelle and Adams, Practical Bayesian optimization, NIPS 2012, section
+        3.2.
         """
         best = float(goal.values[kept if any(kept) else slice(None)].max())
         if any(is_cut(result.trial) for result in self._results):
             return lambda features: (
-                log_possible_improvement(goal.optimistic(features), best) - cost.log_factor(features)
+                log_possible_improvement(goal.optimistic(features), best)
+                - cost.log_factor(features)
             )
         return lambda features: (
-            log_expected_improvement(*goal.process.predict(features), best) - cost.log_factor(features)
+            log_expected_improvement(*goal.process.predict(features), best)
+            - cost.log_factor(features)
         )
 
     def _forecast(
         self, index: int, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int
     ) -> tuple[Kernel, np.ndarray]:
-        """Forecast where all trainings end, or would have ended, from what they and the others reported."""
+        """Forecast where all trainings end, or would have ended, from what they and the others
+        reported.
+        """
         key, reading = (f"curves {index}", num_fitted), self._readings[index]
         if key not in self._kernels:
             # From these results alone, as they were when they were the only ones.
@@ -296,7 +329,9 @@ class ProcessSampler(DesignSampler):
         seen = observe(trials, reading)
         scale = Scale.of(seen.values)
         standard = scale.standardize(seen.values)
-        process = GaussianProcess(kernel, self.encoding.groups, features[seen.rows], standard, seen.ahead)
+        process = GaussianProcess(
+            kernel, self.encoding.groups, features[seen.rows], standard, seen.ahead
+        )
         return kernel, scale.restore(process.predict(features)[0])
 
     def _model(
@@ -318,10 +353,11 @@ class ProcessSampler(DesignSampler):
             values: Of those that have ended.
             num_fitted: How many of them the hyper-parameters are fitted to.
             kernel: The hyper-parameters; None if they are to be fitted.
-            expected: What is expected of those that are running; None if it follows from the values.
+            expected: What is expected of those that are running; None if it follows from the
+                values.
             related: What earlier runs have found, if that helps.
-            first: Returns the values that the hyper-parameters are fitted to; None if they are the first of
-                `values`.
+            first: Returns the values that the hyper-parameters are fitted to; None if they are the
+                first of `values`.
         """
         key = (name, num_fitted)
         scale = Scale.of(values) if related is None else Scale(related.mean, related.deviation)
@@ -346,7 +382,9 @@ class ProcessSampler(DesignSampler):
     def _process(
         self, kernel: Kernel, features: np.ndarray, values: np.ndarray, related: Related | None
     ) -> GaussianProcess:
-        """Return the process after this run's values and those of related runs, all standardised."""
+        """Return the process after this run's values and those of related runs, all
+        standardised.
+        """
         if related is None:
             return GaussianProcess(kernel, self.encoding.groups, features, values)
         return GaussianProcess(
@@ -359,7 +397,10 @@ class ProcessSampler(DesignSampler):
 
 
 def _num_fitted(num_results: int) -> int:
-    """Return how many results the hyper-parameters are fitted to; few numbers, so that few fits suffice."""
+    """Return how many results the hyper-parameters are fitted to.
+
+    Few numbers, so that few fits suffice.
+    """
     fitted = following = MIN_PROCESS_RESULTS
     while following <= num_results:
         fitted, following = following, max(following + 2, int(following * _GROWTH))

@@ -1,4 +1,7 @@
-"""Make the pruner of an experiment from its `early_stop`; what each reads is in `workbench.experiment`."""
+"""Make the pruner of an experiment from its `early_stop`.
+
+What each reads is in `workbench.experiment`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ _RESUMING = 1.5
 class PatiencePruner(BasePruner):
     """Stops a trial that has not improved on its own best value for some rungs.
 
-    Optuna's PatientPruner counts reports instead of rungs, and never stops a trial whose value is constant.
+    Optuna's PatientPruner counts reports instead of rungs, and never stops a trial whose value is
+    constant.
     """
 
     def __init__(self, patience: int) -> None:
@@ -80,8 +84,8 @@ class Place(NamedTuple):
 class CurvePruner(BasePruner):
     """Stops a trial whose learning curve is unlikely to end better than the best one did.
 
-    Until enough trials are complete for that to be known, it stops the worst third of those that came as far:
-    where several run at once, all of them would else be trained to the end.
+    Until enough trials are complete for that to be known, it stops the worst third of those that
+    came as far: where several run at once, all of them would else be trained to the end.
     """
 
     def __init__(self, chance: float, grace: int, num_epochs: int | None) -> None:
@@ -89,9 +93,10 @@ class CurvePruner(BasePruner):
 
         Args:
             chance: A trial is stopped if its probability to end as the best is lower, in (0, 0.5).
-            grace: Rungs before the first decision; further ones follow after each half of a doubling.
-            num_epochs: Last rung of trials whose parameters do not name their epochs; None where only
-                complete trials show it.
+            grace: Rungs before the first decision; further ones follow after each half of a
+                doubling.
+            num_epochs: Last rung of trials whose parameters do not name their epochs; None where
+                only complete trials show it.
         """
         self.chance = chance
         """A trial that is less likely to end as the best is stopped."""
@@ -105,11 +110,16 @@ class CurvePruner(BasePruner):
         return is_decision(rungs, self._grace) and self.chance_of_best(study, trial) < self.chance
 
     def may_resume(self, chance: float) -> bool:
-        """Return whether a stopped trial should be continued, given its probability to end as the best."""
+        """Return whether a stopped trial should be continued, given its probability to end as the
+        best.
+        """
         return chance >= _RESUMING * self.chance
 
     def place(self, study: optuna.Study, trial: FrozenTrial) -> Place | None:
-        """Return the place by which a trial is judged; None once enough trials are complete for forecasts."""
+        """Return the place by which a trial is judged.
+
+        None once enough trials are complete for forecasts.
+        """
         others = _others(study, trial)
         return _place(study, trial, others, _ends(others))
 
@@ -131,7 +141,9 @@ class CurvePruner(BasePruner):
         self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
     ) -> float:
         """Return the probability that a trial ends above the best; 1 where nothing is known."""
-        from workbench.search.curves import forecast  # imports SciPy, which light installations lack
+        from workbench.search.curves import (
+            forecast,
+        )  # imports SciPy, which light installations lack
 
         curve, *known = (self._curve(one, sign) for one in (trial, *others[-_MAX_CURVES:]))
         if curve is None:
@@ -160,7 +172,10 @@ def _others(study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
 
 
 def _place(
-    study: optuna.Study, trial: FrozenTrial, others: Sequence[FrozenTrial], ends: Sequence[tuple[int, float]]
+    study: optuna.Study,
+    trial: FrozenTrial,
+    others: Sequence[FrozenTrial],
+    ends: Sequence[tuple[int, float]],
 ) -> Place | None:
     if len(ends) >= _MIN_COMPLETE:
         return None
@@ -192,8 +207,8 @@ def make_pruner(experiment: Experiment) -> BasePruner:
         experiment: The experiment; `early_stop` holds the settings.
 
     Returns:
-        A pruner that has not seen any trial. For pruners without such a setting, the caller ensures that
-        no trial stops before `grace`.
+        A pruner that has not seen any trial. For pruners without such a setting, the caller ensures
+        that no trial stops before `grace`.
     """
     kind = experiment.early_stop.kind
     make = load_object(kind.factory, field="early_stop.pruner")
@@ -219,7 +234,9 @@ def make_none(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 def make_asha(experiment: Experiment, options: PrunerOptions) -> BasePruner:
     """Make Optuna's asynchronous successive halving."""
     settings = experiment.early_stop
-    return SuccessiveHalvingPruner(min_resource=settings.grace, reduction_factor=settings.reduction_factor)
+    return SuccessiveHalvingPruner(
+        min_resource=settings.grace, reduction_factor=settings.reduction_factor
+    )
 
 
 def make_hyperband(experiment: Experiment, options: PrunerOptions) -> BasePruner:
@@ -265,6 +282,8 @@ def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 
 
 def _longest_epochs(experiment: Experiment) -> int | str:
-    """Return the most rungs that a trial can climb, or what makes Optuna wait for the first to end."""
+    """Return the most rungs that a trial can climb, or what makes Optuna wait for the first to
+    end.
+    """
     epochs = longest_training(experiment)
     return "auto" if epochs is None else max(epochs, experiment.early_stop.grace)

@@ -47,7 +47,10 @@ def explain(
             return f"at {at(rung)} the chance to extend the front was {chance}"
         case CurvePruner():
             if place := pruner.place(study, trial):
-                worse = f"worse than {place.num_better} of {format_count(place.num_others, 'other trial')}"
+                worse = (
+                    f"worse than {place.num_better} of"
+                    f" {format_count(place.num_others, 'other trial')}"
+                )
                 return f"{_last(trial, metric, at)} is {worse}; too few are complete for forecasts"
             chance = _compare_chances(pruner.chance_of_best(study, trial), pruner.chance)
             return f"{_last(trial, metric, at)} left a chance of {chance} to end as the best"
@@ -78,8 +81,12 @@ def _explain_rank(
     metric: str,
     at: DescribeRung,
 ) -> str:
-    """Explain by the values at the last rung that the trial has reached, those of its bracket only."""
-    key = max((name for name in trial.system_attrs if name.startswith("completed_rung_")), key=_number_in)
+    """Explain by the values at the last rung that the trial has reached, those of its bracket
+    only.
+    """
+    key = max(
+        (name for name in trial.system_attrs if name.startswith("completed_rung_")), key=_number_in
+    )
     known = [one for one in study.get_trials(deepcopy=False) if key in one.system_attrs]
     in_bracket = ""
     if isinstance(pruner, HyperbandPruner):
@@ -105,7 +112,9 @@ def _number_in(key: str) -> int:
 def _explain_percentile(
     pruner: PercentilePruner, study: optuna.Study, trial: FrozenTrial, metric: str, at: DescribeRung
 ) -> str:
-    """Explain by the values of complete trials at the last rung, with which the best so far is compared."""
+    """Explain by the values of complete trials at the last rung, with which the best so far is
+    compared.
+    """
     rung = max(trial.intermediate_values)
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     values = [one.intermediate_values[rung] for one in complete if rung in one.intermediate_values]

@@ -1,6 +1,7 @@
 """A quantity of a search, such as an objective, as a Gaussian process expects it: standardised.
 
-Which values the process is fitted to, and what follows from what is expected, is left to `proposals`.
+Which values the process is fitted to, and what follows from what is expected, is left to
+`proposals`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The proposals of another run, in their order: what a replay proposes instead of asking a sampler."""
+"""The proposals of another run, in their order.
+
+What a replay proposes instead of asking a sampler.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ class Recording:
         """Return the next proposal, or None if it must wait.
 
         Args:
-            running: Trials that have not ended: a part of a training waits for the one that it continues.
+            running: Trials that have not ended: a part of a training waits for the one that it
+                continues.
             repeats_only: Whether the budget has no room for a new configuration.
         """
         if not self._left or (repeats_only and not self.repeats):

@@ -64,7 +64,10 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a training ended: a study of ten thousand trials keeps this of each, rather than the event."""
+    """How a training ended.
+
+    A study of ten thousand trials keeps this of each, rather than the event.
+    """
 
     state: Literal["complete", "pruned", "stopped", "failed"]
     reason: Reason | None
@@ -104,7 +107,13 @@ class TrialRecord:
         values = event.values or self.result()
         seconds = math.fsum(self.elapsed_s.values())
         self.ended = Ending(
-            event.state, event.reason, values, event.fits, event.time_unix_s, seconds, self.memory_share
+            event.state,
+            event.reason,
+            values,
+            event.fits,
+            event.time_unix_s,
+            seconds,
+            self.memory_share,
         )
         self.value = None
         self.elapsed_s = {}
@@ -122,7 +131,9 @@ class TrialRecord:
         return {} if self.value is None else self.value.result()
 
     def is_over_with(self, report: TrialReported) -> bool:
-        """Return whether the training ends by itself with a report, so that nothing is left to stop."""
+        """Return whether the training ends by itself with a report, so that nothing is left to
+        stop.
+        """
         if report.returned or self.num_epochs is None or report.epoch is None:
             return report.returned
         return report.epoch >= self.num_epochs
@@ -132,8 +143,9 @@ class TrialRecord:
 
         Args:
             metrics: The objectives' metrics.
-            value: What the first one was in the report. One objective is judged by that; several by what the
-                trial would be worth if it ended there, NaN where one has not been reported.
+            value: What the first one was in the report. One objective is judged by that; several by
+                what the trial would be worth if it ended there, NaN where one has not been
+                reported.
         """
         if len(metrics) == 1:
             return [value]
@@ -156,7 +168,9 @@ class TrialRecord:
                 return Outcome("failed", values, "error")
             if is_whole and not all(math.isfinite(values[name]) for name in metrics):
                 return Outcome("failed", values, "diverged")
-            if is_low:  # its objective alone: which limits a full training keeps is not known from it
+            if (
+                is_low
+            ):  # its objective alone: which limits a full training keeps is not known from it
                 return Outcome(
                     "pruned",
                     {name: values[name] for name in metrics},
@@ -182,15 +196,19 @@ class Outcome:
     reason: Reason | None = None
     fits: bool = True
     seconds: float = 0.0
-    """How long a training took that was complete or pruned, until its last report; 0 if that is unknown."""
+    """How long a training took that was complete or pruned, until its last report.
+
+    0 if that is unknown.
+    """
     memory_share: float | None = None
     """The largest part of a GPU's memory that such a training held; None if that is unknown."""
 
     def violations(self, constraints: Sequence[Constraint]) -> dict[str, float]:
         """Return by how much each limit is broken, by the limit's text; at most 0 if it is kept.
 
-        A training that never reported the metric of a limit breaks it, unless it was stopped early and may
-        not have got that far. A failure that may lie in the configuration breaks a limit of its own.
+        A training that never reported the metric of a limit breaks it, unless it was stopped early
+        and may not have got that far. A failure that may lie in the configuration breaks a limit of
+        its own.
 
         Args:
             constraints: The limits of the experiment.
@@ -259,9 +277,11 @@ class ConfigurationRecord:
             return ended[0]
         shared = [metric for metric in complete[0] if all(metric in values for values in complete)]
         means = {
-            metric: math.fsum(values[metric] for values in complete) / len(complete)
-            if all(math.isfinite(values[metric]) for values in complete)
-            else math.nan
+            metric: (
+                math.fsum(values[metric] for values in complete) / len(complete)
+                if all(math.isfinite(values[metric]) for values in complete)
+                else math.nan
+            )
             for metric in shared
         }
         fits = all(outcome.fits for outcome in ended)

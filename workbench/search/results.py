@@ -1,4 +1,7 @@
-"""What a study has tried, and what came of it: reports, results, the best, importance, and a copy of all."""
+"""What a study has tried, and what came of it.
+
+Reports, results, the best, importance, and a copy of all.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from workbench.search.records import ConfigurationRecord, Outcome, TrialRecord
 
 
 class Results:
-    """The trials and configurations of a study, also of earlier runs; proposing them is left to `Study`."""
+    """The trials and configurations of a study, also of earlier runs.
+
+    Proposing them is left to `Study`.
+    """
 
     def __init__(self, experiment: Experiment) -> None:
         """Start without any trial.
@@ -43,13 +49,18 @@ class Results:
         return self._learner.experiment
 
     def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
-        """Yield the configurations that have ended, of the code in force: others measured something else."""
+        """Yield the configurations that have ended, of the code in force.
+
+        Others measured something else.
+        """
         yield from ((each, each.outcome) for each in self._comparable() if each.outcome is not None)
 
     def _comparable(self) -> list[ConfigurationRecord]:
         if not self._of_earlier_code:
             return self._configurations
-        return [record for record in self._configurations if record.number not in self._of_earlier_code]
+        return [
+            record for record in self._configurations if record.number not in self._of_earlier_code
+        ]
 
     def _record(self, trial: int) -> TrialRecord:
         if (record := self._trials.get(trial)) is None:
@@ -65,7 +76,8 @@ class Results:
     def add_prior(self, event: PriorTrialAdded) -> None:
         """Add a trial of an earlier run for the sampler to learn from.
 
-        nsga2, nsga3 and grid learn nothing from it; pruners compare with it at the rungs that it reported.
+        nsga2, nsga3 and grid learn nothing from it; pruners compare with it at the rungs that it
+        reported.
 
         Args:
             event: The trial; its parameters must be a configuration of this space.
@@ -85,13 +97,16 @@ class Results:
 
         Args:
             trial: Number of the trial.
-            rung: Resource spent, in epochs or steps, `TrialReported.rung`; each is judged only once.
+            rung: Resource spent, in epochs or steps, `TrialReported.rung`; each is judged only
+                once.
             values: Metrics by name.
 
         Returns:
             Whether the trial should stop now.
         """
-        return self.take_report(TrialReported(trial=trial, step=rung, epoch=None, values=dict(values)))
+        return self.take_report(
+            TrialReported(trial=trial, step=rung, epoch=None, values=dict(values))
+        )
 
     def take_report(self, event: TrialReported) -> bool:
         """Record a report in its stored form, and return whether the trial should stop now."""
@@ -101,15 +116,21 @@ class Results:
         record.elapsed_s[event.attempt] = event.elapsed_s
         if event.memory_share is not None:
             record.memory_share = max(event.memory_share, record.memory_share or 0.0)
-        record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
-        if self.experiment.fidelity is not None:  # trainings at a low fidelity are compared at their ends
+        record.value.report(
+            event.values, step=event.step, attempt=event.attempt, returned=event.returned
+        )
+        if (
+            self.experiment.fidelity is not None
+        ):  # trainings at a low fidelity are compared at their ends
             return False
         value = event.values.get(self._metrics[0], math.nan)
         if not math.isfinite(value) or rung is None or rung in record.reports:
             return record.prune
         record.reports[rung] = value
         if record.proposal.repeat == 0 and not self._repeats_test:
-            stop = self._learner.judge(record.proposal.configuration, rung, record.seen(self._metrics, value))
+            stop = self._learner.judge(
+                record.proposal.configuration, rung, record.seen(self._metrics, value)
+            )
             may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
             if stop and may_stop and not record.prune:
                 at = partial(self.experiment.early_stop.describe_rung, event)
@@ -128,7 +149,10 @@ class Results:
         return self._record(trial).result()
 
     def why_pruned(self, trial: int) -> str | None:
-        """Return why a trial should stop, in one sentence; None where no pruner has decided that."""
+        """Return why a trial should stop, in one sentence.
+
+        None where no pruner has decided that.
+        """
         return self._record(trial).why_pruned
 
     def best_trials(self) -> list[int]:
@@ -141,15 +165,18 @@ class Results:
         found = [(record, record.confirmed or outcome) for record, outcome in self._outcomes()]
         return export.best_trials(self.experiment, found)
 
-    def importance(self, trials: Collection[int] | None = None) -> dict[str, tuple[float, float, float]]:
-        """Return the importance of each searched parameter with its uncertainty, the most important first.
+    def importance(
+        self, trials: Collection[int] | None = None
+    ) -> dict[str, tuple[float, float, float]]:
+        """Return the importance of each searched parameter with its uncertainty, the most important
+        first.
 
         Args:
             trials: Among the configurations of these trials; None for all.
 
         Returns:
-            Shares of total effects in the variance over the space, each with its 90 % interval; 0 for a
-            parameter that has no effect. Empty with too few trials or several objectives.
+            Shares of total effects in the variance over the space, each with its 90 % interval; 0
+            for a parameter that has no effect. Empty with too few trials or several objectives.
         """
         if self.experiment.sampler.kind.is_population:  # its trials begin with weights of others
             return {}

@@ -1,7 +1,9 @@
-"""Check the sampler of an experiment and make Optuna's; its options are in `workbench.experiment.samplers`.
+"""Check the sampler of an experiment and make Optuna's.
 
-A new sampler is made for every configuration and seeded from the experiment's seed and the number of the
-configuration, so that what it proposes depends on the history alone.
+Its options are in `workbench.experiment.samplers`.
+
+A new sampler is made for every configuration and seeded from the experiment's seed and the number
+of the configuration, so that what it proposes depends on the history alone.
 """
 
 from __future__ import annotations
@@ -116,14 +118,15 @@ def _check_space(experiment: Experiment) -> None:
     allowed = ", ".join(samplers_for(len(searched), num_ranges)) + " for this space"
     if num_ranges < kind.min_ranges:
         raise ExperimentError(
-            f"{name} needs at least {format_count(kind.min_ranges, 'range')} in every configuration",
+            f"{name} needs at least {format_count(kind.min_ranges, 'range')} in every"
+            " configuration",
             field="sampler.name",
             allowed=allowed,
         )
     if len(searched) < kind.min_parameters:
         raise ExperimentError(
-            f"{name} needs at least {format_count(kind.min_parameters, 'parameter')} with several values "
-            "in every configuration",
+            f"{name} needs at least {format_count(kind.min_parameters, 'parameter')} with several"
+            " values in every configuration",
             field="sampler.name",
             allowed=allowed,
         )
@@ -137,8 +140,10 @@ def _check_priors(experiment: Experiment) -> None:
             raise ExperimentError(
                 "only the samplers auto, pbt and pb2 read it, and only with one objective",
                 field=f"search.{name}.prior",
-                next_step="Remove it, or begin with a configuration that you add to the run: "
-                "workbench enqueue.",
+                next_step=(
+                    "Remove it, or begin with a configuration that you add to the run: "
+                    "workbench enqueue."
+                ),
             )
 
 
@@ -158,8 +163,8 @@ def _check_grid(experiment: Experiment) -> None:
 class _Knowing(BaseSampler):
     """A sampler that receives the parameters of the space.
 
-    Optuna's samplers collect them from all earlier trials, which takes a new sampler longer than everything
-    else that it does.
+    Optuna's samplers collect them from all earlier trials, which takes a new sampler longer than
+    everything else that it does.
     """
 
     searched: Mapping[str, BaseDistribution]
@@ -175,7 +180,10 @@ class _KnowingTPE(_Knowing, TPESampler):
 
 
 class _GP(GPSampler):
-    """Optuna's, on one thread: threads cost small matrices more than they save, and trials need the cores."""
+    """Optuna's, on one thread.
+
+    Threads cost small matrices more than they save, and trials need the cores.
+    """
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -223,7 +231,10 @@ class SamplerRequest:
     learns_limits: bool = False
     """Whether every trial has the limits that the sampler reads."""
     is_first: bool = False
-    """Whether no sampler has chosen a configuration of this run yet; what users enqueued does not count."""
+    """Whether no sampler has chosen a configuration of this run yet.
+
+    What users enqueued does not count.
+    """
 
     @property
     def searched(self) -> dict[str, BaseDistribution] | None:
@@ -282,7 +293,8 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         case "design":
             if request.knowledge.earlier:
                 informed = _make_process(request)
-                # The first configuration tries what earlier runs found; then they have to be confirmed.
+                # The first configuration tries what earlier runs found; then they have to be
+                # confirmed.
                 if informed.has_related_run:
                     return informed
             return make_design(options, request)
@@ -314,7 +326,9 @@ def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "proc
         result.trial.state == TrialState.COMPLETE or (has_one_objective and is_cut(result.trial))
         for result in request.knowledge.results
     )
-    if num_valued < MIN_PROCESS_RESULTS or request.configuration < 2 + math.ceil(num_parameters / 2):
+    if num_valued < MIN_PROCESS_RESULTS or request.configuration < 2 + math.ceil(
+        num_parameters / 2
+    ):
         return "design"
     return "process"
 
@@ -345,7 +359,10 @@ def make_qmc(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 
 
 def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's TPE sampler; multivariate, and by groups where conditions decide what exists."""
+    """Make Optuna's TPE sampler.
+
+    Multivariate, and by groups where conditions decide what exists.
+    """
     multivariate = options.setdefault("multivariate", True)
     grouped = options.setdefault("group", request.searched is None and multivariate)
     searched = request.searched if multivariate and not grouped else None
@@ -370,14 +387,18 @@ def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         if not isinstance(found, CategoricalDistribution)
     }
     if searched and not options.get("use_separable_cma"):
-        ranges = [trial for prior in request.knowledge.priors for trial in _in_ranges(prior, searched)]
+        ranges = [
+            trial for prior in request.knowledge.priors for trial in _in_ranges(prior, searched)
+        ]
         if len(ranges) >= _MIN_SOURCE_TRIALS:
             options["source_trials"] = ranges
     options["warn_independent_sampling"] = False
     return _known(CmaEsSampler, _KnowingCmaEs, request, searched, options)
 
 
-def _in_ranges(prior: FrozenTrial, searched: Mapping[str, BaseDistribution]) -> Iterator[FrozenTrial]:
+def _in_ranges(
+    prior: FrozenTrial, searched: Mapping[str, BaseDistribution]
+) -> Iterator[FrozenTrial]:
     """Yield an earlier trial with nothing but the searched ranges, since CMA-ES takes no others."""
     if all(name in prior.params for name in searched):
         yield create_trial(

@@ -37,7 +37,9 @@ from workbench.search.results import Results
 
 
 class Study(Results):
-    """Proposes configurations, decides which trainings stop early, and learns from their results."""
+    """Proposes configurations, decides which trainings stop early, and learns from their
+    results.
+    """
 
     def __init__(self, experiment: Experiment) -> None:
         """Start without any trial.
@@ -115,8 +117,8 @@ class Study(Results):
     def has_confirmations(self) -> bool:
         """Whether `ask` trains known configurations now, if it proposes no new one.
 
-        It continues stopped ones that may end as the best, trains promising ones at a higher fidelity, and
-        the best ones again.
+        It continues stopped ones that may end as the best, trains promising ones at a higher
+        fidelity, and the best ones again.
         """
         return self._recording is None and (
             self._to_resume(is_searching=False) is not None
@@ -133,16 +135,24 @@ class Study(Results):
         grid = self._grid or self._combinations
         if grid is None or self._enqueued or self._waiting_repeats:
             return False
-        if self.experiment.repeats > 1 and any(record.outcome is None for record in self._configurations):
+        if self.experiment.repeats > 1 and any(
+            record.outcome is None for record in self._configurations
+        ):
             return False
         return grid.point(self._tried) is None
 
     def _combinations_of(self, experiment: Experiment) -> Grid | None:
-        """Return all combinations of a space that a run can use up, though its sampler knows of no grid.
+        """Return all combinations of a space that a run can use up, though its sampler knows of no
+        grid.
 
-        The same configuration with the same seed is the same training: `repeats` and `confirm` ask for more.
+        The same configuration with the same seed is the same training: `repeats` and `confirm` ask
+        for more.
         """
-        if self._grid is not None or self._population is not None or not is_small(experiment.search):
+        if (
+            self._grid is not None
+            or self._population is not None
+            or not is_small(experiment.search)
+        ):
             return None
         return Grid(experiment)
 
@@ -150,8 +160,8 @@ class Study(Results):
         """Propose the next training.
 
         Repeats of configurations whose first training completed come first, then enqueued
-        configurations, then the sampler's, and at last the best ones again. A replay proposes what was
-        recorded, in that order.
+        configurations, then the sampler's, and at last the best ones again. A replay proposes what
+        was recorded, in that order.
 
         Args:
             repeats_only: Propose no new configuration, because the budget has no room for one.
@@ -197,7 +207,9 @@ class Study(Results):
         return self._propose(self._configure(point, "sampler"), 0, "sampler")
 
     def _resume_best(self, *, is_searching: bool) -> Proposal | None:
-        """Continue the stopped trial that may end as the best by what is known now, if there is one."""
+        """Continue the stopped trial that may end as the best by what is known now, if there is
+        one.
+        """
         number = self._to_resume(is_searching=is_searching)
         return None if number is None else self._resume(self._configurations[number])
 
@@ -209,10 +221,14 @@ class Study(Results):
         return self._promotions.next(is_over=not is_searching and not is_running)
 
     def _resume(self, configuration: ConfigurationRecord) -> Proposal:
-        """Continue the training of a configuration that was stopped, or train it at a higher fidelity."""
+        """Continue the training of a configuration that was stopped, or train it at a higher
+        fidelity.
+        """
         before, begins_anew = configuration.trials.pop(), self._promotions is not None
         reports = None if begins_anew else before.reports
-        self._learner.begin(configuration.number, configuration.params, sampled=False, reports=reports)
+        self._learner.begin(
+            configuration.number, configuration.params, sampled=False, reports=reports
+        )
         configuration.outcome = None
         proposal = self._propose(
             configuration,
@@ -260,7 +276,15 @@ class Study(Results):
             low = self._promotions.begin(configuration.number)
             params = params if low is None else {**params, low.name: low.value}
         proposal = Proposal(
-            len(self._trials), params, configuration.number, repeat, seed, source, segment, resumes, low
+            len(self._trials),
+            params,
+            configuration.number,
+            repeat,
+            seed,
+            source,
+            segment,
+            resumes,
+            low,
         )
         if self._population is not None and segment is not None:
             self._population.begin(proposal.trial, proposal.params, segment)
@@ -272,7 +296,8 @@ class Study(Results):
         return proposal
 
     def replay(self, proposals: Iterable[TrialProposed]) -> None:
-        """Propose what another study of the experiment proposed, in the same order, and nothing else.
+        """Propose what another study of the experiment proposed, in the same order, and nothing
+        else.
 
         Args:
             proposals: All recorded proposals, by number of the trial.
@@ -281,7 +306,9 @@ class Study(Results):
             RunError: If this study has proposed something already.
         """
         if self._trials:
-            raise RunError("the study has proposed something already", next_step="Replay into a new run.")
+            raise RunError(
+                "the study has proposed something already", next_step="Replay into a new run."
+            )
         self._recording = Recording(proposals)
 
     def _ask_replayed(self, recording: Recording, repeats_only: bool) -> Proposal | None:
@@ -296,7 +323,9 @@ class Study(Results):
             configuration = self._configure(self._in_full(recorded.params), recorded.source)
             configuration.num_waiting = recording.num_trainings[configuration.number]
         configuration.num_waiting -= 1
-        return self._propose(configuration, recorded.repeat, recorded.source, recorded.seed, recorded.segment)
+        return self._propose(
+            configuration, recorded.repeat, recorded.source, recorded.seed, recorded.segment
+        )
 
     def _replay(self, event: TrialProposed) -> None:
         if event.trial != len(self._trials):
@@ -324,7 +353,9 @@ class Study(Results):
 
     def _in_full(self, params: Params) -> Params:
         """Return the configuration that was trained, at any fidelity."""
-        return dict(params) if self._promotions is None else self._promotions.levels.complete(params)
+        return (
+            dict(params) if self._promotions is None else self._promotions.levels.complete(params)
+        )
 
     def tell(self, trial: int, outcome: TrialEnded) -> None:
         """Record how a trial ended.
@@ -338,9 +369,16 @@ class Study(Results):
             return
         record.end(outcome)
         self._resumed.pop(trial, None)
-        repeat, configuration = record.proposal.repeat, self._configurations[record.proposal.configuration]
-        if configuration.outcome is not None:  # trained again: the sampler compares first outcomes only
-            configuration.confirmed = configuration.combine(self._metrics) or configuration.confirmed
+        repeat, configuration = (
+            record.proposal.repeat,
+            self._configurations[record.proposal.configuration],
+        )
+        if (
+            configuration.outcome is not None
+        ):  # trained again: the sampler compares first outcomes only
+            configuration.confirmed = (
+                configuration.combine(self._metrics) or configuration.confirmed
+            )
             return
         result = record.outcome(self._metrics)
         assert result is not None
@@ -355,7 +393,9 @@ class Study(Results):
                     self._waiting_repeats.append((configuration.number, later))
                 configuration.num_waiting = self.experiment.repeats - 1
             value = result.values[self._metrics[0]]
-            judged = self._repeats_test and self._learner.judge(configuration.number, repeat, [value])
+            judged = self._repeats_test and self._learner.judge(
+                configuration.number, repeat, [value]
+            )
             if judged and self._recording is None:
                 self._forgo_repeats(configuration)
         combined = configuration.combine(self._metrics)
@@ -369,7 +409,9 @@ class Study(Results):
     def _forgo_repeats(self, configuration: ConfigurationRecord) -> None:
         configuration.prune = True
         configuration.num_waiting = 0
-        self._waiting_repeats = deque(one for one in self._waiting_repeats if one[0] != configuration.number)
+        self._waiting_repeats = deque(
+            one for one in self._waiting_repeats if one[0] != configuration.number
+        )
 
     def enqueue(self, params: Mapping[str, JsonValue]) -> None:
         """Enqueue a configuration to be tried next, after those enqueued before.
@@ -389,7 +431,9 @@ class Study(Results):
 
     def _refuse_where_fixed(self) -> None:
         if self._recording is not None:
-            raise ExperimentError("a replay tries only what was recorded", next_step="Start another run.")
+            raise ExperimentError(
+                "a replay tries only what was recorded", next_step="Start another run."
+            )
 
     def change_search(self, changes: Any) -> int:
         """Search another space from now on, as `Learner.change_search`; a replay refuses it."""
@@ -399,7 +443,9 @@ class Study(Results):
                 "the members of a population keep their space", next_step="Start another run."
             )
         if self._promotions is not None:
-            raise ExperimentError("a run with a fidelity keeps its space", next_step="Start another run.")
+            raise ExperimentError(
+                "a run with a fidelity keeps its space", next_step="Start another run."
+            )
         num_kept = self._learner.change_search(changes, self._outcomes(), self._enqueued)
         space = self._learner.experiment.search
         self._tried = {
@@ -418,8 +464,14 @@ class Study(Results):
         """
         self._refuse_where_fixed()
         if self._population is not None or self._promotions is not None:
-            what = "the members of a population keep" if self._population else "a run with a fidelity keeps"
-            raise ExperimentError(f"{what} the code with which the run began", next_step="Start another run.")
+            what = (
+                "the members of a population keep"
+                if self._population
+                else "a run with a fidelity keeps"
+            )
+            raise ExperimentError(
+                f"{what} the code with which the run began", next_step="Start another run."
+            )
 
     def change_program(self, event: ProgramKept) -> None:
         """Learn another function from now on: its trials so far are those of a related run.
@@ -427,19 +479,27 @@ class Study(Results):
         Args:
             event: The new version. A trial in `continued` still runs the code with which it began.
         """
-        if self._population is not None or self._promotions is not None or self._recording is not None:
+        if (
+            self._population is not None
+            or self._promotions is not None
+            or self._recording is not None
+        ):
             return
         finished = list(self._outcomes())
         begun = [record for record in self._configurations if record.outcome is None]
         kept = {
             record.number
             for record in begun
-            if any(trial.ended or trial.proposal.trial in event.continued for trial in record.trials)
+            if any(
+                trial.ended or trial.proposal.trial in event.continued for trial in record.trials
+            )
         }
         self._learner.change_program(f"code {event.version - 1}", finished, begun, kept)
         self._of_earlier_code |= {record.number for record, _ in finished} | kept
         space = self._learner.experiment.search
-        self._tried = {key_of(space, record.params) for record in begun if record.number not in kept}
+        self._tried = {
+            key_of(space, record.params) for record in begun if record.number not in kept
+        }
         # All combinations are new to the new code.
         self._has_repeated = False
         self._combinations = self._combinations_of(self._learner.experiment)
@@ -449,7 +509,9 @@ class Study(Results):
     def needed(self) -> set[int]:
         """Return the trials from whose checkpoints others may still continue."""
         needed = set(self._resumed.values())
-        needed |= {self._configurations[one].trials[-1].proposal.trial for one in self._learner.stopped()}
+        needed |= {
+            self._configurations[one].trials[-1].proposal.trial for one in self._learner.stopped()
+        }
         if self._population is not None:
             needed |= self._population.needed()
         return needed if self._recording is None else needed | self._recording.needed()

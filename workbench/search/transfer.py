@@ -1,9 +1,9 @@
 """Whether an earlier run is related to this one, and how its values compare: a matter of evidence.
 
-The functions that two runs search are taken for samples of Gaussian processes with a correlation, and values
-of this run for such a sample in units of its own. An earlier run in which this run's results would be no
-less surprising than without it is forgotten, and so is one whose results do not even predict each other.
-Which results there are, and what to propose, is left to `proposals`.
+The functions that two runs search are taken for samples of Gaussian processes with a correlation,
+and values of this run for such a sample in units of its own. An earlier run in which this run's
+results would be no less surprising than without it is forgotten, and so is one whose results do not
+even predict each other. Which results there are, and what to propose, is left to `proposals`.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ def relate(
 ) -> Relation | None:
     """Return how this run relates to an earlier one; None if it is as well explained without it.
 
-    Source: Bonilla, Chai and Williams, Multi-task Gaussian process prediction, NIPS 2007, for two tasks; the
-    correlation and the units by their posterior probability, with Schwarz's penalty for fitted units.
+    Source: Bonilla, Chai and Williams, Multi-task Gaussian process prediction, NIPS 2007, for two
+    tasks; the correlation and the units by their posterior probability, with Schwarz's penalty for
+    fitted units.
 
     Args:
         kernel: Hyper-parameters of the earlier run.
@@ -141,21 +142,31 @@ def relate(
     """
     if not len(values):
         return Relation(_EXPECTED, source.mean, source.deviation)
-    predictability = GaussianProcess(kernel, groups, source.features, source.standard).predictability()
+    predictability = GaussianProcess(
+        kernel, groups, source.features, source.standard
+    ).predictability()
     # As far as a run predicts not even its own results, it predicts none of this run.
     related_before = (1 - _UNRELATED) * (1.0 if predictability is None else predictability)
     if related_before <= 0:
         return None
-    factor = factorize(_noisy(kernel, correlation(kernel, groups, source.features, source.features)))
+    factor = factorize(
+        _noisy(kernel, correlation(kernel, groups, source.features, source.features))
+    )
     cross = solve_triangular(
-        factor, correlation(kernel, groups, source.features, features), lower=True, check_finite=False
+        factor,
+        correlation(kernel, groups, source.features, features),
+        lower=True,
+        check_finite=False,
     )
     whitened = solve_triangular(factor, source.standard, lower=True, check_finite=False)
     scale = max(float(whitened @ whitened) / len(whitened), _LEAST)
     own = _noisy(kernel, correlation(kernel, groups, features, features))
     mean, explained = cross.T @ whitened, cross.T @ cross
     alone = max(
-        (likelihood for likelihood, _, _ in _fits(source, np.zeros(len(values)), scale * own, values)),
+        (
+            likelihood
+            for likelihood, _, _ in _fits(source, np.zeros(len(values)), scale * own, values)
+        ),
         default=-math.inf,
     )
     found: list[Relation] = []
@@ -173,7 +184,9 @@ def relate(
 def _fits(
     source: Source, mean: np.ndarray, covariance: np.ndarray, values: np.ndarray
 ) -> Iterator[tuple[float, float, float]]:
-    """Yield the logarithm of the likelihood of some units, the mean and the deviation of these units."""
+    """Yield the logarithm of the likelihood of some units, the mean and the deviation of these
+    units.
+    """
     num = len(values)
     factor = factorize(covariance)
     root = solve_triangular(
@@ -189,7 +202,9 @@ def _fits(
     yield likelihood(source.mean, source.deviation), source.mean, source.deviation
     penalty = math.log(num + 1)  # two fitted numbers, half of the logarithm each
     spread = float(values.std())
-    for deviation in {unit * of for unit in _UNITS for of in (source.deviation, spread) if of > _LEAST}:
+    for deviation in {
+        unit * of for unit in _UNITS for of in (source.deviation, spread) if of > _LEAST
+    }:
         centre = float(ones @ (seen - deviation * expected)) / float(ones @ ones)
         yield likelihood(centre, deviation) - penalty, centre, deviation
 

@@ -1,9 +1,11 @@
-"""Shares of parameters in the variance of a function over a space, from noisy values anywhere in it.
+"""Shares of parameters in the variance of a function over a space, from noisy values anywhere in
+it.
 
-The function is a sum of functions of one and two parameters that are orthogonal over the declared space.
-There, and not where trials happen to lie, a total share is a sum of squared coefficients. Which of the
-functions matter is not known, so that draws average over the answers that fit: where few trials lie, many
-fit, and the interval is wide. What an observation is, and what follows from shares, is left to `importance`.
+The function is a sum of functions of one and two parameters that are orthogonal over the declared
+space. There, and not where trials happen to lie, a total share is a sum of squared coefficients.
+Which of the functions matter is not known, so that draws average over the answers that fit: where
+few trials lie, many fit, and the interval is wide. What an observation is, and what follows from
+shares, is left to `importance`.
 """
 
 from __future__ import annotations
@@ -24,22 +26,25 @@ _MAX_PAIR_DEGREE = 6
 """Of the product of the degrees of two parameters."""
 _MAX_PAIR_COLUMNS = 800
 _NUM_GRID, _NUM_POINTS = 2048, 2048
-# What is believed before any value was seen. A parameter acts alone with this probability, and two act
-# together with one that depends on how many of them act alone.
+# What is believed before any value was seen. A parameter acts alone with this probability, and two
+# act together with one that depends on how many of them act alone.
 _ACTS = 0.5
 _PAIR_ACTS = np.array([0.01, 0.06, 0.25])
-# The variance of a group of functions, in that of the values, and the power of the degree with which it falls
-# off among them, are drawn from these; the smoothest and the roughest are less common.
+# The variance of a group of functions, in that of the values, and the power of the degree with
+# which it falls off among them, are drawn from these; the smoothest and the roughest are less
+# common.
 _SIZES = np.logspace(-4.5, 1, 12)
 _DECAYS, _DECAY_WEIGHTS = (1.5, 3.0, 5.0), (0.3, 0.4, 0.3)
-# Of values at the end, a cut training's value is a straight function with this slope, as far as is known.
+# Of values at the end, a cut training's value is a straight function with this slope, as far as is
+# known.
 _SLOPE_MEAN, _SLOPE_SD = 1.0, 0.5
 _FLAT = 100.0
 """The variance of an intercept, in that of the values."""
 _NOISE, _NOISE_SD = 0.02, 3.0
 """The centre and the spread, in logarithms, of variances of noise, in that of the values."""
 _MIN_NOISE = 1e-6
-# Each round begins with values that count for less, so that the next answer does not depend on the last one.
+# Each round begins with values that count for less, so that the next answer does not depend on the
+# last one.
 _TEMPERATURES = (8.0, 3.0, 1.0, 1.0, 1.0, 1.0)
 _NUM_KEPT = 3
 """Of each round, its last answers."""
@@ -49,24 +54,27 @@ _MAX_VISITS = 60
 _NUM_NOISE_STEPS = 12
 _LEAST = 1e-12
 _MIN_SIGNAL = 0.9
-"""The share of the answers that need to have a parameter that acts; else chance explains the values."""
+"""The share of the answers that need to have a parameter that acts.
+
+Else chance explains the values.
+"""
 
 
 @dataclass(frozen=True)
 class Observed:
     """What was observed of a function.
 
-    A training that was cut shows the function from afar. How its values at a rung depend on those at the end
-    is seen in the trainings that went on. Why a training was cut does not bias the answer, as long as its
-    values are those by which it was cut.
+    A training that was cut shows the function from afar. How its values at a rung depend on those
+    at the end is seen in the trainings that went on. Why a training was cut does not bias the
+    answer, as long as its values are those by which it was cut.
 
     Attributes:
         units: Points of configurations, shape [n, parameters].
         exists: Which parameters exist there, same shape.
         values: Shape [n].
         kinds: Shape [n]: 0 for values at the end, and from 1 on a number for each rung of a cut.
-        pairs: For each kind from 1 on, values at its rung and at the end of trainings that have both, shape
-            [m, 2].
+        pairs: For each kind from 1 on, values at its rung and at the end of trainings that have
+            both, shape [m, 2].
     """
 
     units: np.ndarray
@@ -110,14 +118,21 @@ class Basis:
         rounded = encoding.rounded(grid)
         self._mixes = [self._mix(column, rounded[:, column]) for column in range(num)]
         degrees = [
-            np.ones(mix.shape[1]) if encoding.is_choice[column] else np.arange(1.0, mix.shape[1] + 1)
+            (
+                np.ones(mix.shape[1])
+                if encoding.is_choice[column]
+                else np.arange(1.0, mix.shape[1] + 1)
+            )
             for column, mix in enumerate(self._mixes)
         ]
         products = {
-            pair: np.outer(degrees[pair[0]], degrees[pair[1]]) for pair in combinations(range(num), 2)
+            pair: np.outer(degrees[pair[0]], degrees[pair[1]])
+            for pair in combinations(range(num), 2)
         }
         most = _MAX_PAIR_DEGREE
-        while most > 1 and sum((each <= most).sum() for each in products.values()) > _MAX_PAIR_COLUMNS:
+        while (
+            most > 1 and sum((each <= most).sum() for each in products.values()) > _MAX_PAIR_COLUMNS
+        ):
             most -= 1
         self._terms: list[tuple[tuple[int, int], ...]] = []
         self.groups: list[Group] = []
@@ -126,7 +141,8 @@ class Basis:
         for (first, second), product in products.items():
             kept = np.argwhere(product <= most)
             self._add(
-                [((first, int(one)), (second, int(two))) for one, two in kept], product[product <= most]
+                [((first, int(one)), (second, int(two))) for one, two in kept],
+                product[product <= most],
             )
         self.owners = np.zeros((len(self._terms), num), dtype=bool)
         for row, term in enumerate(self._terms):
@@ -140,11 +156,15 @@ class Basis:
         self._terms += terms
 
     def _mix(self, column: int, rounded: np.ndarray) -> np.ndarray:
-        """Return what turns raw functions of a column, of which the first is 1, into orthonormal ones."""
+        """Return what turns raw functions of a column, of which the first is 1, into orthonormal
+        ones.
+        """
         raw = self._raw(column, rounded)
         num_kept = min(raw.shape[1], len(np.unique(rounded.round(12))))
         _, upper = np.linalg.qr(raw[:, :num_kept] / math.sqrt(len(raw)))
-        return np.vstack([np.linalg.inv(upper)[:, 1:], np.zeros((raw.shape[1] - num_kept, num_kept - 1))])
+        return np.vstack(
+            [np.linalg.inv(upper)[:, 1:], np.zeros((raw.shape[1] - num_kept, num_kept - 1))]
+        )
 
     def _raw(self, column: int, units: np.ndarray) -> np.ndarray:
         if not self._encoding.is_choice[column]:
@@ -153,7 +173,9 @@ class Basis:
         chosen = np.minimum((units * size).astype(int), size - 1)
         return np.column_stack([np.ones(len(units)), chosen[:, None] == np.arange(1, size)])
 
-    def at(self, units: np.ndarray, exists: np.ndarray, which: Sequence[int] | None = None) -> np.ndarray:
+    def at(
+        self, units: np.ndarray, exists: np.ndarray, which: Sequence[int] | None = None
+    ) -> np.ndarray:
         """Return functions at points of configurations, shape [points, functions].
 
         Args:
@@ -181,8 +203,8 @@ class Basis:
         Returns:
             Shape [draws, parameters].
 
-        Source: Sudret, Global sensitivity analysis using polynomial chaos expansions, 2008; with conditional
-        parameters Jansen, Analysis of variance designs for model output, 1999.
+        Source: Sudret, Global sensitivity analysis using polynomial chaos expansions, 2008; with
+        conditional parameters Jansen, Analysis of variance designs for model output, 1999.
         """
         if not self._encoding.is_conditional.any():
             squares = draws**2
@@ -215,10 +237,10 @@ def draw_shares(encoding: Encoding, observed: Observed, seed: int = 0) -> np.nda
         Shape [draws, parameters]; None where chance alone explains the values about as well.
 
     Source:
-        Groups of functions that matter or not: George and McCulloch, Approaches for Bayesian variable
-        selection, Statistica Sinica 1997; pairs after their parameters: Chipman, Bayesian variable selection
-        with related predictors, 1996. Values that are missing by what was observed: Rubin, Inference and
-        missing data, Biometrika 1976.
+        Groups of functions that matter or not: George and McCulloch, Approaches for Bayesian
+        variable selection, Statistica Sinica 1997; pairs after their parameters: Chipman, Bayesian
+        variable selection with related predictors, 1996. Values that are missing by what was
+        observed: Rubin, Inference and missing data, Biometrika 1976.
     """
     basis, rng = Basis(encoding), np.random.default_rng(seed)
     chain = _Chain(basis, _Likelihood.of(basis, observed), rng)
@@ -238,8 +260,9 @@ def draw_shares(encoding: Encoding, observed: Observed, seed: int = 0) -> np.nda
 class _Likelihood:
     """What observations say of coefficients, of noise, and of how cut trainings are read.
 
-    The last columns are the intercept and an offset for each kind but the first. A value of kind k is
-    `offset_k + slope_k (intercept + functions)`, and what is noise at the end is noise of it, too.
+    The last columns are the intercept and an offset for each kind but the first. A value of kind k
+    is `offset_k + slope_k (intercept + functions)`, and what is noise at the end is noise of it,
+    too.
 
     Attributes:
         num_functions: How many functions there are; the intercept is next.
@@ -250,7 +273,11 @@ class _Likelihood:
     """
 
     def __init__(
-        self, design: np.ndarray, values: np.ndarray, rows: list[np.ndarray], pairs: list[np.ndarray]
+        self,
+        design: np.ndarray,
+        values: np.ndarray,
+        rows: list[np.ndarray],
+        pairs: list[np.ndarray],
     ) -> None:
         self.design, self._values, self._rows, self._pairs = design, values, rows, pairs
         self.num_functions = design.shape[1] - 1
@@ -283,7 +310,9 @@ class _Likelihood:
             pair[:, 0] -= gap
         middle, spread = values.mean(), max(float(values.std()), _LEAST)
         design = np.column_stack([basis.at(observed.units, observed.exists), np.ones(len(values))])
-        return cls(design, (values - middle) / spread, rows, [(pair - middle) / spread for pair in pairs])
+        return cls(
+            design, (values - middle) / spread, rows, [(pair - middle) / spread for pair in pairs]
+        )
 
     def _variances(self) -> np.ndarray:
         return self._slopes**2 * self._noise + self._more_noise
@@ -300,35 +329,53 @@ class _Likelihood:
             more = 1 / self._more_noise[kind]
             self.precision[at, at] = weights[kind] * self._counts[kind] + more * len(pair)
             unexplained = float((pair[:, 0] - self._slopes[kind] * pair[:, 1]).sum())
-            self.target[at] = weights[kind] * self._values[self._rows[kind]].sum() + more * unexplained
+            self.target[at] = (
+                weights[kind] * self._values[self._rows[kind]].sum() + more * unexplained
+            )
 
     def learn(self, coefficients: np.ndarray, rng: np.random.Generator) -> None:
         """Draw slopes and noise for given coefficients of all columns."""
         signal = self.design @ coefficients[: self.num_functions + 1]
         offsets = np.append(0.0, coefficients[self.num_functions + 1 :])
-        variances, left, pair_left = self._variances(), np.zeros(len(offsets)), np.zeros(len(offsets))
-        for kind, (mine, pair, offset) in enumerate(zip(self._rows, self._pairs, offsets, strict=True)):
+        variances, left, pair_left = (
+            self._variances(),
+            np.zeros(len(offsets)),
+            np.zeros(len(offsets)),
+        )
+        for kind, (mine, pair, offset) in enumerate(
+            zip(self._rows, self._pairs, offsets, strict=True)
+        ):
             here, there = signal[mine], self._values[mine] - offset
             if kind:
                 at_rung, at_end = pair[:, 0] - offset, pair[:, 1]
                 more = self._more_noise[kind]
                 precision = here @ here / variances[kind] + at_end @ at_end / more + _SLOPE_SD**-2
-                mean = here @ there / variances[kind] + at_end @ at_rung / more + _SLOPE_MEAN * _SLOPE_SD**-2
+                mean = (
+                    here @ there / variances[kind]
+                    + at_end @ at_rung / more
+                    + _SLOPE_MEAN * _SLOPE_SD**-2
+                )
                 self._slopes[kind] = mean / precision + rng.standard_normal() / math.sqrt(precision)
                 pair_left[kind] = ((at_rung - self._slopes[kind] * at_end) ** 2).sum()
             left[kind] = ((there - self._slopes[kind] * here) ** 2).sum()
         self._learn_noise(left, pair_left, rng)
         self._sum_up()
 
-    def _learn_noise(self, left: np.ndarray, pair_left: np.ndarray, rng: np.random.Generator) -> None:
-        """Draw variances of noise by Metropolis steps, from what signal and slopes leave unexplained."""
+    def _learn_noise(
+        self, left: np.ndarray, pair_left: np.ndarray, rng: np.random.Generator
+    ) -> None:
+        """Draw variances of noise by Metropolis steps, from what signal and slopes leave
+        unexplained.
+        """
 
         def log_density(logs: np.ndarray) -> float:
             parts = np.exp(logs)
             variances = self._slopes**2 * parts[0] + np.append(0.0, parts[1:])
             seen = (self._counts * np.log(variances) + left / variances).sum()
             of_pairs = (self._pair_counts[1:] * logs[1:] + pair_left[1:] / parts[1:]).sum()
-            return -0.5 * float(seen + of_pairs + (((logs - math.log(_NOISE)) / _NOISE_SD) ** 2).sum())
+            return -0.5 * float(
+                seen + of_pairs + (((logs - math.log(_NOISE)) / _NOISE_SD) ** 2).sum()
+            )
 
         logs = np.log(np.append(self._noise, self._more_noise[1:]))
         now = log_density(logs)
@@ -411,7 +458,9 @@ class _Chain:
         squares = np.einsum("dij,di->dj", vectors, roots * target)[:, None, :] ** 2
         sizes = _SIZES[:, None]
         gains = 0.5 * (sizes * squares / (1 + sizes * values) - np.log1p(sizes * values)).sum(-1)
-        logs = np.append(0.0, (gains + self._log_choices + self._log_odds(group.parameters)).ravel())
+        logs = np.append(
+            0.0, (gains + self._log_choices + self._log_odds(group.parameters)).ravel()
+        )
         chances = np.exp(logs - logs.max())
         chosen = int(self._rng.choice(len(chances), p=chances / chances.sum()))
         if not chosen:
@@ -428,7 +477,9 @@ class _Chain:
         others = np.arange(len(self._acts)) != column
         together, known = self._act_together[column, others], self._acts[others].astype(int)
         without, with_it = _PAIR_ACTS[known], _PAIR_ACTS[known + 1]
-        change = np.where(together, np.log(with_it / without), np.log((1 - with_it) / (1 - without)))
+        change = np.where(
+            together, np.log(with_it / without), np.log((1 - with_it) / (1 - without))
+        )
         return math.log(_ACTS / (1 - _ACTS)) + float(change.sum())
 
     def _draw(self, rest: _Rest) -> list[np.ndarray]:
@@ -463,11 +514,19 @@ class _Rest:
         own = precision[columns[:, None], columns]
         own[np.diag_indices_from(own)] += 1 / prior[columns]
         factor = np.linalg.cholesky(own)
-        return cls(columns, factor, solve_triangular(factor, target[columns], lower=True, check_finite=False))
+        return cls(
+            columns,
+            factor,
+            solve_triangular(factor, target[columns], lower=True, check_finite=False),
+        )
 
     def condition(
         self, precision: np.ndarray, target: np.ndarray, at: slice
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return precision and target of a group's coefficients when these columns have explained theirs."""
-        shared = solve_triangular(self.factor, precision[self.columns, at], lower=True, check_finite=False)
+        """Return precision and target of a group's coefficients when these columns have explained
+        theirs.
+        """
+        shared = solve_triangular(
+            self.factor, precision[self.columns, at], lower=True, check_finite=False
+        )
         return precision[at, at] - shared.T @ shared, target[at] - shared.T @ self.target

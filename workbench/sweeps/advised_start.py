@@ -1,7 +1,8 @@
 """Begin a sweep where earlier advice on the same training expects a good result.
 
-Advice decides some of what a sweep searches: the learning rate, the batch, what else of the plan is searched.
-How it comes about is left to `advisor`; what trials leave open in their plans, to `sweep_advisor`.
+Advice decides some of what a sweep searches: the learning rate, the batch, what else of the plan is
+searched. How it comes about is left to `advisor`; what trials leave open in their plans, to
+`sweep_advisor`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from workbench.sweeps.ledger import Ledger
 from workbench.training.planning.own_code import in_words_of_plans
 
 
-def begin_with_advice(store: Store, ledger: Ledger, cluster: Callable[[], ClusterInventory]) -> None:
+def begin_with_advice(
+    store: Store, ledger: Ledger, cluster: Callable[[], ClusterInventory]
+) -> None:
     """Enqueue the configuration that the latest advice recommends, unless a trial is known already.
 
     Only `auto` begins with it, and only where `resources.advice` does not rule advice out.
@@ -48,12 +51,16 @@ def begin_with_advice(store: Store, ledger: Ledger, cluster: Callable[[], Cluste
 
 
 def advised_configuration(
-    store: Store, experiment: Experiment, cluster: Callable[[], ClusterInventory], *, except_run: str
+    store: Store,
+    experiment: Experiment,
+    cluster: Callable[[], ClusterInventory],
+    *,
+    except_run: str,
 ) -> TrialEnqueued | None:
     """Return the configuration that the latest advice on the same training and hardware recommends.
 
-    What the advice does not decide is as in the trainings that it was measured with, or near what a user
-    believes to be good. Values outside the space are replaced by the nearest ones in it.
+    What the advice does not decide is as in the trainings that it was measured with, or near what a
+    user believes to be good. Values outside the space are replaced by the nearest ones in it.
 
     Args:
         store: The store that holds earlier runs.
@@ -101,7 +108,11 @@ def _values(given: Any) -> dict[str, JsonValue]:
 
 
 def _is_measured_here(
-    store: Store, run_id: str, earlier: Experiment, experiment: Experiment, cluster: ClusterInventory
+    store: Store,
+    run_id: str,
+    earlier: Experiment,
+    experiment: Experiment,
+    cluster: ClusterInventory,
 ) -> bool:
     """Return whether a run measured steps of the model, data and hardware of an experiment."""
     params, shape = base_params(in_words_of_plans(earlier)), capacity_of(experiment, cluster).shape
@@ -111,7 +122,10 @@ def _is_measured_here(
 
 
 def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -> Params:
-    """Return the configuration of a space that is nearest to some values; what they lack is drawn."""
+    """Return the configuration of a space that is nearest to some values.
+
+    What they lack is drawn.
+    """
     placed: Params = {}
     for name in space.order():
         if space.exists(name, placed):
@@ -121,7 +135,10 @@ def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -
 
 
 def _nearest(domain: Domain, value: Any, rng: random.Random) -> JsonValue:
-    """Return the value of a domain that is nearest to a number; instead of anything else it draws one."""
+    """Return the value of a domain that is nearest to a number.
+
+    Instead of anything else it draws one.
+    """
     if domain.contains(value):
         return value
     if isinstance(domain, Fixed) or isinstance(value, bool) or not isinstance(value, int | float):

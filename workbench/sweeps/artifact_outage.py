@@ -1,8 +1,8 @@
 """Pause a run whose artifacts cannot be written, retry, and end it before it costs trials.
 
-A trial that fails because the storage of its artifacts is full, read-only or missing is not counted as
-failed: it waits with the others until the storage works again. If that takes too long, the run ends and can
-be resumed.
+A trial that fails because the storage of its artifacts is full, read-only or missing is not counted
+as failed: it waits with the others until the storage works again. If that takes too long, the run
+ends and can be resumed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Pause:
         now_s = time.monotonic()
         if self._problem is None:
             self._since_s, self._wait_s = now_s, POLL_S / 4
-            self._note("warning", f"the run is paused because its files cannot be written: {problem}")
+            self._note(
+                "warning", f"the run is paused because its files cannot be written: {problem}"
+            )
         elif not self.holds:  # it seemed to work again, but did not
             self._wait_s = min(2 * self._wait_s, MAX_WAIT_S)
         self._problem = problem
@@ -103,4 +105,6 @@ class Pause:
 
 
 def _shows_success(event: Event) -> bool:
-    return isinstance(event, CheckpointSaved) or (isinstance(event, TrialEnded) and event.state == "complete")
+    return isinstance(event, CheckpointSaved) or (
+        isinstance(event, TrialEnded) and event.state == "complete"
+    )

@@ -1,4 +1,6 @@
-"""What a training needs on its machine, before anything runs: weights, the library for adapters, a compiler.
+"""What a training needs on its machine, before anything runs.
+
+Weights, the library for adapters, a compiler.
 
 Whether the weights fit the model is found where it is built.
 """
@@ -24,7 +26,10 @@ def check_beginning(experiment: Experiment) -> None:
         ExperimentError: If peft is not installed, or no compiler.
     """
     searched = experiment.search.root.get("compile")
-    wanted = [experiment.plan.decided.get("compile"), *((searched.values() or []) if searched else [])]
+    wanted = [
+        experiment.plan.decided.get("compile"),
+        *((searched.values() or []) if searched else []),
+    ]
     if "default" in wanted:
         check_compiler(field_of("plan", "compile", experiment.search.root))
     for path in weights_of(experiment):

@@ -1,8 +1,8 @@
 """Decide when and in which state a run ends, from its history and the limits that are in force.
 
-The limit on trials does not end a run at once: it only keeps new configurations from being proposed. An error
-that every trial meets ends the run at once, and a run in which every trial failed, or none began, has failed,
-whatever its limits allowed.
+The limit on trials does not end a run at once: it only keeps new configurations from being
+proposed. An error that every trial meets ends the run at once, and a run in which every trial
+failed, or none began, has failed, whatever its limits allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from workbench.store.history.failures import began_nothing
 
 LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, MONEY, "budget.plateau")
 _BEGAN_NOTHING = "before any trial began: nothing was tried"
-_STATES: Mapping[str | None, RunState] = {"person": "stopped", "failures": "failed", "error": "failed"}
+_STATES: Mapping[str | None, RunState] = {
+    "person": "stopped",
+    "failures": "failed",
+    "error": "failed",
+}
 """The state of a run that ends, by the reason; every other reason completes it."""
 
 
@@ -48,14 +52,18 @@ def begun_ending(history: History) -> RunStateChanged:
 
 
 def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
-    """Return `ending`, or that the run has failed where it would be complete with nothing to show for it."""
+    """Return `ending`, or that the run has failed where it would be complete with nothing to show
+    for it.
+    """
     if ending.state != "complete":
         return ending
     if (failed := only_failures(history)) is not None:
         return RunStateChanged(state="failed", reason="failures", message=failed)
     if not began_nothing(history, ending.reason):
         return ending
-    return ending.model_copy(update={"state": "failed", "message": f"{ending.message} {_BEGAN_NOTHING}"})
+    return ending.model_copy(
+        update={"state": "failed", "message": f"{ending.message} {_BEGAN_NOTHING}"}
+    )
 
 
 def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None:
@@ -75,11 +83,17 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
     if budget.time is not None and tried_s >= budget.time:
         return "time", f"the time budget of {format_duration(budget.time)} is used up"
     if budget.gpu_time is not None and history.gpu_s(now_unix_s) >= budget.gpu_time:
-        return "gpu_time", f"the budget of {format_duration(budget.gpu_time)} of GPU time is used up"
+        return (
+            "gpu_time",
+            f"the budget of {format_duration(budget.gpu_time)} of GPU time is used up",
+        )
     if budget.energy is not None and (history.energy_wh or 0.0) >= budget.energy:
         return "energy", f"the energy budget of {format_energy(budget.energy)} is used up"
     if budget.money is not None and (cost_of(history, now_unix_s) or 0.0) >= budget.money:
-        return "money", f"the budget of {describe_amount(MONEY, budget.money, budget.price)} is used up"
+        return (
+            "money",
+            f"the budget of {describe_amount(MONEY, budget.money, budget.price)} is used up",
+        )
     if budget.plateau is not None:
         without = history.num_configurations_without_improvement()
         if without >= budget.plateau:
@@ -108,8 +122,10 @@ def _nothing_left(history: History) -> ExperimentError:
     longer = "training.epochs" if history.experiment.trains_model else "sampler.options.length"
     return ExperimentError(
         f"its population was trained to its end, with {format_count(needed, 'trial')}",
-        next_step=f"Start a run that trains longer ({longer}) or has more members "
-        "(sampler.options.population).",
+        next_step=(
+            f"Start a run that trains longer ({longer}) or has more members "
+            "(sampler.options.population)."
+        ),
     )
 
 
@@ -120,8 +136,8 @@ def extended(
 
     Args:
         history: The run so far.
-        more: What to add to each limit, by dotted path; trials are configurations, time is in seconds,
-            energy in watt-hours, money in the currency of the price.
+        more: What to add to each limit, by dotted path; trials are configurations, time is in
+            seconds, energy in watt-hours, money in the currency of the price.
         now_unix_s: The time now, in seconds since 1970.
         has_new_code: Whether its code changes as well, so that a grid can be tried again.
 
@@ -129,10 +145,13 @@ def extended(
         The new values of these limits. What was used up counts where a limit was lowered below it.
 
     Raises:
-        ExperimentError: If the run has no such limit, nothing is added, or it would still end at once.
+        ExperimentError: If the run has no such limit, nothing is added, or it would still end at
+            once.
     """
     if history.replay_of is not None:
-        raise ExperimentError(f"it replays {history.replay_of} and has no other configuration to try")
+        raise ExperimentError(
+            f"it replays {history.replay_of} and has no other configuration to try"
+        )
     if history.reason == "exhausted" and not has_new_code:
         raise _nothing_left(history)
     if not more:
@@ -154,11 +173,15 @@ def extended(
     }
     for path, added in more.items():
         if path not in LIMITS or not isinstance(added, int | float) or not added > 0:
-            raise ExperimentError(f"cannot be extended by {added!r}", field=path, allowed="more than 0")
+            raise ExperimentError(
+                f"cannot be extended by {added!r}", field=path, allowed="more than 0"
+            )
         if in_force[path] is None:
             raise ExperimentError("the run has no such limit to extend", field=path)
         found[path] = max(in_force[path], used[path]) + added
-    is_unfinished = any(not trial.finished or trial.interrupted for trial in history.trials.values())
+    is_unfinished = any(
+        not trial.finished or trial.interrupted for trial in history.trials.values()
+    )
     for path in (path for path in LIMITS if path not in found and in_force[path] is not None):
         if used[path] >= in_force[path] and not (path == "budget.trials" and is_unfinished):
             limit = describe_amount(path, in_force[path], history.in_force.budget.price)
@@ -170,6 +193,8 @@ def extended(
     if history.target_reached():
         raise ExperimentError(
             "the run would end at once: its target is reached",
-            next_step="Start another run with another target that learns from this one: --warm-start.",
+            next_step=(
+                "Start another run with another target that learns from this one: --warm-start."
+            ),
         )
     return found

@@ -24,7 +24,10 @@ from workbench.training.planning.settings import resolve
 
 TORCH = ("torch",)
 STOP_GRACE_S = 5.0
-"""How long a trial may take to stop before its workers are killed; that of a program precedes it."""
+"""How long a trial may take to stop before its workers are killed.
+
+That of a program precedes it.
+"""
 VERSIONED_PACKAGES = ("torch", "ray", "optuna", "numpy")
 
 
@@ -35,7 +38,8 @@ class Share:
     Attributes:
         request: The workers of one trial; of the smallest one where their number is searched.
         concurrency: Trials at once that the experiment allows.
-        num_fitting: Trials that the cluster holds, or will grow to hold, at once when nobody else uses it.
+        num_fitting: Trials that the cluster holds, or will grow to hold, at once when nobody else
+            uses it.
     """
 
     request: Request
@@ -46,7 +50,8 @@ class Share:
     def at_once(self) -> int:
         """Trials that may be proposed before one of them ends.
 
-        Where a configuration only waited for workers, it would be chosen before results that it could use.
+        Where a configuration only waited for workers, it would be chosen before results that it
+        could use.
         """
         return min(self.concurrency, max(1, self.num_fitting))
 
@@ -64,7 +69,10 @@ class Share:
             have = "has" if num_over == 1 else "have"
             text += f", once {num_over} of the {num_running} running ones {have} ended"
         if wanted > self.num_fitting:
-            text += f"; the hardware has room for {self.describe_room()}, so no more run until it has more"
+            text += (
+                f"; the hardware has room for {self.describe_room()}, so no more run until it has"
+                " more"
+            )
         return text
 
     def describe_room(self) -> str:
@@ -88,8 +96,9 @@ def share_of(
 
     Args:
         run_id: The run.
-        experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs, except
-            for a function, `concurrency: auto` fills the cluster, `autoscaling` has trials wait for more.
+        experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs,
+            except for a function, `concurrency: auto` fills the cluster, `autoscaling` has trials
+            wait for more.
         cluster: The cluster; the one that this process is attached to if None.
         advised_workers: Workers of a trial where the experiment leaves them open.
         advised_placement: Where they go where it leaves that open.
@@ -104,8 +113,9 @@ def share_of(
     shape, places = capacity.shape, capacity.num_workers
     if places < most and not resources.autoscaling:
         raise ResourcesError(
-            f"a trial needs {most} workers with {shape.cpus} CPUs and {shape.gpus:g} GPUs each, and the "
-            f"cluster with {cluster.num_cpus:g} CPUs and {cluster.num_gpus:g} GPUs holds {places}",
+            f"a trial needs {most} workers with {shape.cpus} CPUs and {shape.gpus:g} GPUs each, and"
+            f" the cluster with {cluster.num_cpus:g} CPUs and {cluster.num_gpus:g} GPUs holds"
+            f" {places}",
             field=workers_field(experiment),
             allowed=f"at most {places}",
             next_step="Request fewer or smaller workers, or attach to a larger cluster.",
@@ -114,7 +124,9 @@ def share_of(
         raise ResourcesError(
             "the workers of this run have no GPUs, so GPU time can never end it",
             field=field,
-            next_step="Limit the run by budget.time or budget.trials, or attach to a cluster with GPUs.",
+            next_step=(
+                "Limit the run by budget.time or budget.trials, or attach to a cluster with GPUs."
+            ),
         )
     wanted = places // least if resources.concurrency == "auto" else resources.concurrency
     request = Request(
@@ -127,9 +139,13 @@ def share_of(
         preload=TORCH if experiment.trained is not None else (),
         environment=caller_environment.publish(),
         fresh=resources.worker == "fresh",
-        stop_grace_s=STOP_GRACE_S if experiment.command is None else resources.stop_grace + STOP_GRACE_S,
+        stop_grace_s=(
+            STOP_GRACE_S if experiment.command is None else resources.stop_grace + STOP_GRACE_S
+        ),
     )
-    return Share(request, wanted, max(wanted, places // least) if resources.autoscaling else places // least)
+    return Share(
+        request, wanted, max(wanted, places // least) if resources.autoscaling else places // least
+    )
 
 
 def driver_started(cluster: ClusterInventory, before_unix_s: float | None = None) -> DriverStarted:
@@ -173,7 +189,9 @@ def workers_field(experiment: Experiment) -> str:
     return "search.workers" if is_searched else "plan.workers"
 
 
-def known_plan(experiment: Experiment, params: Mapping[str, JsonValue], decided: PartialPlan) -> PartialPlan:
+def known_plan(
+    experiment: Experiment, params: Mapping[str, JsonValue], decided: PartialPlan
+) -> PartialPlan:
     """Return what is certain about the plan of a trial before its data is loaded.
 
     Args:

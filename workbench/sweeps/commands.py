@@ -1,7 +1,7 @@
 """Carry out users' commands on a running run; each answer is stored as an event.
 
-The effects of a command are stored together with its answer, so that a driver that replaces a killed one
-carries out no command twice.
+The effects of a command are stored together with its answer, so that a driver that replaces a
+killed one carries out no command twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from workbench.experiment.actions import ACTIONS, check_payload
 from workbench.experiment.changing import CHANGEABLE, ENERGY, change, describe_amount, values_of
 from workbench.experiment.search_changes import SEARCH, describe_change, merge_changes
 from workbench.foundation.errors import ArgumentError, RunError, WorkbenchError
-from workbench.foundation.events import CommandHandled, Event, RunStateChanged, SettingsChanged, TrialEnqueued
+from workbench.foundation.events import (
+    CommandHandled,
+    Event,
+    RunStateChanged,
+    SettingsChanged,
+    TrialEnqueued,
+)
 from workbench.foundation.formatting import format_count, format_duration
 from workbench.store.database import Command, Store
 from workbench.sweeps.budget import has_room
@@ -80,7 +86,9 @@ class Commands:
     def carry_out(self) -> None:
         """Carry out every command that has come since the last call."""
         commands = self._ledger.new_commands()
-        self._resumed_by = max((item.number for item in commands if item.kind == "resume"), default=0)
+        self._resumed_by = max(
+            (item.number for item in commands if item.kind == "resume"), default=0
+        )
         for command in commands:
             events: list[Event] = []
             try:
@@ -90,7 +98,9 @@ class Commands:
             except Exception as error:  # what a user sends must not end the run
                 logger.exception("command %d cannot be carried out", command.number)
                 done, message = False, f"{type(error).__name__}: {error}"
-            handled = CommandHandled(command=command.number, kind=command.kind, done=done, message=message)
+            handled = CommandHandled(
+                command=command.number, kind=command.kind, done=done, message=message
+            )
             self._ledger.record(*(events if done else ()), handled)
             if any(isinstance(event, SettingsChanged) for event in events):
                 self._driver.follow_settings()
@@ -136,7 +146,8 @@ class Commands:
         return self._change(arguments, events)
 
     def _extend(self, arguments: Arguments, events: list[Event]) -> str:
-        # The limits count from the beginning of the run, so that carrying it out twice changes nothing.
+        # The limits count from the beginning of the run, so that carrying it out twice changes
+        # nothing.
         if self._driver.is_ending:
             raise RunError("the run is about to end", next_step="Extend it when it has ended.")
         return self._change(arguments, events)
@@ -167,7 +178,9 @@ class Commands:
     def _change(self, settings: Mapping[str, Any], events: list[Event]) -> str:
         history, given = self._ledger.history, settings
         settings = {path: value for path, value in given.items() if path != SEARCH}
-        values = values_of(change(history.in_force, settings)) if settings or SEARCH not in given else {}
+        values = (
+            values_of(change(history.in_force, settings)) if settings or SEARCH not in given else {}
+        )
         settings = {path: values[path] for path in CHANGEABLE if path in settings}
         if ENERGY in settings and not self._driver.is_metered:
             raise ArgumentError(
@@ -176,11 +189,15 @@ class Commands:
                 next_step="Limit its time or its trials instead.",
             )
         descriptions = [
-            self._driver.describe_concurrency(value)
-            if path == "resources.concurrency"
-            else self._describe_trials(value)
-            if path == "budget.trials"
-            else _describe_limit(path, value, history.in_force.budget.price)
+            (
+                self._driver.describe_concurrency(value)
+                if path == "resources.concurrency"
+                else (
+                    self._describe_trials(value)
+                    if path == "budget.trials"
+                    else _describe_limit(path, value, history.in_force.budget.price)
+                )
+            )
             for path, value in settings.items()
         ]
         if SEARCH in given:
@@ -188,22 +205,34 @@ class Commands:
             num_kept, settings[SEARCH] = self._ledger.study.change_search(changes), changes
             now = self._ledger.study.experiment
             descriptions += [describe_change(now, name) for name in given[SEARCH]]
-            descriptions.append(f"the search goes on from {format_count(num_kept, 'earlier configuration')}")
+            descriptions.append(
+                f"the search goes on from {format_count(num_kept, 'earlier configuration')}"
+            )
         events.append(SettingsChanged(settings=settings))
         return "; ".join(descriptions)
 
     def _describe_trials(self, limit: int) -> str:
-        num_begun, num_enqueued = self._ledger.history.num_configurations(), self._ledger.study.num_enqueued
+        num_begun, num_enqueued = (
+            self._ledger.history.num_configurations(),
+            self._ledger.study.num_enqueued,
+        )
         described = [f"at most {format_count(limit, 'configuration')}"]
         if num_begun > limit:
             described.append(f"{num_begun} have begun and will be finished")
         if (left_out := min(num_enqueued, num_begun + num_enqueued - limit)) > 0:
-            described.append(f"{format_count(left_out, 'enqueued configuration')} will not be tried")
-        return ", but ".join([described[0], " and ".join(described[1:])] if described[1:] else described)
+            described.append(
+                f"{format_count(left_out, 'enqueued configuration')} will not be tried"
+            )
+        return ", but ".join(
+            [described[0], " and ".join(described[1:])] if described[1:] else described
+        )
 
 
 def _kinds() -> list[str]:
-    """Return the kinds of commands that a driver carries out: those of the action table and of launching."""
+    """Return the kinds of commands that a driver carries out.
+
+    Those of the action table and of launching.
+    """
     from_table = [kind for kind, action in ACTIONS.items() if action.done_by == "driver"]
     return list(dict.fromkeys([*from_table, "extend", *_FROM_DRIVER]))
 

@@ -1,7 +1,7 @@
 """What follows when the last trial of a run has ended: why it ended and, of some, its result.
 
-The result is stored before the run is shown as ended, so that nobody who looks at it has to compute it. How a
-model is chosen is left to the package that created the run, which is only named here.
+The result is stored before the run is shown as ended, so that nobody who looks at it has to compute
+it. How a model is chosen is left to the package that created the run, which is only named here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def natural_end(history: History, is_exhausted: bool, num_enqueued: int = 0) -> 
     if not num_enqueued:
         return ending
     left_out = (
-        "1 that was enqueued was not" if num_enqueued == 1 else f"{num_enqueued} that were enqueued were not"
+        "1 that was enqueued was not"
+        if num_enqueued == 1
+        else f"{num_enqueued} that were enqueued were not"
     )
     return ending.model_copy(update={"message": f"{ending.message}; {left_out}"})
 
@@ -49,11 +51,18 @@ def _end_of_trials(history: History, is_exhausted: bool) -> RunStateChanged:
     if history.replay_of is not None:
         reason, message = "trials", f"all proposals of {history.replay_of} have been tried"
     elif is_exhausted:
-        tried = "every combination was tried" if needed is None else "the population was trained to its end"
+        tried = (
+            "every combination was tried"
+            if needed is None
+            else "the population was trained to its end"
+        )
         reason, message = "exhausted", tried
     elif needed is not None and num_tried < needed:
         missing = f"{num_tried} of the {needed} trials that train the population to its end"
-        reason, message = "trials", f"its budget ended after {missing}: the best may be trained in part only"
+        reason, message = (
+            "trials",
+            f"its budget ended after {missing}: the best may be trained in part only",
+        )
     elif (allowed := history.in_force.max_configurations()) is not None and num_tried > allowed:
         begun = format_count(num_tried, "configuration")
         reason, message = (
@@ -63,11 +72,16 @@ def _end_of_trials(history: History, is_exhausted: bool) -> RunStateChanged:
     elif num_tried == 1:
         reason, message = "trials", "its only configuration was tried"
     else:
-        reason, message = "trials", f"all {format_count(num_tried, 'configuration')} of its budget were tried"
+        reason, message = (
+            "trials",
+            f"all {format_count(num_tried, 'configuration')} of its budget were tried",
+        )
     return RunStateChanged(state="complete", reason=reason, message=message)
 
 
-def result_of(store: Store, run_id: str, experiment: Experiment, ending: RunStateChanged) -> list[Event]:
+def result_of(
+    store: Store, run_id: str, experiment: Experiment, ending: RunStateChanged
+) -> list[Event]:
     """Return the result of a run as events: none for a run whose result is its best trial.
 
     Args:
@@ -84,7 +98,13 @@ def result_of(store: Store, run_id: str, experiment: Experiment, ending: RunStat
     module, _, function = named.partition(":")
     try:
         return [getattr(import_module(module), function)(store, run_id, ending)]
-    except Exception as error:  # the trials are stored: a result can still be chosen from them later
+    except (
+        Exception
+    ) as error:  # the trials are stored: a result can still be chosen from them later
         logger.warning("no model could be chosen", exc_info=error)
-        problem = error.problem if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"
+        problem = (
+            error.problem
+            if isinstance(error, WorkbenchError)
+            else f"{type(error).__name__}: {error}"
+        )
         return [Noted(level="warning", message=f"no model could be chosen: {problem}")]

@@ -1,9 +1,9 @@
 """What Tune runs for a trial: it leases workers and forwards their events, but does not train.
 
 A coordinator imports no torch and lives in the driver, so whatever a trial does to its workers, the
-coordinator survives to report it. Tune uses one coordinator for many trials in a row and calls it in a thread
-of its own, see `coordinator_threads`. It answers at least every `PATIENCE_S` seconds, so that a decision of
-the driver never waits for a silent trial.
+coordinator survives to report it. Tune uses one coordinator for many trials in a row and calls it
+in a thread of its own, see `coordinator_threads`. It answers at least every `PATIENCE_S` seconds,
+so that a decision of the driver never waits for a silent trial.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ class Coordinator:
             events = [self._failed("error", str(error))]
         except Exception as error:
             self._release()
-            events = [self._failed("error", f"{type(error).__name__}: {error}", traceback.format_exc())]
+            events = [
+                self._failed("error", f"{type(error).__name__}: {error}", traceback.format_exc())
+            ]
         return {EVENTS_KEY: Events(events)}
 
     def _begin(self, order: Order) -> None:
@@ -175,7 +177,9 @@ class Coordinator:
 
     def _after_loss(self, reason: Reason, progress: Progress) -> AttemptEnded | TrialEnded:
         """Retry from the last checkpoint if that may help."""
-        failed = self._failed(reason, (progress.message or "a worker was lost") + self._describe_crash())
+        failed = self._failed(
+            reason, (progress.message or "a worker was lost") + self._describe_crash()
+        )
         if reason == "oom":
             return self._after_end(failed)
         if self._retries_left == 0:
@@ -217,19 +221,29 @@ class Coordinator:
         return math.inf if limit_s is None else limit_s - self._spent_s - self._attempt_s()
 
     def _stop_grace_s(self) -> float:
-        """Return how long a trial that is out of time may take to stop: little beside a short limit."""
+        """Return how long a trial that is out of time may take to stop.
+
+        Little beside a short limit.
+        """
         grace_s, limit_s = self._order.request.stop_grace_s, self._order.time_limit_s
         return grace_s if limit_s is None else min(grace_s, max(MIN_GRACE_S, GRACE_SHARE * limit_s))
 
     def _describe_grace(self) -> str:
-        """Return why a trial had less time to stop than in other cases, such as resources.stop_grace."""
+        """Return why a trial had less time to stop than in other cases, such as
+        resources.stop_grace.
+        """
         if self._stop_grace_s() == self._order.request.stop_grace_s:
             return ""
         shortest = format_duration(MIN_GRACE_S)
-        return f" (a trial out of time has {GRACE_SHARE:.0%} of its limit to stop, at least {shortest})"
+        return (
+            f" (a trial out of time has {GRACE_SHARE:.0%} of its limit to stop, at least"
+            f" {shortest})"
+        )
 
     def _describe_timeout(self) -> str:
-        limit = f"it exceeded resources.trial_time ({format_duration(self._order.time_limit_s or 0.0)})"
+        limit = (
+            f"it exceeded resources.trial_time ({format_duration(self._order.time_limit_s or 0.0)})"
+        )
         if self._reported_s is None:
             return f"{limit} without a report"
         silent_s = time.monotonic() - self._reported_s

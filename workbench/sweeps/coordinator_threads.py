@@ -1,9 +1,9 @@
 """Runs coordinators in threads of the driver, in the place of the actors that Ray Tune would start.
 
-A coordinator only waits for the workers of its trial: a process of its own would take a second to start,
-hundreds of megabytes, and one more message for each report. What a coordinator does is left to `coordinator`,
-what to run to Tune, whose controller calls the manager by the names of Ray's `RayActorManager`, as they are
-in Ray 2.52 to 2.60.
+A coordinator only waits for the workers of its trial: a process of its own would take a second to
+start, hundreds of megabytes, and one more message for each report. What a coordinator does is left
+to `coordinator`, what to run to Tune, whose controller calls the manager by the names of Ray's
+`RayActorManager`, as they are in Ray 2.52 to 2.60.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from workbench.sweeps.tune_names import TrackedActor, tune_controller
 logger = logging.getLogger(__name__)
 
 END_TIMEOUT_S = 3.0
-"""How long coordinators may take to return their workers once they are ended; Ray may not answer any more."""
+"""How long coordinators may take to return their workers once they are ended.
+
+Ray may not answer any more.
+"""
 
 _manager = threading.local()  # a process may drive several runs, each in a thread
 
@@ -142,7 +145,9 @@ class CoordinatorManager:
     ) -> TrackedActor:
         """Start a coordinator, which needs nothing of what Tune gives a trainable but its order."""
         actor = TrackedActor(uuid.uuid4().int, on_stop=on_stop, on_error=on_error)
-        self._threads[actor] = _CoordinatorThread(Coordinator(kwargs["config"][ORDER_KEY]), self._done)
+        self._threads[actor] = _CoordinatorThread(
+            Coordinator(kwargs["config"][ORDER_KEY]), self._done
+        )
         self._live_actors_to_ray_actors_resources[actor] = (None,)
         started = _Call(actor, on_result=on_start)
         self._calls[actor].add(started)

@@ -25,7 +25,10 @@ _END_PATIENCE_S = 5.0
 
 
 class DataNotes:
-    """Records notes on the table of a run that has no trials yet; larger files are left to `check`."""
+    """Records notes on the table of a run that has no trials yet.
+
+    Larger files are left to `check`.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         """Record the notes in `ledger`, in the thread that calls `tick` and `end`."""
@@ -33,7 +36,9 @@ class DataNotes:
         self._found: Future[tuple[str, ...]] | None = None
 
     def begin(self) -> None:
-        """Record that trials cannot differ, or are too few for a population, and start to read the table."""
+        """Record that trials cannot differ, or are too few for a population, and start to read the
+        table.
+        """
         experiment = self._ledger.history.experiment
         if self._ledger.history.trials:
             return

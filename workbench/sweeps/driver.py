@@ -1,9 +1,10 @@
 """The driver of a run: owns it, decides what happens in it, and alone writes its events.
 
-It holds the run's lease in the store, keeps the study and the history as projections of the events, and
-lets Ray Tune execute trials. Everything is stored before it takes effect, so a driver that dies can be
-replaced by another one that reads the events and continues. What a trial does on its workers is left to the
-coordinator, what it needs there to `orders`; what to propose and when to prune, to the study.
+It holds the run's lease in the store, keeps the study and the history as projections of the events,
+and lets Ray Tune execute trials. Everything is stored before it takes effect, so a driver that dies
+can be replaced by another one that reads the events and continues. What a trial does on its workers
+is left to the coordinator, what it needs there to `orders`; what to propose and when to prune, to
+the study.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Driver:
         Args:
             store: The store that holds the run.
             run_id: The run.
-            replaces_a_killed_one: Whether this driver replaces a killed one and nobody resumed the run:
-                then a run that was being stopped is stopped.
+            replaces_a_killed_one: Whether this driver replaces a killed one and nobody resumed the
+                run: then a run that was being stopped is stopped.
 
         Raises:
             RunNotFoundError: If the store holds no such run.
@@ -112,9 +113,15 @@ class Driver:
         self._stop_trials: set[int] = set()
         self._plans = TrialPlans(store, self._ledger)
         self.program = Program(self._ledger, self._artifacts)
-        self._orders = Orders(self._ledger, self._artifacts, self._plans, self._alerting, self.program)
-        self._growth = ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
-        self._leaving: Any = None  # there once the last trial that begins again has left its workers
+        self._orders = Orders(
+            self._ledger, self._artifacts, self._plans, self._alerting, self.program
+        )
+        self._growth = (
+            ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
+        )
+        self._leaving: Any = (
+            None  # there once the last trial that begins again has left its workers
+        )
         self._ending: RunStateChanged | None = None
         self._is_interrupted = False
         self._fatal: Exception | None = None
@@ -185,7 +192,8 @@ class Driver:
             fit(self, self.run_id)
             if self._fatal is not None:
                 raise self._fatal
-            self._commands.carry_out()  # else a second stop would end the run again when it is resumed
+            # else a second stop would end the run again when it is resumed
+            self._commands.carry_out()
             if self.is_over():
                 break
 
@@ -195,17 +203,21 @@ class Driver:
         if self.history.state == "stopping" and self._replaces_a_killed_one:
             self._ending = begun_ending(self.history)
         unfinished = [
-            trial for trial in self.history.trials.values() if not trial.finished or trial.interrupted
+            trial
+            for trial in self.history.trials.values()
+            if not trial.finished or trial.interrupted
         ]
         self._unfinished.extend(trial.number for trial in unfinished)
         lost = [
-            attempt_ended(trial, "lost", "the driver ended") for trial in self.history.in_state("running")
+            attempt_ended(trial, "lost", "the driver ended")
+            for trial in self.history.in_state("running")
         ]
         least, most = self._share.request.num_workers, self._share.num_fitting
         fewer = [ended for trial in unfinished for ended in given_back(trial, least, most * least)]
         self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
         logger.info(
-            "driving %s on %g CPUs and %g GPUs, %d trials at once; %d trials so far, %d of them unfinished",
+            "driving %s on %g CPUs and %g GPUs, %d trials at once; %d trials so far, %d of them"
+            " unfinished",
             self.run_id,
             cluster.num_cpus,
             cluster.num_gpus,
@@ -218,7 +230,12 @@ class Driver:
 
     def next_order(self) -> Order | None:
         """Return the next trial to start, or None where there is none now."""
-        if self._ending or self._fatal or self._pause.holds or len(self._running) >= self._share.at_once:
+        if (
+            self._ending
+            or self._fatal
+            or self._pause.holds
+            or len(self._running) >= self._share.at_once
+        ):
             return None
         if self._leaving is not None and not ray.wait([self._leaving], timeout=0)[0]:
             return None
@@ -280,7 +297,10 @@ class Driver:
             return True
 
     def _grow(self, growth: ElasticTrials, trial: int, events: list[Event]) -> bool:
-        """Restart a trial with more workers where that pays off; return whether it must stop for that."""
+        """Restart a trial with more workers where that pays off.
+
+        Return whether it must stop for that.
+        """
         growth.measure(trial)
         if not growth.decide(trial, events, self._share.request.shape, self._num_workers_wanted()):
             return False
@@ -290,9 +310,13 @@ class Driver:
         return True
 
     def _num_workers_wanted(self) -> int:
-        """Return how many workers are needed by trials that have none, and by those that will start now."""
+        """Return how many workers are needed by trials that have none, and by those that will start
+        now.
+        """
         least = self._share.request.num_workers
-        waiting = [number for number in self._running if self.history.trials[number].state == "waiting"]
+        waiting = [
+            number for number in self._running if self.history.trials[number].state == "waiting"
+        ]
         free = max(0, self._share.at_once - len(self._running))
         return least * (len(waiting) + (free if self._may_start() else 0))
 
@@ -308,7 +332,9 @@ class Driver:
             self._pause.tick()
             self._waiting.tick(self._running)
             if self._hardware.has_changed():
-                with contextlib.suppress(ResourcesError):  # what is left holds no trial: they wait for more
+                with contextlib.suppress(
+                    ResourcesError
+                ):  # what is left holds no trial: they wait for more
                     self.follow_settings()
             self._energy_limit.tick()
             self._alerting.tick()
@@ -325,9 +351,13 @@ class Driver:
         allowed, share = self.history.in_force.max_configurations(), self._share
         free = max(0, share.at_once - len(self._running))
         if allowed is not None:
-            free = min(free, len(self._unfinished) + max(0, allowed - self.history.num_configurations()))
+            free = min(
+                free, len(self._unfinished) + max(0, allowed - self.history.num_configurations())
+            )
         if free:
-            prepare(dataclasses.replace(share.request, num_workers=free * share.request.num_workers))
+            prepare(
+                dataclasses.replace(share.request, num_workers=free * share.request.num_workers)
+            )
 
     def _propose(self) -> int | None:
         began_s = time.perf_counter()
@@ -350,7 +380,9 @@ class Driver:
         """
         trial = self.history.trials.get(number)
         if trial is None or trial.finished:
-            raise ExperimentError(f"trial {number} is not running", allowed=map(str, sorted(self._running)))
+            raise ExperimentError(
+                f"trial {number} is not running", allowed=map(str, sorted(self._running))
+            )
         if number in self._unfinished:
             self._unfinished.remove(number)
             self._referee.take_in(number, [], stop="trial")
@@ -411,7 +443,9 @@ class Driver:
         self._monitor.end()
         ending = honest_ending(self._ending, self.history)
         result = result_of(self._store, self.run_id, self.experiment, ending)
-        self._ledger.record(*result, ending := ending.model_copy(update={"time_unix_s": steady_unix_s()}))
+        self._ledger.record(
+            *result, ending := ending.model_copy(update={"time_unix_s": steady_unix_s()})
+        )
         logger.info("the run is %s: %s", ending.state, ending.message or ending.reason)
         return ending.state
 

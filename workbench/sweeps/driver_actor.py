@@ -1,7 +1,7 @@
 """The driver as a detached, named actor that Ray restarts after a kill.
 
-The actor starts to drive when it is created, also when Ray recreates it: it then finds the run in the store
-and continues. It ends itself when the run has ended. Its log goes to the run's folder.
+The actor starts to drive when it is created, also when Ray recreates it: it then finds the run in
+the store and continues. It ends itself when the run has ended. Its log goes to the run's folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ NAMESPACE = "workbench"
 LINGER_S = 2.0
 HEAD_USE_S = 5.0
 REPLENISH_AFTER_S = 15.0
-"""How long the first trials have the processors to themselves before processes for other runs start."""
+"""How long the first trials have the processors to themselves before processes for other runs
+start.
+"""
 ANSWER_TIMEOUT_S = 10.0
 LOADING_S = 60.0
 """How long an actor that another launch has started may load without an answer."""
@@ -75,7 +77,9 @@ class DriverActor:
         self._failure: WorkbenchError | None = None
         self._actor = ray.get_runtime_context().current_actor
         threading.Thread(target=self._keep_head, daemon=True).start()
-        threading.Thread(target=self._drive, args=(store_url, artifacts, run_id), daemon=True).start()
+        threading.Thread(
+            target=self._drive, args=(store_url, artifacts, run_id), daemon=True
+        ).start()
 
     def failure(self, launch_id: str) -> WorkbenchError | None:
         """Return the error that stopped the driver, or None while there is none.
@@ -118,7 +122,10 @@ class DriverActor:
 
 def _open(store_url: str, artifacts: str, *, waits: bool) -> Store:
     """Open the store; with `waits`, retry until it is back: after a kill nobody else would."""
-    from workbench.sweeps.ledger import RETRY_S, STORE_PATIENCE_S  # this imports all that drives a run
+    from workbench.sweeps.ledger import (
+        RETRY_S,
+        STORE_PATIENCE_S,
+    )  # this imports all that drives a run
 
     until_s = time.monotonic() + STORE_PATIENCE_S
     while True:
@@ -217,7 +224,10 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
 
 
 def _where_the_store_is(store: Store) -> dict[str, Any]:
-    """Keep a driver on this node if its store is a file, which no other node has; else put it on the head."""
+    """Keep a driver on this node if its store is a file, which no other node has.
+
+    Else put it on the head.
+    """
     return ON_HEAD if is_shared(store.url) else on_node(ray.get_runtime_context().get_node_id())
 
 

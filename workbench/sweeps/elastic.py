@@ -1,8 +1,8 @@
 """Decide whether a trial grows onto idle workers, and measure what that gained.
 
-A trial grows at a checkpoint: its attempt ends, and the next one continues from there with more workers and
-the same global batch and learning rate. It grows only if measured speeds show that it then ends clearly
-earlier, the restart included. Stopping and starting is left to the driver.
+A trial grows at a checkpoint: its attempt ends, and the next one continues from there with more
+workers and the same global batch and learning rate. It grows only if measured speeds show that it
+then ends clearly earlier, the restart included. Stopping and starting is left to the driver.
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ def given_back(trial: Trial, num_workers: int, most: int) -> list[AttemptEnded]:
     attempt = max(0, trial.attempts - 1)
     return [
         AttemptEnded(
-            trial=trial.number, attempt=attempt, reason="resized", message=message, next_plan=plan.to_json()
+            trial=trial.number,
+            attempt=attempt,
+            reason="resized",
+            message=message,
+            next_plan=plan.to_json(),
         )
     ]
 
@@ -66,7 +70,10 @@ class ElasticTrials:
     """Grows the trials of one run."""
 
     def __init__(self, store: Store, ledger: Ledger) -> None:
-        """Grow the trials of `ledger`'s run; earlier runs are read from `store` once that is needed."""
+        """Grow the trials of `ledger`'s run.
+
+        Earlier runs are read from `store` once that is needed.
+        """
         self._store = store
         self._ledger = ledger
         self._cluster: ClusterInventory | None = None
@@ -79,7 +86,10 @@ class ElasticTrials:
     @property
     def is_under_way(self) -> bool:
         """Whether a growing trial still waits for its workers."""
-        return self._growing is not None and self._ledger.history.trials[self._growing].state == "waiting"
+        return (
+            self._growing is not None
+            and self._ledger.history.trials[self._growing].state == "waiting"
+        )
 
     def measure(self, number: int) -> None:
         """Store what a trial has gained by growing, once that is known.
@@ -147,10 +157,14 @@ class ElasticTrials:
     def _choose(
         self, trial: Trial, most: int, left: float, restart_s: float
     ) -> tuple[TrialResized, AttemptEnded] | None:
-        """Return the events that grow a trial to at most `most` workers, or None if that does not pay off."""
+        """Return the events that grow a trial to at most `most` workers, or None if that does not
+        pay off.
+        """
         fixed = fixed_of(self._ledger.experiment, trial.params)
         numbers = range(_num_workers(trial) + 1, most + 1)
-        plans = [plan for n in numbers if (plan := with_workers(trial.plan, n, fixed=fixed)) is not None]
+        plans = [
+            plan for n in numbers if (plan := with_workers(trial.plan, n, fixed=fixed)) is not None
+        ]
         expected = [(self._usual(trial, plan), plan) for plan in plans]
         measured = [(speed, plan) for speed, plan in expected if speed is not None]
         if plans and not measured:
@@ -163,22 +177,33 @@ class ElasticTrials:
         return _resized(trial, plan, speed, faster, found, restart_s) if found.pays else None
 
     def _usual(self, trial: Trial, plan: PartialPlan) -> float | None:
-        """Return the usual speed of a plan for what a trial trains, from this run and earlier ones."""
+        """Return the usual speed of a plan for what a trial trains, from this run and earlier
+        ones.
+        """
         experiment = self._ledger.experiment
         if self._cluster is None:
             self._cluster = cluster_inventory()
         shape = capacity_of(experiment, self._cluster).shape
         setting = setting_of(experiment, trial.params, shape, self._cluster)
         if setting not in self._earlier:
-            self._earlier[setting] = read_speeds(self._store, setting, except_run=self._ledger.run_id)
+            self._earlier[setting] = read_speeds(
+                self._store, setting, except_run=self._ledger.run_id
+            )
         return self._ledger.speeds.usual(trial.number, plan, self._earlier[setting])
 
     def _speed(self, trial: Trial) -> float:
-        """Return the speed of a trial on its workers, corrected for a slowdown caused by other trials."""
-        return max(self._ledger.speeds.current(trial.number) or 0.0, self._usual(trial, trial.plan) or 0.0)
+        """Return the speed of a trial on its workers, corrected for a slowdown caused by other
+        trials.
+        """
+        return max(
+            self._ledger.speeds.current(trial.number) or 0.0, self._usual(trial, trial.plan) or 0.0
+        )
 
     def _restart_s(self, trial: Trial) -> float:
-        """Return the expected seconds of a restart: as measured, or an estimate plus the loading time."""
+        """Return the expected seconds of a restart.
+
+        As measured, or an estimate plus the loading time.
+        """
         if self._earlier_restarts_s is None:
             self._earlier_restarts_s = read_restarts(
                 self._store, self._ledger.experiment, except_run=self._ledger.run_id
@@ -189,7 +214,10 @@ class ElasticTrials:
         return DEFAULT_RESTART_S + self._ledger.speeds.loading_s(trial.number)
 
     def _left_samples(self, trial: Trial, step: int) -> float | None:
-        """Return the number of samples that are left to train on after a checkpoint; None if unknown."""
+        """Return the number of samples that are left to train on after a checkpoint.
+
+        None if unknown.
+        """
         epochs = trial.params.get("epochs", self._ledger.experiment.training.epochs)
         epochs = epochs if trial.segment is None else trial.segment.end
         global_batch = trial.plan.global_batch
@@ -204,8 +232,8 @@ class ElasticTrials:
         first, last = plans[0].workers, plans[-1].workers
         numbers = f"{first}" if first == last else f"{first} to {last}"
         message = (
-            f"workers are idle, but no trial grows: the speed on {numbers} workers was never measured here; "
-            f"a run with plan.workers={first} and this global batch measures it"
+            f"workers are idle, but no trial grows: the speed on {numbers} workers was never"
+            f" measured here; a run with plan.workers={first} and this global batch measures it"
         )
         self._ledger.record(Noted(level="info", message=message, trial=trial.number))
 
@@ -232,10 +260,15 @@ def _resized(
         expected_saving_s=found.saving_s,
     )
     message = (
-        f"grows from {before} to {after} workers: "
-        f"{format_rate(speed)} -> about {format_rate(faster)} samples/s; the rest takes "
-        f"{format_duration(found.left_s - found.saving_s)} instead of {format_duration(found.left_s)}"
+        f"grows from {before} to {after} workers: {format_rate(speed)} -> about"
+        f" {format_rate(faster)} samples/s; the rest takes"
+        f" {format_duration(found.left_s - found.saving_s)} instead of"
+        f" {format_duration(found.left_s)}"
     )
     return resized, AttemptEnded(
-        trial=trial.number, attempt=attempt, reason="resized", message=message, next_plan=plan.to_json()
+        trial=trial.number,
+        attempt=attempt,
+        reason="resized",
+        message=message,
+        next_plan=plan.to_json(),
     )

@@ -1,4 +1,7 @@
-"""Estimate what a trial gains from more workers: the rule of `elastic`, which also serves simulations."""
+"""Estimate what a trial gains from more workers.
+
+The rule of `elastic`, which also serves simulations.
+"""
 
 from __future__ import annotations
 

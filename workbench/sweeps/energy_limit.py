@@ -1,4 +1,5 @@
-"""Record how much of its energy budget a run has used, so that its history knows, and everybody who reads it.
+"""Record how much of its energy budget a run has used, so that its history knows, and everybody who
+reads it.
 
 Metering is left to the monitor, ending the run to the driver's limits.
 """
@@ -22,7 +23,10 @@ class EnergyLimit:
     """Notices what the trials use, where the budget limits their energy."""
 
     def __init__(self, ledger: Ledger, metered_wh: Callable[[], float | None]) -> None:
-        """Record in `ledger` what `metered_wh` returns: watt-hours, or None while nothing is known."""
+        """Record in `ledger` what `metered_wh` returns.
+
+        Watt-hours, or None while nothing is known.
+        """
         self._ledger = ledger
         self._metered_wh = metered_wh
 
@@ -47,14 +51,15 @@ class EnergyLimit:
     def _check_meter(self) -> None:
         now_s = steady_unix_s()
         trained_s = sum(
-            trial.trained_s + trial.attempt_s(now_s if trial.state == "running" else trial.last_event_unix_s)
+            trial.trained_s
+            + trial.attempt_s(now_s if trial.state == "running" else trial.last_event_unix_s)
             for trial in self._ledger.history.trials.values()
             if trial.attempts
         )
         if trained_s > UNMETERED_S:
             raise ResourcesError(
-                f"trials have trained for {format_duration(round(trained_s))} and nothing meters their "
-                "energy, so an energy budget can never end the run",
+                f"trials have trained for {format_duration(round(trained_s))} and nothing meters"
+                " their energy, so an energy budget can never end the run",
                 field="budget.energy",
                 next_step="Limit the run by budget.time or budget.trials.",
             )

@@ -1,4 +1,6 @@
-"""The blocks of a run, made while its driver stores events, so that a long run is opened quickly."""
+"""The blocks of a run, made while its driver stores events, so that a long run is opened
+quickly.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class EventBlocks:
             self._covered_seq += BLOCK_EVENTS
 
     def _make(self, after: int) -> None:
-        from workbench.store.history.blocks import encode_block  # short runs need none, and no pyarrow
+        from workbench.store.history.blocks import (
+            encode_block,
+        )  # short runs need none, and no pyarrow
 
         rows = next(
             self._store.event_rows(

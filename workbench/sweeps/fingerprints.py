@@ -1,8 +1,9 @@
-"""What a run depends on and cannot serve from a copy, such as data and packages, as it was for each version.
+"""What a run depends on and cannot serve from a copy, such as data and packages, as it was for each
+version.
 
-Of each file its size and time of change are kept, and its hash. What is small is stored by its hash, too, so
-that a bundle holds the data and the configuration that its trial read. When hashes are taken, and what
-follows from a change, is left to `program`.
+Of each file its size and time of change are kept, and its hash. What is small is stored by its
+hash, too, so that a bundle holds the data and the configuration that its trial read. When hashes
+are taken, and what follows from a change, is left to `program`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ MAX_STORED_FILES = 200
 
 @dataclass
 class Fingerprints:
-    """The stamps and hashes of files, and the hashes that they had before each version that changed them."""
+    """The stamps and hashes of files, and the hashes that they had before each version that changed
+    them.
+    """
 
     stamps: dict[str, Stamp | None] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
@@ -41,7 +44,10 @@ class Fingerprints:
         if not artifacts.exists(FILE_NAME):
             return None
         stored = json.loads(artifacts.read(FILE_NAME))
-        stamps = {path: None if stamp is None else tuple(stamp) for path, stamp in stored["stamps"].items()}
+        stamps = {
+            path: None if stamp is None else tuple(stamp)
+            for path, stamp in stored["stamps"].items()
+        }
         earlier = {int(version): hashes for version, hashes in stored.get("earlier", {}).items()}
         return cls(stamps, stored["hashes"], earlier)
 
@@ -64,7 +70,10 @@ class Fingerprints:
         return [path for path, stamp in self.stamps.items() if stamp_of(path) != stamp]
 
     def hash_at(self, path: str, version: int) -> str | None:
-        """Return the hash that a file had for the trials of a version; None where it is not known."""
+        """Return the hash that a file had for the trials of a version.
+
+        None where it is not known.
+        """
         for later in sorted(number for number in self.earlier if number > version):
             if path in self.earlier[later]:
                 return self.earlier[later][path]
@@ -94,7 +103,11 @@ def store_content(artifacts: Artifacts, path: str, sha256: str) -> None:
     if not sha256 or stamp is None or (path != PACKAGES and stamp[0] > MAX_STORED_BYTES):
         return
     content = content_of(path)
-    if content is not None and hash_of(path) == sha256 and not artifacts.exists(content_name(sha256)):
+    if (
+        content is not None
+        and hash_of(path) == sha256
+        and not artifacts.exists(content_name(sha256))
+    ):
         artifacts.write(content_name(sha256), content)
 
 

@@ -1,4 +1,6 @@
-"""Forecast from measured steps how long a run takes, what its checkpoints use, and which limit ends it."""
+"""Forecast from measured steps how long a run takes, what its checkpoints use, and which limit ends
+it.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Forecast:
         )
         disk = "" if self.checkpoints_bytes is None else f"; checkpoints take {self._disk()}"
         if self.run_s is None or self.worker_hours is None:
-            return f"{text}{disk}" + ("; the run ends by its time" if self.ends_by == "time" else "")
+            return f"{text}{disk}" + (
+                "; the run ends by its time" if self.ends_by == "time" else ""
+            )
         return (
             f"{text}; {self.num_trainings} of them without early stopping take about "
             f"{format_duration(self.run_s.value)} "
@@ -123,8 +127,12 @@ def forecast_of(
         trial_s=trial_s,
         num_trainings=trainings,
         run_s=run_s,
-        worker_hours=None if trainings is None else trainings * plan.workers * trial_s.value / 3600.0,
-        checkpoints_bytes=None if state_bytes is None else _disk(experiment, trainings, at_once, state_bytes),
+        worker_hours=(
+            None if trainings is None else trainings * plan.workers * trial_s.value / 3600.0
+        ),
+        checkpoints_bytes=(
+            None if state_bytes is None else _disk(experiment, trainings, at_once, state_bytes)
+        ),
         checkpoints_of="trial" if is_endless else "run",
         ends_by=ends_by,
         on_gpu=on_gpu,
@@ -132,7 +140,10 @@ def forecast_of(
 
 
 def _disk(experiment: Experiment, trainings: int | None, at_once: int, state_bytes: int) -> int:
-    """Return an upper bound on the bytes of checkpoints: the last and the best one of each trial kept."""
+    """Return an upper bound on the bytes of checkpoints.
+
+    The last and the best one of each trial kept.
+    """
     kept, limit = experiment.resources.keep_best, experiment.resources.max_checkpoints_size
     if kept == "all":
         num_kept = 1 if trainings is None else trainings
@@ -171,7 +182,9 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
         num_train_samples=samples,
         hardware=hardware_of(measured, has_gpu=on_gpu),
     ).plan
-    knowledge = Knowledge(measured, capacity.workers_per_node, placement=capacity.placement, limit_bytes=None)
+    knowledge = Knowledge(
+        measured, capacity.workers_per_node, placement=capacity.placement, limit_bytes=None
+    )
     if variant_of(plan) not in knowledge.variants:
         return None
     return forecast_of(

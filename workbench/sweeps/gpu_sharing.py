@@ -1,7 +1,8 @@
 """Decide before the first trial how many trials share a GPU, where `resources.per_gpu` is auto.
 
-The decision is an event of the run, so a driver that takes over, and a resumed run, keep it. What copies do
-beside each other is measured on the run's own workers; the rule is that of `advisor.gpu_sharing`.
+The decision is an event of the run, so a driver that takes over, and a resumed run, keep it. What
+copies do beside each other is measured on the run's own workers; the rule is that of
+`advisor.gpu_sharing`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _PART_OF_TIME = 0.2
 """Of the run's time, after which no further number of trials is measured."""
 
 
-def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans, poll: Callable[[], None]) -> bool:
+def decide_sharing(
+    store: Store, ledger: Ledger, plans: TrialPlans, poll: Callable[[], None]
+) -> bool:
     """Decide how many trials share a GPU, unless that is known; return whether it was decided now.
 
     Args:
@@ -57,7 +60,9 @@ def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans, poll: Callab
         try:
             found, peak_bytes = _measure(store, ledger, plans, most, why_most, poll)
         except WorkbenchError as error:
-            ledger.record(Noted(level="warning", message=f"no trials share a GPU: measuring failed: {error}"))
+            ledger.record(
+                Noted(level="warning", message=f"no trials share a GPU: measuring failed: {error}")
+            )
             found, peak_bytes = Sharing(1, {}, "measuring failed"), None
     ledger.record(
         SharingMeasured(
@@ -71,7 +76,9 @@ def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans, poll: Callab
 
 
 def _most(experiment: Experiment, cluster: ClusterInventory, plans: TrialPlans) -> tuple[int, str]:
-    """Return how many trials may share a GPU by what is known without measuring, and why no more."""
+    """Return how many trials may share a GPU by what is known without measuring, and why no
+    more.
+    """
     if cluster.num_gpus < 1:
         return 1, "the cluster has no GPUs"
     if (plans.plan_for({}).workers or workers_wanted(experiment)[1]) > 1:
@@ -83,26 +90,36 @@ def _most(experiment: Experiment, cluster: ClusterInventory, plans: TrialPlans) 
     ]
     by_cores = max(1, min(per_node))
     at_once = experiment.resources.concurrency
-    limits = [(by_cores, f"the cores for each GPU are enough for {format_count(by_cores, 'worker')}")]
+    limits = [
+        (by_cores, f"the cores for each GPU are enough for {format_count(by_cores, 'worker')}")
+    ]
     trials = experiment.max_configurations()
     if trials is not None:
         trials *= experiment.repeats
     for number in (None if at_once == "auto" else at_once, trials):
         if number is not None:
             needed = -(-number // int(cluster.num_gpus))
-            limits.append((needed, f"no more than {format_count(number, 'trial')} would run at once"))
+            limits.append(
+                (needed, f"no more than {format_count(number, 'trial')} would run at once")
+            )
     return min(limits, key=lambda limit: limit[0])
 
 
 def _measure(
-    store: Store, ledger: Ledger, plans: TrialPlans, most: int, why_most: str, poll: Callable[[], None]
+    store: Store,
+    ledger: Ledger,
+    plans: TrialPlans,
+    most: int,
+    why_most: str,
+    poll: Callable[[], None],
 ) -> tuple[Sharing, int | None]:
     """Measure copies beside each other; return also the peak memory of the largest training."""
     experiment = ledger.history.in_force
     around = measurement_context_of(store, ledger.run_id, experiment)
     setting, longest_s = around.setting, experiment.budget.time
     highest = min(most, MAX_PER_GPU)
-    # Workers with the smallest part of a GPU serve for every number: others would be started for each.
+    # Workers with the smallest part of a GPU serve for every number: others would be started for
+    # each.
     smallest = capacity_of(experiment.replace(resources={"per_gpu": highest}), cluster_inventory())
 
     def bench_of(number: int) -> Bench:
@@ -139,7 +156,10 @@ def _measure(
 def _largest_peak_bytes(
     experiment: Experiment, bench: Bench, plans: TrialPlans, total_bytes: float
 ) -> int | None:
-    """Return what the configurations hold at most that stand for the space; all, where one does not fit."""
+    """Return what the configurations hold at most that stand for the space.
+
+    All, where one does not fit.
+    """
     peaks = []
     for _, params in configurations_to_try(experiment):
         if fitted_of(experiment, params) is not None:

@@ -18,10 +18,11 @@ ONE_INTERRUPTION_S = 0.5
 
 
 class Interruptions:
-    """Lets the first interruption within the block stop a run, and the second end the process's work at once.
+    """Lets the first interruption within the block stop a run, and the second end the process's
+    work at once.
 
-    An interruption is a signal whose handler raises KeyboardInterrupt; other handlers keep what they do.
-    Threads other than the main one receive no signals.
+    An interruption is a signal whose handler raises KeyboardInterrupt; other handlers keep what
+    they do. Threads other than the main one receive no signals.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,10 @@ class Interruptions:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)

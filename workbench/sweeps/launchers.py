@@ -1,7 +1,7 @@
 """Where a run's driver lives: in this process, or in an actor of a Ray cluster.
 
-A launcher starts a driver for a stored run, or requests that the current one stop. What a driver does is
-left to `driver`; other packages add launchers through entry points.
+A launcher starts a driver for a stored run, or requests that the current one stop. What a driver
+does is left to `driver`; other packages add launchers through entry points.
 """
 
 from __future__ import annotations
@@ -91,7 +91,11 @@ class InlineLauncher(_StoreCommands):
         from workbench.sweeps.interruption import Interruptions
 
         with Interruptions() as interruptions, attachment.attached(self._address):
-            for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the user
+            for name in (
+                "ray.tune",
+                "ray.air",
+                "ray.train",
+            ):  # this process's output belongs to the user
                 logging.getLogger(name).setLevel(logging.ERROR)
             logging.getLogger("workbench").addHandler(_NOWHERE)
             driver = Driver(self._store, run_id)
@@ -100,7 +104,9 @@ class InlineLauncher(_StoreCommands):
 
 
 class RayLauncher(_StoreCommands):
-    """Drives the run in a detached actor, which survives this process and is restarted after a kill."""
+    """Drives the run in a detached actor, which survives this process and is restarted after a
+    kill.
+    """
 
     def start(self, run_id: str) -> None:
         """Start the run's actor and wait until it holds the run.
@@ -120,7 +126,8 @@ class RayLauncher(_StoreCommands):
                 self._start(run_id)
             except RayError as error:
                 raise RunError(
-                    f"Ray was lost while {run_id} was started: {first_line_of(error)}", next_step=again
+                    f"Ray was lost while {run_id} was started: {first_line_of(error)}",
+                    next_step=again,
                 ) from error
 
     def _start(self, run_id: str) -> None:
@@ -128,7 +135,11 @@ class RayLauncher(_StoreCommands):
 
         before = self._store.run(run_id)
         is_silent = before.silent_s is not None
-        if before.state in ("running", "stopping") and not is_silent and driver_actor.exists(run_id):
+        if (
+            before.state in ("running", "stopping")
+            and not is_silent
+            and driver_actor.exists(run_id)
+        ):
             return
         is_left = is_silent or before.state == "lost"
         answer_s = driver_actor.ANSWER_TIMEOUT_S if is_left else driver_actor.LOADING_S
@@ -139,7 +150,8 @@ class RayLauncher(_StoreCommands):
             self._prepare_first_trial(run_id)
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            # Not just any event: a driver that has ended may still store how its alerts were delivered.
+            # Not just any event: a driver that has ended may still store how its alerts were
+            # delivered.
             if self._store.events(run_id, after=before.last_seq, types=["driver_started"], limit=1):
                 return
             try:
@@ -179,7 +191,8 @@ def launch(
     Args:
         store: The store that holds the run.
         run_id: The run.
-        launcher: Name of a launcher: "ray" returns once the driver holds the run, "inline" when it has ended.
+        launcher: Name of a launcher: "ray" returns once the driver holds the run, "inline" when it
+            has ended.
         address: Address of a Ray cluster; the local head if None.
         warm_start: Earlier runs from whose finished trials the sampler learns.
         replay_of: A run whose proposals the new run tries again, instead of proposing its own.
@@ -232,5 +245,7 @@ def _fail_undriven(store: Store, run_id: str, error: WorkbenchError) -> None:
     """Record in the store why a run was never driven, so that nobody waits for it."""
     with contextlib.suppress(StoreError):
         if store.run(run_id).state == "waiting":
-            with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            with store.writer(
+                run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+            ) as writer:
                 writer.append(RunStateChanged(state="failed", reason="error", message=str(error)))

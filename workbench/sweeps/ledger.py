@@ -1,7 +1,7 @@
 """The events of one run as its driver keeps them, with their projections: history, study, alerts.
 
-Every event is stored; while the store cannot be written the run pauses, and a store that does not come back
-ends it. What the events mean for the run is left to the driver.
+Every event is stored; while the store cannot be written the run pauses, and a store that does not
+come back ends it. What the events mean for the run is left to the driver.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s:
     is_logged = False
     while True:
         try:
-            # An append that seems to fail may have been stored: it is only repeated where it was not.
+            # An append that seems to fail may have been stored: it is only repeated where it was
+            # not.
             return writer.append(*events, after=after)
         except StoreUnavailableError as error:
             if time.monotonic() > until_s:
@@ -116,7 +117,9 @@ class Ledger:
             self.before_unix_s = signed_unix_s + (0.0 if before.was_left else SIGN_S)
             if process_unix_s() < signed_unix_s:  # the clock is behind
                 last_unix_s = max(last_unix_s, self.before_unix_s)
-        continue_from(last_unix_s)  # a clock that was set, or that of another machine, may be behind
+        continue_from(
+            last_unix_s
+        )  # a clock that was set, or that of another machine, may be behind
 
     def record(self, *events: Event) -> None:
         """Store events, then apply them to the history; the caller has informed the study."""
@@ -125,7 +128,9 @@ class Ledger:
             self.history.apply(event)
 
     def append(self, events: Sequence[Event], *, patience_s: float | None = None) -> None:
-        """Store events with the alerts that they raise; the run pauses while the store cannot be written.
+        """Store events with the alerts that they raise.
+
+        The run pauses while the store cannot be written.
 
         Args:
             events: Events that the history knows already.
@@ -141,7 +146,9 @@ class Ledger:
         known = set(map(id, events))
         events = self.alerts.on_events(events)
         try:
-            self._last_seq = write(self._writer, events, after=self._last_seq, patience_s=patience_s)
+            self._last_seq = write(
+                self._writer, events, after=self._last_seq, patience_s=patience_s
+            )
         except StoreUnavailableError as error:
             raise StoreUnavailableError(
                 f"the run has waited {patience_s:g} s for the store: {error.problem}",
@@ -156,7 +163,10 @@ class Ledger:
         self._blocks.note(self._last_seq)
 
     def new_commands(self) -> list[Command]:
-        """Return the commands that have come since the last call; none while they cannot be read."""
+        """Return the commands that have come since the last call.
+
+        None while they cannot be read.
+        """
         try:
             commands = self._store.commands(self.run_id, after=self._last_command)
         except StoreUnavailableError as error:

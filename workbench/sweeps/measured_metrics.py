@@ -1,4 +1,5 @@
-"""The metrics that a training measures, and the objectives that ask for others, before anything runs.
+"""The metrics that a training measures, and the objectives that ask for others, before anything
+runs.
 
 Which names exist is left to `preflight`; a metric of a train function is known only while it runs.
 """
@@ -51,7 +52,9 @@ def _check_computes_loss(experiment: Experiment) -> None:
         )
 
 
-def _check_fits_task(component: Component, registry: Registry, task: Task | None, field: str) -> None:
+def _check_fits_task(
+    component: Component, registry: Registry, task: Task | None, field: str
+) -> None:
     """Refuse a named loss or metric that cannot be computed for the task of the data."""
     if task is not None and not component.is_reference and not fits_task(component.name, task):
         raise ExperimentError(
@@ -62,7 +65,9 @@ def _check_fits_task(component: Component, registry: Registry, task: Task | None
 
 
 def check_what_is_reported(experiment: Experiment) -> None:
-    """Refuse objectives and constraints on metrics, or values of these, that no training reports."""
+    """Refuse objectives and constraints on metrics, or values of these, that no training
+    reports.
+    """
     if experiment.makes_own_steps:
         return  # only its code states what it measures
     model = experiment.model
@@ -85,9 +90,13 @@ def check_what_is_reported(experiment: Experiment) -> None:
         reported.append(EPSILON_METRIC)
     if is_fitted:
         reported = [name for name in reported if name not in ("train_loss", *MODEL_COSTS)]
-    wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
+    wanted = [
+        (f"objectives.{index}.metric", item.metric)
+        for index, item in enumerate(experiment.objectives)
+    ]
     wanted += [
-        (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
+        (f"constraints.{index}.metric", item.metric)
+        for index, item in enumerate(experiment.constraints)
     ]
     if experiment.federated is not None and experiment.federated.target is not None:
         wanted.append(("federated.target.metric", experiment.federated.target.metric))
@@ -123,14 +132,19 @@ def _check_targets(experiment: Experiment) -> None:
 
 
 def _bounds_of(field: str, limit: Constraint) -> list[tuple[str, str, float | None]]:
-    return [(f"{field}.{name}", limit.metric, getattr(limit, name)) for name in ("at_least", "at_most")]
+    return [
+        (f"{field}.{name}", limit.metric, getattr(limit, name)) for name in ("at_least", "at_most")
+    ]
 
 
-def reported_metrics(named: list[str], task: Task | None, *, is_federated: bool = False) -> list[str]:
+def reported_metrics(
+    named: list[str], task: Task | None, *, is_federated: bool = False
+) -> list[str]:
     """Return the metrics that the training loop reports.
 
     Args:
-        named: The metrics that the experiment names; without any, those that are usual for the task.
+        named: The metrics that the experiment names; without any, those that are usual for the
+            task.
         task: The task of the data; None if it is unknown, for which every known metric is returned.
         is_federated: Whether clients train the model.
     """

@@ -1,7 +1,7 @@
 """Predict before the first trial which configurations will not fit into memory.
 
-The prediction is an event of the run: a driver that takes over, and a resumed run, propose by the same one.
-What the sampler makes of it is left to the study.
+The prediction is an event of the run: a driver that takes over, and a resumed run, propose by the
+same one. What the sampler makes of it is left to the study.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from workbench.training.probes.memory_peaks import estimate_peaks
 from workbench.training.probes.sampled_extremes import configurations_to_try
 
 _NUM_DRAWN = 24
-_DECIDING = frozenset({"global_batch", "micro_batch", "accumulation", "optimizer", "precision", "recompute"})
+_DECIDING = frozenset(
+    {"global_batch", "micro_batch", "accumulation", "optimizer", "precision", "recompute"}
+)
 """The settings that change how much memory a training needs; parameters of the model may, too."""
 
 
@@ -57,9 +59,13 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
     try:
         peaks = estimate_peaks(experiment, trials, num_first=len(extremes), limit_bytes=limit_bytes)
     except WorkbenchError as error:
-        ledger.record(Noted(level="info", message=f"{error}: no configuration is avoided as too large"))
+        ledger.record(
+            Noted(level="info", message=f"{error}: no configuration is avoided as too large")
+        )
         return
-    found = [(params, peak) for (params, _), peak in zip(trials, peaks, strict=False) if peak is not None]
+    found = [
+        (params, peak) for (params, _), peak in zip(trials, peaks, strict=False) if peak is not None
+    ]
     if all(peak <= limit_bytes for _, peak in found):
         return
     least = min(peak for _, peak in found)
@@ -68,9 +74,11 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
         predicted,
         Noted(
             level="info",
-            message=f"configurations hold between {format_bytes(least)} and "
-            f"{format_bytes(max(peak for _, peak in found))} by a prediction: those that will not fit into "
-            f"{format_bytes(int(limit_bytes))} are avoided",
+            message=(
+                f"configurations hold between {format_bytes(least)} and"
+                f" {format_bytes(max(peak for _, peak in found))} by a prediction: those that will"
+                f" not fit into {format_bytes(int(limit_bytes))} are avoided"
+            ),
         ),
     )
 

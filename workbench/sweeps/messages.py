@@ -1,4 +1,7 @@
-"""What driver and coordinator exchange through Tune: orders in one direction, events in the other."""
+"""What driver and coordinator exchange through Tune.
+
+Orders in one direction, events in the other.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class Order:
         origin: Where the run was started.
         plan: What is known of the plan before the data is loaded.
         max_retries: How often the trial is tried again when a worker was lost.
-        changeable: What of the plan may change, beside the division of its batch, where memory runs out.
+        changeable: What of the plan may change, beside the division of its batch, where memory runs
+            out.
         tried: The changes that earlier attempts tried where memory ran out.
         time_limit_s: How long all attempts may take together, in seconds; None for no limit.
         trained_s: How long earlier attempts took, in seconds.

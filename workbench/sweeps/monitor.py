@@ -1,8 +1,9 @@
 """Sample the nodes of a run's cluster while it is driven, store the samples and thin them with age.
 
-Sampling happens in a separate thread, so the driver never waits for a node; the driver only starts and stops
-it. The energy of each trial follows from which trial held which worker when. Nothing here can fail the run:
-where samples cannot be taken or stored, the run continues without them, and its log says so.
+Sampling happens in a separate thread, so the driver never waits for a node; the driver only starts
+and stops it. The energy of each trial follows from which trial held which worker when. Nothing here
+can fail the run: where samples cannot be taken or stored, the run continues without them, and its
+log says so.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class Monitor:
 
     def begin(self, writer: RunWriter) -> None:
         """Start sampling, and store the samples through `writer`."""
-        self._thread = threading.Thread(target=self._watch, args=(writer,), name="monitor", daemon=True)
+        self._thread = threading.Thread(
+            target=self._watch, args=(writer,), name="monitor", daemon=True
+        )
         self._thread.start()
 
     def end(self) -> None:
@@ -99,7 +102,10 @@ class Monitor:
 
     @property
     def energy_wh(self) -> float | None:
-        """What all trials of the run have used so far, in watt-hours; None while nothing is known."""
+        """What all trials of the run have used so far, in watt-hours.
+
+        None while nothing is known.
+        """
         known = [used.total_wh for used in list(self._energy.values()) if used.total_wh is not None]
         return sum(known) if known else None
 
@@ -123,7 +129,8 @@ class Monitor:
         samplers = None
         try:
             self._energy = {
-                row.trial: TrialEnergy(row.gpu_j, row.cpu_j) for row in read_energy(self._store, self._run_id)
+                row.trial: TrialEnergy(row.gpu_j, row.cpu_j)
+                for row in read_energy(self._store, self._run_id)
             }
             samplers = NodeMonitors()
             is_last = was_logged = False
@@ -155,7 +162,9 @@ class Monitor:
                 continue
             worker = WatchedWorker(tenure.pid, tenure.trial, tenure.rank, tenure.gpus)
             employed.setdefault(tenure.node, []).append(worker)
-        seen = Round(now_s, samplers.collect(employed, LAST_ANSWER_S if self._ended.is_set() else ANSWER_S))
+        seen = Round(
+            now_s, samplers.collect(employed, LAST_ANSWER_S if self._ended.is_set() else ANSWER_S)
+        )
         tenures = self._tenures(now_s)  # some may have begun or ended meanwhile
         for node, sample in seen.nodes.items():
             used = attribute(node, sample, tenures, self._energy)
@@ -167,15 +176,21 @@ class Monitor:
         """Return the workers that recently served a trial, followed by those that serve one now."""
         with self._lock:
             self._past = [
-                tenure for tenure in self._past if now_s - (tenure.ended_unix_s or now_s) < REMEMBER_S
+                tenure
+                for tenure in self._past
+                if now_s - (tenure.ended_unix_s or now_s) < REMEMBER_S
             ]
             return [*self._past, *(tenure for begun in self._present.values() for tenure in begun)]
 
     def _store_round(self, seen: Round, writer: RunWriter) -> None:
         now_s = seen.time_unix_s
-        rows = [SampleRow(0, now_s, node, Rollup(sample).to_json()) for node, sample in seen.nodes.items()]
+        rows = [
+            SampleRow(0, now_s, node, Rollup(sample).to_json())
+            for node, sample in seen.nodes.items()
+        ]
         used = [
-            EnergyRow(trial, self._energy[trial].gpu_j, self._energy[trial].cpu_j) for trial in self._unsaved
+            EnergyRow(trial, self._energy[trial].gpu_j, self._energy[trial].cpu_j)
+            for trial in self._unsaved
         ]
         try:
             keep_samples(writer, rows, used)
@@ -188,7 +203,9 @@ class Monitor:
                     thin(self._store, self._run_id, writer, level, now_s)
         except LeaseError:
             raise
-        except WorkbenchError as error:  # the driver waits for an unavailable store; samples need not
+        except (
+            WorkbenchError
+        ) as error:  # the driver waits for an unavailable store; samples need not
             logger.warning("node samples cannot be stored at the moment: %s", error)
 
 

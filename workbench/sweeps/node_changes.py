@@ -27,8 +27,8 @@ class Hardware:
         """Note the current nodes, and return them with what the run may use of them.
 
         Args:
-            patience_s: How long to wait if there are too few nodes, in seconds: a driver that is restarted
-                after the loss of its node is back sooner than the node.
+            patience_s: How long to wait if there are too few nodes, in seconds: a driver that is
+                restarted after the loss of its node is back sooner than the node.
 
         Raises:
             ResourcesError: If the cluster cannot hold one trial even when empty.
@@ -39,7 +39,9 @@ class Hardware:
             self._nodes = _by_id(cluster)
             self._next_check_s = time.monotonic() + CHECK_EVERY_S
             try:
-                return cluster, share_of(self._ledger.run_id, self._ledger.history.in_force, cluster)
+                return cluster, share_of(
+                    self._ledger.run_id, self._ledger.history.in_force, cluster
+                )
             except ResourcesError as error:
                 if time.monotonic() >= until_s:
                     raise
@@ -51,15 +53,22 @@ class Hardware:
                 time.sleep(CHECK_EVERY_S)
 
     def has_changed(self) -> bool:
-        """Return whether nodes joined or left, and record it; checks only every `CHECK_EVERY_S` seconds."""
+        """Return whether nodes joined or left, and record it.
+
+        Checks only every `CHECK_EVERY_S` seconds.
+        """
         if time.monotonic() < self._next_check_s:
             return False
         self._next_check_s = time.monotonic() + CHECK_EVERY_S
         before, self._nodes = self._nodes, _by_id(cluster_inventory())
         joined = [node for node_id, node in self._nodes.items() if node_id not in before]
         left = [node for node_id, node in before.items() if node_id not in self._nodes]
-        notes = [Noted(level="info", message=f"{_describe(node)} joined the cluster") for node in joined]
-        notes += [Noted(level="warning", message=f"{_describe(node)} left the cluster") for node in left]
+        notes = [
+            Noted(level="info", message=f"{_describe(node)} joined the cluster") for node in joined
+        ]
+        notes += [
+            Noted(level="warning", message=f"{_describe(node)} left the cluster") for node in left
+        ]
         if notes:
             self._ledger.record(*notes)
         return bool(notes)

@@ -25,7 +25,12 @@ class Orders:
     """Writes the orders of one run."""
 
     def __init__(
-        self, ledger: Ledger, artifacts: Artifacts, plans: TrialPlans, alerting: Alerting, program: Program
+        self,
+        ledger: Ledger,
+        artifacts: Artifacts,
+        plans: TrialPlans,
+        alerting: Alerting,
+        program: Program,
     ) -> None:
         """Prepare to write orders.
 

@@ -1,6 +1,8 @@
-"""Store where a run was started among its artifacts, so that a restarted driver finds the user's modules.
+"""Store where a run was started among its artifacts, so that a restarted driver finds the user's
+modules.
 
-Code that was submitted to a cluster is stored as well: Ray unpacks it on one node, and may remove it later.
+Code that was submitted to a cluster is stored as well: Ray unpacks it on one node, and may remove
+it later.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ FILE_NAME = "origin.json"
 def write_origin(
     artifacts: Artifacts, origin: Origin | None = None, *, experiment: Experiment | None = None
 ) -> None:
-    """Store where a run was started among its artifacts, and the code that it runs, unless that is stored.
+    """Store where a run was started among its artifacts, and the code that it runs, unless that is
+    stored.
 
     Args:
         artifacts: The artifacts of the run.
@@ -43,7 +46,11 @@ def write_origin(
     if kept.kept_sha256:
         name = kept_name(kept.kept_sha256)
         artifacts.write(name, open_artifacts(kept.archive_place).read(name))
-    elif kept.archived is None and experiment is not None and (code := keep(experiment, kept)) is not None:
+    elif (
+        kept.archived is None
+        and experiment is not None
+        and (code := keep(experiment, kept)) is not None
+    ):
         artifacts.write(kept_name(code.sha256), code.content)
         kept = dataclasses.replace(kept, kept_sha256=code.sha256)
     write_latest_origin(artifacts, kept)
@@ -100,7 +107,9 @@ def has_changed(artifacts: Artifacts) -> bool:
 
 
 def _keep_submitted_code(artifacts: Artifacts) -> Origin | None:
-    """Store the working folder of the Ray job that this process is, if it is a job with a folder."""
+    """Store the working folder of the Ray job that this process is, if it is a job with a
+    folder.
+    """
     folder = ray_environment.job_folder()
     if folder is None:
         return None

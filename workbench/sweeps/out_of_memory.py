@@ -1,7 +1,7 @@
 """What follows when a trial runs out of memory: another way of making the same step, or its end.
 
-A way that the model turns out not to allow is given up for the next one. Which ways there are is known to
-`planning.less_memory`; starting the next attempt is left to the coordinator.
+A way that the model turns out not to allow is given up for the next one. Which ways there are is
+known to `planning.less_memory`; starting the next attempt is left to the coordinator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from workbench.foundation.events import TrialEnded, TrialPlanned
 from workbench.training.planning.less_memory import WAYS, next_way
 
 _MAX_REFUSAL = 200
-_KEPT_WHOLE = "; the micro batch stays, as the loss of a batch is not the mean of the losses of its parts"
+_KEPT_WHOLE = (
+    "; the micro batch stays, as the loss of a batch is not the mean of the losses of its parts"
+)
 
 
 class OtherWays:
@@ -35,7 +37,9 @@ class OtherWays:
         self._has_blocks, self._divides_batch = False, True
         self._undone, self._words = PartialPlan(), ""
         self._ran_out: TrialEnded | None = None
-        """How the last attempt ended that ran out of memory, while the change that followed is unproven."""
+        """How the last attempt ended that ran out of memory, while the change that followed is
+        unproven.
+        """
 
     def take(self, planned: TrialPlanned) -> None:
         """Learn from the plan of an attempt."""
@@ -48,7 +52,9 @@ class OtherWays:
         self._ran_out = None
 
     def after(self, ended: TrialEnded) -> tuple[TrialEnded, PartialPlan | None]:
-        """Return how an attempt ended, and the change with which the next one starts; None for no other.
+        """Return how an attempt ended, and the change with which the next one starts.
+
+        None for no other.
 
         Args:
             ended: How the worker, or its loss, ended the attempt.
@@ -56,7 +62,9 @@ class OtherWays:
         before, refusal = self._ran_out, ""
         if ended.reason == "oom":
             self._ran_out, self._undone = ended, PartialPlan()
-        elif ended.reason == "error" and before is not None and "micro_batch" not in self._tried[-1]:
+        elif (
+            ended.reason == "error" and before is not None and "micro_batch" not in self._tried[-1]
+        ):
             refusal = f"; {self._words} failed: {str(ended.message)[:_MAX_REFUSAL]}"
             self.plan |= self._undone
         else:
@@ -66,9 +74,15 @@ class OtherWays:
         assert out is not None
         message = f"{str(out.message).rstrip('.')}{refusal}"
         if found is None:
-            return out.model_copy(
-                update={"attempt": ended.attempt, "message": message + self._describe_unchanged()}
-            ), None
+            return (
+                out.model_copy(
+                    update={
+                        "attempt": ended.attempt,
+                        "message": message + self._describe_unchanged(),
+                    }
+                ),
+                None,
+            )
         self._words = _words(found, self.plan)
         changes = self._undone | found if refusal else found
         self._undone = self.plan.only([name for name, _ in found.values])
@@ -101,4 +115,7 @@ def _words(way: PartialPlan, before: PartialPlan) -> str:
         return f"micro batches of {way.micro_batch} instead of {before.micro_batch}"
     if "recompute" in way:
         return "blocks computed again in the backward pass, which changes no result"
-    return f"the strategy {way.get('strategy')} instead of {before.get('strategy')}, which changes no result"
+    return (
+        f"the strategy {way.get('strategy')} instead of {before.get('strategy')}, which changes no"
+        " result"
+    )

@@ -69,7 +69,9 @@ def check_elastic(experiment: Experiment) -> None:
         problem = "micro batch and accumulation allow no more workers for the same global batch"
         next_step = "Set plan.micro_batch or plan.accumulation to auto."
     if problem is not None:
-        raise ExperimentError(problem, field="resources.elastic", allowed="false here", next_step=next_step)
+        raise ExperimentError(
+            problem, field="resources.elastic", allowed="false here", next_step=next_step
+        )
 
 
 def _could_grow(experiment: Experiment) -> bool:
@@ -94,8 +96,8 @@ def check_sharing(experiment: Experiment) -> None:
         experiment: The experiment.
 
     Raises:
-        ExperimentError: If it says otherwise how many GPUs a worker has, trials may have several workers, or
-            nothing can be measured that would decide.
+        ExperimentError: If it says otherwise how many GPUs a worker has, trials may have several
+            workers, or nothing can be measured that would decide.
     """
     resources, allowed = experiment.resources, "1 here"
     _, most = workers_wanted(experiment)
@@ -111,7 +113,10 @@ def check_sharing(experiment: Experiment) -> None:
     elif resources.elastic:
         problem = "elastic trials grow onto further GPUs instead"
     elif resources.per_gpu == "auto" and not experiment.trains_model:
-        problem, allowed = "trainings beside each other are measured only where a model is named", "a number"
+        problem, allowed = (
+            "trainings beside each other are measured only where a model is named",
+            "a number",
+        )
     elif resources.per_gpu == "auto" and resources.autoscaling:
         problem, allowed = "the machines to measure on may not be there yet", "a number"
     if problem is not None:
@@ -125,7 +130,8 @@ def check_continuable(experiment: Experiment) -> None:
         experiment: The experiment.
 
     Raises:
-        ExperimentError: If its function keeps no checkpoint, or a model is fitted to all samples at once.
+        ExperimentError: If its function keeps no checkpoint, or a model is fitted to all samples at
+            once.
     """
     name = experiment.sampler.name
     if not experiment.trains_model:
@@ -133,7 +139,8 @@ def check_continuable(experiment: Experiment) -> None:
         parameters = parameters_of(experiment.train)
         if parameters is not None and "folder" not in parameters:
             raise ExperimentError(
-                f"{name} continues trainings, but the function has no parameter `folder` for its checkpoints",
+                f"{name} continues trainings, but the function has no parameter `folder` for its"
+                " checkpoints",
                 field="train",
                 allowed="a function with a parameter named folder",
             )
@@ -142,8 +149,8 @@ def check_continuable(experiment: Experiment) -> None:
     for _ in range(_NUM_SAMPLED if experiment.search.root else 1):
         if fitted_of(experiment, experiment.search.sample(rng)) is not None:
             raise ExperimentError(
-                f"{name} continues trainings, but a model that is fitted to all samples at once has no state "
-                "to continue from",
+                f"{name} continues trainings, but a model that is fitted to all samples at once has"
+                " no state to continue from",
                 field="model",
                 next_step="Name a model that is trained by steps.",
             )

@@ -1,9 +1,9 @@
 """Check an experiment before its run starts, without torch, Ray or Optuna.
 
-An experiment checks itself for consistency; here it is compared with the packages that would carry it out:
-whether every name exists, every searched parameter is used, batches divide, and this machine can ever
-provide what is requested. Of data only a table's target and the names of its columns are read, and the user's
-code is not run.
+An experiment checks itself for consistency; here it is compared with the packages that would carry
+it out: whether every name exists, every searched parameter is used, batches divide, and this
+machine can ever provide what is requested. Of data only a table's target and the names of its
+columns are read, and the user's code is not run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ from workbench.store.loggers.logger import check_logger
 from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
-from workbench.sweeps.plan_checks import check_continuable, check_elastic, check_exchange, check_sharing
+from workbench.sweeps.plan_checks import (
+    check_continuable,
+    check_elastic,
+    check_exchange,
+    check_sharing,
+)
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.planning.plan_resolution import field_of
@@ -51,10 +56,12 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
 
     Args:
         experiment: The experiment.
-        on_this_machine: Whether it is to run here, so that what it requests is compared with this machine.
+        on_this_machine: Whether it is to run here, so that what it requests is compared with this
+            machine.
 
     Raises:
-        ExperimentError: If a name is unknown, a parameter is unused, or settings exclude each other.
+        ExperimentError: If a name is unknown, a parameter is unused, or settings exclude each
+            other.
         DataError: If the data is not where the experiment states.
         ResourcesError: If this machine can never provide what the experiment requests.
     """
@@ -62,7 +69,9 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
         raise problem
 
 
-def find_problems(experiment: Experiment, *, on_this_machine: bool = True) -> Iterator[WorkbenchError]:
+def find_problems(
+    experiment: Experiment, *, on_this_machine: bool = True
+) -> Iterator[WorkbenchError]:
     """Yield what keeps an experiment from being carried out, one problem for each field.
 
     Args:
@@ -181,7 +190,9 @@ def _check_model(experiment: Experiment) -> None:
         known = configuration_type(experiment.model.name).model_fields
         for name, value in experiment.model.options.items():
             if name not in known:
-                raise unknown(f"model.{name}", f"{experiment.model.name} has no such parameter", list(known))
+                raise unknown(
+                    f"model.{name}", f"{experiment.model.name} has no such parameter", list(known)
+                )
             check_value(experiment.model.name, name, value, field=f"model.{name}")
 
 
@@ -217,7 +228,9 @@ def _check_component(component: Component, registry: Registry, field: str) -> No
 
 
 def _check_searched_parameters(experiment: Experiment) -> None:
-    """Refuse searched parameters that belong neither to the training nor to the plan or the model."""
+    """Refuse searched parameters that belong neither to the training nor to the plan or the
+    model.
+    """
     if experiment.model is None or experiment.model.is_reference:
         return
     model = experiment.model.name
@@ -233,7 +246,9 @@ def _check_searched_parameters(experiment: Experiment) -> None:
             continue
         if name not in theirs:
             known = [*theirs, *Training.model_fields, *PlanSettings.model_fields]
-            raise unknown(f"search.{name}", f"neither training, plan nor {model} has such a parameter", known)
+            raise unknown(
+                f"search.{name}", f"neither training, plan nor {model} has such a parameter", known
+            )
         for value in _corners(domain):
             check_value(model, name, value, field=f"search.{name}")
 
@@ -247,9 +262,13 @@ def _corners(domain: Domain) -> Iterator[object]:
 
 
 def _check_configurations(experiment: Experiment, on_this_machine: bool) -> None:
-    """Resolve a sample of configurations to find settings that exclude each other before a trial does."""
+    """Resolve a sample of configurations to find settings that exclude each other before a trial
+    does.
+    """
     rng = random.Random(experiment.seed)
-    may_have_gpu = experiment.resources.gpus_per_worker != 0 and (not on_this_machine or inventory().gpus)
+    may_have_gpu = experiment.resources.gpus_per_worker != 0 and (
+        not on_this_machine or inventory().gpus
+    )
     hardware = None if may_have_gpu else Hardware()
     for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
         settings = resolve(experiment, experiment.search.sample(rng), hardware=hardware)
@@ -262,7 +281,9 @@ def _check_configurations(experiment: Experiment, on_this_machine: bool) -> None
             field = field_of("training", "gradient_hook", experiment.search.root)
             _check_reference(Component(name=settings.training.gradient_hook), field)
         if settings.plan.strategy not in STRATEGIES:
-            raise unknown("plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names())
+            raise unknown(
+                "plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names()
+            )
         check_exchange(experiment, settings.plan)
 
 
@@ -288,12 +309,16 @@ def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
 
 def optimizers() -> list[str]:
     """Return the names of the optimizers that can train any model."""
-    return sorted(name for name in _torch_optimizers() if why_unusable(name, has_own_model=False) is None)
+    return sorted(
+        name for name in _torch_optimizers() if why_unusable(name, has_own_model=False) is None
+    )
 
 
 @functools.cache
 def _torch_optimizers() -> frozenset[str]:
-    """Return the names of torch's optimizers, parsed from its source, which is faster than importing it."""
+    """Return the names of torch's optimizers, parsed from its source, which is faster than
+    importing it.
+    """
     source = find_source("torch.optim")
     names = bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
     return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")
@@ -314,7 +339,10 @@ def _check_advisable(experiment: Experiment) -> None:
     """Refuse measured plans where they could not be applied."""
     problem = None
     if not experiment.trains_model:
-        problem = f"a {'train function' if experiment.command is None else 'command'} uses no measured plan"
+        problem = (
+            f"a {'train function' if experiment.command is None else 'command'} uses no measured"
+            " plan"
+        )
     elif is_private(experiment):
         problem = "the steps of a private training are not measured"
     elif experiment.resources.elastic:
@@ -337,8 +365,9 @@ def _check_resources(experiment: Experiment) -> None:
     wanted_gpus = 0.0 if resources.gpus_per_worker == "auto" else resources.gpus_per_worker
     if wanted_gpus > len(here.gpus):
         raise ResourcesError(
-            f"a worker needs {wanted_gpus:g} {counted_noun(wanted_gpus, 'GPU')} and this machine has "
-            f"{len(here.gpus) or 'none'}" + (f": {here.no_gpus_because}" if not here.gpus else ""),
+            f"a worker needs {wanted_gpus:g} {counted_noun(wanted_gpus, 'GPU')} and this machine"
+            f" has {len(here.gpus) or 'none'}"
+            + (f": {here.no_gpus_because}" if not here.gpus else ""),
             field="resources.gpus_per_worker",
             allowed=f"at most {len(here.gpus)}, or auto" if here.gpus else "0 or auto",
         )
@@ -350,12 +379,16 @@ def _check_resources(experiment: Experiment) -> None:
             field=field,
             next_step="Limit the run by budget.time or budget.trials.",
         )
-    if experiment.budget.energy is not None and not _is_metered(here, resources.gpus_per_worker != 0):
+    if experiment.budget.energy is not None and not _is_metered(
+        here, resources.gpus_per_worker != 0
+    ):
         raise ResourcesError(
             "nothing here meters energy, so this budget can never end the run",
             field="budget.energy",
-            allowed="where the GPUs count their energy, or the processors' counters can be read "
-            "(/sys/class/powercap)",
+            allowed=(
+                "where the GPUs count their energy, or the processors' counters can be read "
+                "(/sys/class/powercap)"
+            ),
             next_step="Limit the run by budget.time or budget.trials.",
         )
     _, workers = workers_wanted(experiment)
@@ -385,9 +418,11 @@ def _check_reference(component: Component, field: str) -> None:
         raise ExperimentError(
             f"there is no module {module_name!r}",
             field=field,
-            next_step=f"Name it as Python imports it: {_as_import(component.name)}."
-            if _as_import(component.name) != component.name
-            else "Start from the folder that contains it, or install its package.",
+            next_step=(
+                f"Name it as Python imports it: {_as_import(component.name)}."
+                if _as_import(component.name) != component.name
+                else "Start from the folder that contains it, or install its package."
+            ),
         )
     if source.suffix != ".py":
         return
@@ -398,7 +433,9 @@ def _check_reference(component: Component, field: str) -> None:
     names = set(bound_names(tree))
     first = qualified_name.split(".")[0]
     if "*" not in names and "__getattr__" not in names and first not in names:
-        defined = [each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
+        defined = [
+            each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)
+        ]
         known = sorted(defined or names - {"__all__"})
         raise unknown(field, f"{module_name!r} has no {first!r}", known)
 

@@ -1,9 +1,11 @@
-"""The program of a run: which version of its code a trial runs, and what has changed since it was kept.
+"""The program of a run.
 
-The code is kept before the driver starts, see `origin_file`. Data, the program and the packages cannot be
-kept: their hashes are taken once, beside the first trials. Before and after each trial their sizes and times
-of change are compared, and only what differs is hashed again. How kept code is imported is left to
-`programs.kept_imports`.
+Which version of its code a trial runs, and what has changed since it was kept.
+
+The code is kept before the driver starts, see `origin_file`. Data, the program and the packages
+cannot be kept: their hashes are taken once, beside the first trials. Before and after each trial
+their sizes and times of change are compared, and only what differs is hashed again. How kept code
+is imported is left to `programs.kept_imports`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ from workbench.training.programs.kept_scripts import served_by_name
 logger = logging.getLogger(__name__)
 
 HASH_PATIENCE_S = 5.0
-"""How long a trial waits for the first hashes where something has changed before they were taken."""
+"""How long a trial waits for the first hashes where something has changed before they were
+taken.
+"""
 _MAX_NAMED = 3
 _NEVER: Stamp = (-1, -1)
 """The stamp of a file that is still to be compared with its hash."""
@@ -95,7 +99,9 @@ class Program:
             )
 
     def note_kept(self) -> None:
-        """Record that the code on the disk is not what trials run, where a run continues like that."""
+        """Record that the code on the disk is not what trials run, where a run continues like
+        that.
+        """
         if len(self._history.drivers) > 1 and self._is_served and (changed := self.changed_code()):
             self._ledger.record(Noted(level="info", message=self._describe_kept(changed)))
 
@@ -117,8 +123,8 @@ class Program:
     def version_of(self, trial: Trial) -> int:
         """Return the version of the code that the next attempt at a trial runs.
 
-        A trial is one program: once it has reported, its next attempts run the version with which it began,
-        and so do the repeats of its configuration, which are averaged.
+        A trial is one program: once it has reported, its next attempts run the version with which
+        it began, and so do the repeats of its configuration, which are averaged.
 
         Args:
             trial: The trial.
@@ -129,14 +135,20 @@ class Program:
         first = self._history.trainings_of(trial.configuration)[0]
         if trial.attempts and trial.number in programs[-1].continued:
             return trial.program
-        if trial.repeat and first.attempts and (first.finished or first.number in programs[-1].continued):
+        if (
+            trial.repeat
+            and first.attempts
+            and (first.finished or first.number in programs[-1].continued)
+        ):
             return first.program
         return programs[-1].version
 
     def origin_of(self, version: int) -> Origin:
         """Return from where the trials of a version import the user's code."""
         hashes = {event.version: event.code_sha256 for event in self._history.programs}
-        return dataclasses.replace(self._origin, kept_sha256=hashes.get(version, self._origin.kept_sha256))
+        return dataclasses.replace(
+            self._origin, kept_sha256=hashes.get(version, self._origin.kept_sha256)
+        )
 
     # What has changed.
 
@@ -147,10 +159,12 @@ class Program:
         return changed_files(self._manifest)
 
     def _describe_kept(self, changed: list[str]) -> str:
-        current = suggest("resume", self._ledger.run_id, code="current", lead="To use it as it is now")
+        current = suggest(
+            "resume", self._ledger.run_id, code="current", lead="To use it as it is now"
+        )
         return (
-            f"{self._named(changed)} changed on the disk since the run kept its code; trials run the kept "
-            f"code. {current}"
+            f"{self._named(changed)} changed on the disk since the run kept its code; trials run"
+            f" the kept code. {current}"
         )
 
     def explain_failure(self, ended: TrialEnded) -> TrialEnded:
@@ -217,8 +231,15 @@ class Program:
         command = self._ledger.experiment.command
         if self._manifest is None or self._here is None or command is None:
             return []
-        by_name = {os.path.join(self._here.directory, name) for name in served_by_name(arguments_of(command))}
-        return [path for path in self._manifest["files"] if path not in {*self._manifest["beside"], *by_name}]
+        by_name = {
+            os.path.join(self._here.directory, name)
+            for name in served_by_name(arguments_of(command))
+        }
+        return [
+            path
+            for path in self._manifest["files"]
+            if path not in {*self._manifest["beside"], *by_name}
+        ]
 
     @property
     def _is_served(self) -> bool:
@@ -239,7 +260,8 @@ class Program:
         self._hashing.start()
 
     def _hash_all(self) -> None:
-        # Without hashes at first: where the run ends before they are there, the stamps tell a change.
+        # Without hashes at first: where the run ends before they are there, the stamps tell a
+        # change.
         self._store_fingerprints()
         num_bytes = 0
         num_stored = 0
@@ -270,7 +292,9 @@ class Program:
             logger.warning("the fingerprints of data and packages cannot be stored: %s", error)
 
     def compare(self) -> None:
-        """Record a new version where data, the program or packages have changed since the last trial."""
+        """Record a new version where data, the program or packages have changed since the last
+        trial.
+        """
         differing = self._fingerprints.differing()
         if self._hashing is not None and differing:
             self._hashing.join(HASH_PATIENCE_S)
@@ -280,7 +304,9 @@ class Program:
             self._take_changes(differing)
 
     def _take_changes(self, differing: list[str]) -> None:
-        """Hash what differs by size or time of change, and record a new version where the content does."""
+        """Hash what differs by size or time of change, and record a new version where the content
+        does.
+        """
         known = self._fingerprints
         changed: dict[str, str | None] = {}
         for path in differing:
@@ -294,13 +320,17 @@ class Program:
             self._times_changed[path] = self._times_changed.get(path, 0) + 1
             if self._times_changed[path] > 2:
                 del known.stamps[path]
-                self._note(f"{self._relative(path)} changes all the time, and is no longer compared")
+                self._note(
+                    f"{self._relative(path)} changes all the time, and is no longer compared"
+                )
                 continue
             changed[path] = before
         if not changed:
             self._store_fingerprints()
             return
-        named = [self._describe_packages(changed[path]) if path == PACKAGES else path for path in changed]
+        named = [
+            self._describe_packages(changed[path]) if path == PACKAGES else path for path in changed
+        ]
         version = self._next_version("changed", named, self._origin.kept_sha256, 0)
         known.earlier[version.version] = changed
         self._store_fingerprints()
@@ -309,8 +339,9 @@ class Program:
         running = [trial.number for trial in self._history.in_state("running")]
         unsure = f"; {format_trials(running)} may have read either" if running else ""
         self._note(
-            f"{self._named(named)} changed since the run began and could not be kept: trials from here "
-            f"on are version {version.version}, and are not compared with those before{unsure}"
+            f"{self._named(named)} changed since the run began and could not be kept: trials from"
+            f" here on are version {version.version}, and are not compared with those"
+            f" before{unsure}"
         )
 
     def _describe_packages(self, before: str | None) -> str:
@@ -318,7 +349,11 @@ class Program:
         with contextlib.suppress(WorkbenchError, OSError):
             first = stored_content(self._artifacts, before or "")
             second = stored_content(self._artifacts, self._fingerprints.hashes[PACKAGES])
-            if first is not None and second is not None and (names := changed_packages(first, second)):
+            if (
+                first is not None
+                and second is not None
+                and (names := changed_packages(first, second))
+            ):
                 more = f", {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
                 return f"{PACKAGES} ({', '.join(names[:_MAX_NAMED])}{more})"
         return PACKAGES
@@ -338,11 +373,14 @@ class Program:
             What was done.
 
         Raises:
-            RunError: If this machine does not have the folder of the run, or its code was submitted.
+            RunError: If this machine does not have the folder of the run, or its code was
+                submitted.
             ExperimentError: If later trials continue what earlier ones began.
         """
         if self._origin.archived is not None:
-            raise RunError("the code of the run was submitted", next_step="Submit the experiment again.")
+            raise RunError(
+                "the code of the run was submitted", next_step="Submit the experiment again."
+            )
         here = self._here or self._origin.on_this_machine()
         if not os.path.isdir(here.directory):
             raise RunError(
@@ -362,7 +400,9 @@ class Program:
             self._ledger.study.check_program()
         if kept is not None:
             self._artifacts.write(kept_name(sha256), kept.content)
-        version = self._next_version("current", changed, sha256, 0 if kept is None else kept.num_files)
+        version = self._next_version(
+            "current", changed, sha256, 0 if kept is None else kept.num_files
+        )
         self._origin = dataclasses.replace(
             self._origin, kept_sha256=sha256, archive_place=self._artifacts.url
         )
@@ -384,6 +424,8 @@ class Program:
             continued=[
                 trial.number
                 for trial in history.trials.values()
-                if not trial.finished and trial.attempts and (trial.state == "running" or trial.reports)
+                if not trial.finished
+                and trial.attempts
+                and (trial.state == "running" or trial.reports)
             ],
         )

@@ -1,4 +1,7 @@
-"""Checks of a command before its run starts: the program exists, and trials do not write over each other."""
+"""Checks of a command before its run starts.
+
+The program exists, and trials do not write over each other.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,11 @@ def check_program(experiment: Experiment) -> None:
     raise ExperimentError(
         f"there is no program {program!r}",
         field="command",
-        next_step=f"Make it executable: chmod +x {program}."
-        if path.is_file()
-        else "Install it, or write its path.",
+        next_step=(
+            f"Make it executable: chmod +x {program}."
+            if path.is_file()
+            else "Install it, or write its path."
+        ),
     )
 
 
@@ -57,8 +62,10 @@ def check_paths(experiment: Experiment) -> None:
             f"trials that run at once would all write to {source.path}",
             field=f"metrics.{source.kind}",
             allowed="a path with {folder} or {trial}",
-            next_step="Pass {folder} to the program and name the file there, or set resources.concurrency "
-            "to 1.",
+            next_step=(
+                "Pass {folder} to the program and name the file there, or set resources.concurrency"
+                " to 1."
+            ),
         )
 
 

@@ -2,10 +2,10 @@
 
 In a population, those from which a member may still continue are kept as well.
 
-A deletion is stored before it is done, so that no history names a missing file; what is left behind by a
-crash, or by a worker that did not yet know that its trial had ended, is removed when the run is resumed or
-ends. Unfinished trials whose checkpoints others have deleted are noted when it is resumed. Within one trial,
-the training keeps the last and the best checkpoint.
+A deletion is stored before it is done, so that no history names a missing file; what is left behind
+by a crash, or by a worker that did not yet know that its trial had ended, is removed when the run
+is resumed or ends. Unfinished trials whose checkpoints others have deleted are noted when it is
+resumed. Within one trial, the training keeps the last and the best checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _CHECKPOINTS = "checkpoints"
 
 
 class Retention:
-    """Keeps the checkpoints of one run within `resources.keep_best` and `resources.max_checkpoints_size`."""
+    """Keeps the checkpoints of one run within `resources.keep_best` and
+    `resources.max_checkpoints_size`.
+    """
 
     def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
         """Manage the files in `artifacts` by the events in `ledger`."""
@@ -86,7 +88,9 @@ class Retention:
             _, number, kind, *_ = [*name.split("/"), "", ""]
             if kind == _CHECKPOINTS and number.isdecimal():
                 found[int(number)] = found.get(int(number), 0) + size_bytes
-        return {number: size for number, size in found.items() if number in self._ledger.history.trials}
+        return {
+            number: size for number, size in found.items() if number in self._ledger.history.trials
+        }
 
     def _note_lost(self) -> None:
         """Record which unfinished trials have lost what they had trained."""
@@ -104,7 +108,10 @@ class Retention:
             if len(lost) == 1
             else (f"trials {', '.join(map(str, lost))}", "start", "their checkpoints are")
         )
-        message = f"{which} {verb} from the beginning: {whose} no longer in {self._artifacts.below(TRIALS)}"
+        message = (
+            f"{which} {verb} from the beginning: {whose} no longer in"
+            f" {self._artifacts.below(TRIALS)}"
+        )
         logger.warning(message)
         self._ledger.record(Noted(level="warning", message=message))
 
@@ -148,7 +155,9 @@ class Retention:
 
     def _delete(self, trial: Trial, reason: Literal["keep_best", "max_checkpoints_size"]) -> None:
         size_bytes = self._sizes_bytes[trial.number]
-        self._ledger.record(CheckpointsDeleted(trial=trial.number, reason=reason, size_bytes=size_bytes))
+        self._ledger.record(
+            CheckpointsDeleted(trial=trial.number, reason=reason, size_bytes=size_bytes)
+        )
         self._remove(trial.number)
 
     def _remove(self, number: int) -> None:
@@ -163,9 +172,10 @@ class Retention:
 
     def _warn(self) -> None:
         message = (
-            f"the checkpoints of the best trial and of unfinished ones take "
-            f"{format_bytes(sum(self._sizes_bytes.values()))}, more than resources.max_checkpoints_size = "
-            f"{format_bytes(self._limit_bytes or 0)}; they are kept all the same"
+            "the checkpoints of the best trial and of unfinished ones take"
+            f" {format_bytes(sum(self._sizes_bytes.values()))}, more than"
+            f" resources.max_checkpoints_size = {format_bytes(self._limit_bytes or 0)}; they are"
+            " kept all the same"
         )
         logger.warning(message)
         self._ledger.record(Noted(level="warning", message=message))

@@ -1,8 +1,10 @@
-"""The alert rules of one run: arm them from experiment and settings, feed them readings, deliver alerts.
+"""The alert rules of one run.
 
-The ledger stores an alert together with its cause. Here alerts are delivered to sinks, the outcome is
-stored, and rules receive readings of nodes and of the driver's disks. The settings are those of the machine
-that the driver is on.
+Arm them from experiment and settings, feed them readings, deliver alerts.
+
+The ledger stores an alert together with its cause. Here alerts are delivered to sinks, the outcome
+is stored, and rules receive readings of nodes and of the driver's disks. The settings are those of
+the machine that the driver is on.
 """
 
 from __future__ import annotations
@@ -26,14 +28,24 @@ from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ExperimentError, LeaseError, ResourcesError, StoreError
 from workbench.foundation.events import AlertRaised, AlertsArmed, Event, Noted, steady_unix_s
 from workbench.hardware.resources import NodeSample, cluster_inventory
-from workbench.store.alerts import Delivery, GpuReading, NodeReading, Settings, payload_of, read_settings
+from workbench.store.alerts import (
+    Delivery,
+    GpuReading,
+    NodeReading,
+    Settings,
+    payload_of,
+    read_settings,
+)
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.monitor import Round
 
 logger = logging.getLogger(__name__)
 
 CLOSE_PATIENCE_S = 2.0
-"""How long a driver that ends waits for sinks, in seconds; what is left is delivered after a resume."""
+"""How long a driver that ends waits for sinks, in seconds.
+
+What is left is delivered after a resume.
+"""
 READ_S = 10.0
 MAX_SAMPLES = 10_000
 
@@ -61,9 +73,12 @@ class Alerting:
             settings = read_settings()
         except ExperimentError as error:
             settings = Settings()
-            where = f" ({error.field})" if error.field else ""  # not the value, which may be a secret
+            where = (
+                f" ({error.field})" if error.field else ""
+            )  # not the value, which may be a secret
             message = (
-                f"the settings on {socket.gethostname()} cannot be used{where}: alerts are not delivered"
+                f"the settings on {socket.gethostname()} cannot be used{where}: alerts are not"
+                " delivered"
             )
             self._ledger.record(Noted(level="warning", message=message))
         rules = [*self._ledger.experiment.alerts, *settings.run_rules]
@@ -86,7 +101,10 @@ class Alerting:
             self.read(_reading(self._samples.popleft()))
 
     def on_round(self, seen: Round) -> None:
-        """Take samples of the cluster's nodes, from any thread; rules are applied at the next tick."""
+        """Take samples of the cluster's nodes, from any thread.
+
+        Rules are applied at the next tick.
+        """
         self._samples.extend(seen.nodes.values())
 
     def read(self, reading: NodeReading) -> None:
@@ -95,23 +113,32 @@ class Alerting:
             self._ledger.record(*found)
 
     def allowed(self, request: Request) -> Request:
-        """Return a request for workers that avoids the nodes that rules exclude, where that is possible."""
+        """Return a request for workers that avoids the nodes that rules exclude, where that is
+        possible.
+        """
         if not self._alerts.excluded_nodes:
             return request
         chosen = dataclasses.replace(request, excluded=frozenset(self._alerts.excluded_nodes))
-        nodes = [Node(node.node_id, node.num_cpus, node.num_gpus) for node in cluster_inventory().nodes]
+        nodes = [
+            Node(node.node_id, node.num_cpus, node.num_gpus) for node in cluster_inventory().nodes
+        ]
         try:
             check_feasible(chosen, nodes)
         except ResourcesError:
             if not self._is_use_noted:
-                message = "a node that a rule excludes is still used: the others cannot hold a trial"
+                message = (
+                    "a node that a rule excludes is still used: the others cannot hold a trial"
+                )
                 self._ledger.record(Noted(level="warning", message=message))
             self._is_use_noted = True
             return request
         return chosen
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._disks is not None:
             self._disks.close()
@@ -149,13 +176,17 @@ def _reading(sample: NodeSample) -> NodeReading:
 
 
 class _DiskReader:
-    """Reads the driver's disks in a separate thread, so that a disk that hangs blocks nothing else."""
+    """Reads the driver's disks in a separate thread, so that a disk that hangs blocks nothing
+    else.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._places = (folder, Path(tempfile.gettempdir()))
         self._newest: NodeReading | None = None
         self._closing = threading.Event()
-        threading.Thread(target=self._read_until_closed, name="disks of the driver", daemon=True).start()
+        threading.Thread(
+            target=self._read_until_closed, name="disks of the driver", daemon=True
+        ).start()
 
     def take(self) -> NodeReading | None:
         """Return the newest reading since the last call, or None."""
@@ -179,5 +210,7 @@ class _DiskReader:
         for place in self._places:
             there = next(path for path in (place, *place.absolute().parents) if path.exists())
             usage = shutil.disk_usage(there)
-            found.setdefault(there.stat().st_dev, (str(place), usage.used / (usage.used + usage.free)))
+            found.setdefault(
+                there.stat().st_dev, (str(place), usage.used / (usage.used + usage.free))
+            )
         return dict(found.values())

@@ -1,7 +1,10 @@
-"""The clock of a run is that of its driver's process: it does not jump when the clock of a machine is set.
+"""The clock of a run is that of its driver's process.
 
-A driver after the first continues from the last event (`Ledger.replay`). What happened elsewhere has times by
-other clocks. Those that cannot be right are replaced by the time at which the driver received it.
+It does not jump when the clock of a machine is set.
+
+A driver after the first continues from the last event (`Ledger.replay`). What happened elsewhere
+has times by other clocks. Those that cannot be right are replaced by the time at which the driver
+received it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ from workbench.foundation.formatting import format_duration
 from workbench.sweeps.ledger import Ledger
 
 TOLERATED_S = 60.0
-"""How far clocks may be apart: reports wait for a moment, and clocks of machines differ a little."""
+"""How far clocks may be apart.
+
+Reports wait for a moment, and clocks of machines differ a little.
+"""
 
 
 class RunClock:
@@ -31,8 +37,8 @@ class RunClock:
             return
         way = "ahead" if ahead_s > known_s else "back"
         message = (
-            f"the clock of this machine was set {way} by {format_duration(abs(ahead_s - known_s))}: the "
-            "times of this run follow the clock as it was, and none of its limits is affected"
+            f"the clock of this machine was set {way} by {format_duration(abs(ahead_s - known_s))}:"
+            " the times of this run follow the clock as it was, and none of its limits is affected"
         )
         self._ledger.record(Noted(level="warning", message=message, clock_ahead_s=ahead_s))
 
@@ -52,5 +58,6 @@ def timely(events: Sequence[Event], since_unix_s: float) -> list[Event]:
         return is_after and abs(event.time_unix_s - now_unix_s) <= TOLERATED_S
 
     return [
-        event if is_right(event) else event.model_copy(update={"time_unix_s": now_unix_s}) for event in events
+        event if is_right(event) else event.model_copy(update={"time_unix_s": now_unix_s})
+        for event in events
     ]

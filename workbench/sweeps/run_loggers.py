@@ -1,6 +1,9 @@
-"""The loggers of one run: they receive each trial that is started, reported and ended while it is driven.
+"""The loggers of one run.
 
-A logger never delays or fails a run; what went wrong with it is a note. Calling it is left to `loggers`.
+They receive each trial that is started, reported and ended while it is driven.
+
+A logger never delays or fails a run; what went wrong with it is a note. Calling it is left to
+`loggers`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,14 @@ from typing_extensions import Self
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.attachments import Attachment
 from workbench.foundation.errors import LeaseError, StoreError
-from workbench.foundation.events import AttachmentSaved, Event, Noted, TrialEnded, TrialReported, TrialStarted
+from workbench.foundation.events import (
+    AttachmentSaved,
+    Event,
+    Noted,
+    TrialEnded,
+    TrialReported,
+    TrialStarted,
+)
 from workbench.store.database.trial_files import trial_folder
 from workbench.store.loggers import Forwarding, LoggedRun
 from workbench.sweeps.ledger import Ledger
@@ -54,7 +64,10 @@ class RunLoggers:
             self._ledger.record(*notes)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._forwarding is None:
             return
@@ -74,7 +87,9 @@ class RunLoggers:
         match event:
             case TrialStarted():
                 trial = self._ledger.history.trials.get(event.trial)
-                self._forwarding.put("begin", event.trial, {} if trial is None else dict(trial.params))
+                self._forwarding.put(
+                    "begin", event.trial, {} if trial is None else dict(trial.params)
+                )
             case TrialReported():
                 self._forwarding.put("report", event.trial, event.step, dict(event.values))
             case AttachmentSaved():

@@ -1,6 +1,7 @@
 """What is notable about what a run of an experiment will try: nothing of it prevents the start.
 
-`check`, the form's dry run and the run itself note the same. What is notable about the data is left to it.
+`check`, the form's dry run and the run itself note the same. What is notable about the data is left
+to it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from workbench.foundation.formatting import format_count
 
 
 def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]:
-    """Return notes on limits and objectives that cannot mean what they state; a run records them, too.
+    """Return notes on limits and objectives that cannot mean what they state.
+
+    A run records them, too.
 
     Args:
         experiment: The experiment.
@@ -49,22 +52,26 @@ def _notes_of_goals(experiment: Experiment) -> Iterator[str]:
     for index, objective in enumerate(experiment.objectives):
         declared = computed_goal(experiment, objective.metric)
         if declared is not None and declared != objective.goal:
-            better, wanted = ("higher", "lowest") if declared == "maximize" else ("lower", "highest")
+            better, wanted = (
+                ("higher", "lowest") if declared == "maximize" else ("lower", "highest")
+            )
             yield (
-                f"objectives.{index}.goal: {objective.metric} is better the {better} it is, and this run "
-                f"looks for the {wanted}. Write {declared} unless that is meant."
+                f"objectives.{index}.goal: {objective.metric} is better the {better} it is, and"
+                f" this run looks for the {wanted}. Write {declared} unless that is meant."
             )
 
 
 def _notes_of_few_whole_numbers(domains: Mapping[str, Domain]) -> Iterator[str]:
-    """Name the ranges that are whole numbers only because their ends are, where two values may surprise."""
+    """Name the ranges that are whole numbers only because their ends are, where two values may
+    surprise.
+    """
     for name, domain in domains.items():
         is_meant = domain.model_fields_set & {"step", "type"}
         if isinstance(domain, Int) and not is_meant and domain.high - domain.low == 1:
             low, high = domain.low, domain.high
             yield (
-                f"search.{name} tries only the whole numbers {low} and {high}. If real numbers are meant, "
-                f"write {low}.0 and {high}.0."
+                f"search.{name} tries only the whole numbers {low} and {high}. If real numbers are"
+                f" meant, write {low}.0 and {high}.0."
             )
 
 
@@ -74,6 +81,6 @@ def _notes_of_grace(experiment: Experiment) -> Iterator[str]:
     if reads_grace and epochs is not None and early_stop.grace >= epochs:
         most = " at most" if "epochs" in experiment.search.root else ""
         yield (
-            f"early_stop never stops a trial: grace is {format_count(early_stop.grace, 'epoch')} and trials "
-            f"have {epochs}{most}."
+            f"early_stop never stops a trial: grace is {format_count(early_stop.grace, 'epoch')}"
+            f" and trials have {epochs}{most}."
         )

@@ -1,8 +1,9 @@
 """Measure before the first trial of a sweep, and decide what plans leave open.
 
-Trials keep their global batch and learning rate; how a step is divided, on how many workers, and whether
-more workers per trial beat more concurrent trials follows from measured steps. Everything is an event of the
-run, so a driver that takes over knows it too. Proposing configurations is left to the study.
+Trials keep their global batch and learning rate; how a step is divided, on how many workers, and
+whether more workers per trial beat more concurrent trials follows from measured steps. Everything
+is an event of the run, so a driver that takes over knows it too. Proposing configurations is left
+to the study.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from workbench.sweeps.ledger import Ledger
 from workbench.training.planning.settings import fitted_of, resolve
 
 LONG_RUN_S = 600.0
-"""`resources.advice: auto` measures from this time budget on; below, measuring costs more than it saves."""
+"""`resources.advice: auto` measures from this time budget on.
+
+Below, measuring costs more than it saves.
+"""
 _MAX_MEASURING_S = 60.0
 _PART = 0.05
 _SAME = 0.03
@@ -88,9 +92,15 @@ class AdvisedPlans:
             return None
         if after[0] != before[0]:
             now, until_now = after[0].batch_text, before[0].batch_text
-            return f"after measurements in trials, the next ones train as {now}, no longer as {until_now}"
+            return (
+                f"after measurements in trials, the next ones train as {now}, no longer as"
+                f" {until_now}"
+            )
         if slower is not None and not 1 / _EXPECTED < slower / (slower_before or 1.0) < _EXPECTED:
-            return f"steps take {slower:.2f} times as long in trials as alone; the run may take longer, too"
+            return (
+                f"steps take {slower:.2f} times as long in trials as alone; the run may take"
+                " longer, too"
+            )
         return None
 
     def plan_for(self, params: Mapping[str, JsonValue]) -> PartialPlan:
@@ -102,10 +112,14 @@ class AdvisedPlans:
         makes_steps = fitted_of(self._experiment, params) is None
         fastest = self.fastest(params) if makes_steps else None
         decided = PartialPlan.of(workers=1) if fastest is None else PartialPlan.of_plan(fastest[0])
-        return decided.only([name for name in PLAN_DIMENSIONS if _is_open(self._experiment, params, name)])
+        return decided.only(
+            [name for name in PLAN_DIMENSIONS if _is_open(self._experiment, params, name)]
+        )
 
     def fastest(self, params: Mapping[str, JsonValue]) -> tuple[Plan, Estimate] | None:
-        """Return the fastest plan for a configuration's global batch and its step time, if any fits."""
+        """Return the fastest plan for a configuration's global batch and its step time, if any
+        fits.
+        """
         workers = self.workers if _is_open(self._experiment, params, "workers") else None
         try:
             batch = _global_batch(self._experiment, params, self._num_train_samples, workers)
@@ -116,7 +130,9 @@ class AdvisedPlans:
         return min(timed, key=lambda each: (each[1].value, each[0].accumulation), default=None)
 
 
-def measure_before_trials(store: Store, ledger: Ledger, poll: Callable[[], None]) -> AdvisedPlans | None:
+def measure_before_trials(
+    store: Store, ledger: Ledger, poll: Callable[[], None]
+) -> AdvisedPlans | None:
     """Measure plans before the first trial of a run, if that is wanted and pays off.
 
     Args:
@@ -144,7 +160,9 @@ def measure_before_trials(store: Store, ledger: Ledger, poll: Callable[[], None]
         time_closest_again(measurer, "time", around.noise_scale)
         usual = measurer.fastest_plans("time", around.noise_scale)
     except WorkbenchError as error:
-        ledger.record(Noted(level="warning", message=f"defaults are used because measuring failed: {error}"))
+        ledger.record(
+            Noted(level="warning", message=f"defaults are used because measuring failed: {error}")
+        )
         return None
     choices, knowledge = measurer.choices, measurer.knowledge
     samples = measurer.reference.num_train_samples or 0
@@ -183,7 +201,9 @@ def measure_before_trials(store: Store, ledger: Ledger, poll: Callable[[], None]
         settings={f"plan.{name}": value for name, value in decided.applicable().values}
         | ({"resources.placement": measurer.placement} if measurer.placements_s else {}),
     )
-    forecast = _describe_forecast(experiment, plans, samples, around, measurer.reference.state_bytes)
+    forecast = _describe_forecast(
+        experiment, plans, samples, around, measurer.reference.state_bytes
+    )
     ledger.record(AdviceGiven(advice=advice.to_json()), Noted(level="info", message=forecast))
     return plans
 
@@ -191,7 +211,9 @@ def measure_before_trials(store: Store, ledger: Ledger, poll: Callable[[], None]
 def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     """Return the plans as an earlier driver of the run measured them; None if none did."""
     given = [item.event for item in store.events(ledger.run_id, types=["advice_given"])]
-    advice = next((event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None)
+    advice = next(
+        (event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None
+    )
     question = _question(ledger.experiment)
     around = measurement_context_of(store, ledger.run_id, question)
     measured = around.known
@@ -203,7 +225,8 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
         num_train_samples=samples,
         max_workers=around.capacity.num_workers,
         hardware=dataclasses.replace(
-            hardware_of(measured, has_gpu=around.on_gpu), has_full_nodes=around.capacity.has_full_nodes
+            hardware_of(measured, has_gpu=around.on_gpu),
+            has_full_nodes=around.capacity.has_full_nodes,
         ),
     )
     settings: Any = advice["settings"]
@@ -234,7 +257,9 @@ def is_wanted(experiment: Experiment) -> bool:
 
 
 def is_long(experiment: Experiment) -> bool:
-    """Return whether the budget of an experiment is so long that measuring costs little beside it."""
+    """Return whether the budget of an experiment is so long that measuring costs little beside
+    it.
+    """
     return experiment.budget.time is not None and experiment.budget.time >= LONG_RUN_S
 
 
@@ -252,13 +277,20 @@ def _question(experiment: Experiment) -> Experiment:
 
 
 def _global_batch(
-    experiment: Experiment, params: Mapping[str, JsonValue], num_train_samples: int, workers: int | None
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    num_train_samples: int,
+    workers: int | None,
 ) -> int:
     decided = PartialPlan.of(workers=workers)
-    return resolve(experiment, params, num_train_samples=num_train_samples, decided=decided).plan.global_batch
+    return resolve(
+        experiment, params, num_train_samples=num_train_samples, decided=decided
+    ).plan.global_batch
 
 
-def _plans_of(choices: Choices, knowledge: Knowledge, batch: int, workers: int | None) -> list[Plan]:
+def _plans_of(
+    choices: Choices, knowledge: Knowledge, batch: int, workers: int | None
+) -> list[Plan]:
     allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
     narrowed = dataclasses.replace(
         choices, global_batches=(batch,), workers=choices.workers if workers is None else (workers,)
@@ -267,9 +299,14 @@ def _plans_of(choices: Choices, knowledge: Knowledge, batch: int, workers: int |
 
 
 def split_workers(
-    experiment: Experiment, choices: Choices, knowledge: Knowledge, num_train_samples: int, num_places: int
+    experiment: Experiment,
+    choices: Choices,
+    knowledge: Knowledge,
+    num_train_samples: int,
+    num_places: int,
 ) -> tuple[int, list[str]]:
-    """Decide between more workers per trial and more concurrent trials, by the time that the budget takes.
+    """Decide between more workers per trial and more concurrent trials, by the time that the budget
+    takes.
 
     Returns:
         Number of workers per trial, and the compared options as text.
@@ -285,12 +322,16 @@ def split_workers(
         at_once = num_places // workers if most == "auto" else min(most, num_places // workers)
         if fastest is None or at_once == 0:
             continue
-        rounds = 1.0 / at_once if trials is None else math.ceil(trials * experiment.repeats / at_once)
+        rounds = (
+            1.0 / at_once if trials is None else math.ceil(trials * experiment.repeats / at_once)
+        )
         plan, step_s = fastest
         finish_s[workers] = rounds * step_s.value / plan.global_batch
     if not finish_s:
         return 1, []
-    best = min(sorted(finish_s), key=lambda workers: finish_s[workers] * (1.0 + _SAME * (workers > 1)))
+    best = min(
+        sorted(finish_s), key=lambda workers: finish_s[workers] * (1.0 + _SAME * (workers > 1))
+    )
     compared = [
         f"{format_count(workers, 'worker')} per trial: {time_s / finish_s[best]:.2f} times the time"
         for workers, time_s in sorted(finish_s.items())
@@ -299,7 +340,8 @@ def split_workers(
 
 
 def fills(experiment: Experiment, workers: int, num_places: int) -> bool:
-    """Return whether trials leave no worker idle, so that spreading one only takes workers from others.
+    """Return whether trials leave no worker idle, so that spreading one only takes workers from
+    others.
 
     Args:
         experiment: The experiment.

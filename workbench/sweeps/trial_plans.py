@@ -1,8 +1,10 @@
-"""The plans of a run's trials: decided by the advisor before the first trial, refined by what trials measure.
+"""The plans of a run's trials.
 
-The speed of a plan is stored as an event of the run, once for every plan of a setting, whether or not the
-advisor decided here: the next advice on that setting starts with it. Collecting the speeds is left to
-`advisor.trial_speeds`, comparing plans to `sweep_advisor`.
+Decided by the advisor before the first trial, refined by what trials measure.
+
+The speed of a plan is stored as an event of the run, once for every plan of a setting, whether or
+not the advisor decided here: the next advice on that setting starts with it. Collecting the speeds
+is left to `advisor.trial_speeds`, comparing plans to `sweep_advisor`.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class TrialPlans:
         self._known: set[str] = set()
 
     def begin(self, poll: Callable[[], None]) -> bool:
-        """Let the advisor decide what plans leave open, where that is wanted; return whether it did.
+        """Let the advisor decide what plans leave open, where that is wanted.
+
+        Return whether it did.
 
         The first configuration is what earlier advice recommends, if there is any.
 
@@ -85,8 +89,13 @@ class TrialPlans:
         if self._cluster is None:
             self._cluster = cluster_inventory()
             earlier = self._store.events(self._ledger.run_id, types=["plan_measured"])
-            self._known = {_key(each.event) for each in earlier if isinstance(each.event, PlanMeasured)}
-        experiment, params = self._ledger.experiment, self._ledger.history.trials[found.trial].params
+            self._known = {
+                _key(each.event) for each in earlier if isinstance(each.event, PlanMeasured)
+            }
+        experiment, params = (
+            self._ledger.experiment,
+            self._ledger.history.trials[found.trial].params,
+        )
         measured = PlanMeasured(
             setting=setting_of(
                 experiment, params, capacity_of(experiment, self._cluster).shape, self._cluster

@@ -1,8 +1,8 @@
 """Store what a trial reports, and decide whether and how the trial ends.
 
-An objective that is not finite ends its trial as diverged, a report that the study rejects as pruned, and
-so does the end of a training at a low fidelity. An end reported by a worker counts only if the objectives
-were reported and are finite. Which trials run is left to the driver.
+An objective that is not finite ends its trial as diverged, a report that the study rejects as
+pruned, and so does the end of a training at a low fidelity. An end reported by a worker counts only
+if the objectives were reported and are finite. Which trials run is left to the driver.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Referee:
             stop: "trial" if a user stops the trial, "run" if the run is ending.
 
         Returns:
-            How the trial ended; how its attempt ended if the trial waits because its files cannot be stored,
-            or restarts because of an alert rule; None if it has not ended: then it continues, unless the run
-            is ending.
+            How the trial ended; how its attempt ended if the trial waits because its files cannot
+            be stored, or restarts because of an alert rule; None if it has not ended: then it
+            continues, unless the run is ending.
         """
         trial = self._ledger.history.trials[number]
         taken: list[Event] = []
@@ -61,11 +61,17 @@ class Referee:
         ended: TrialEnded | None = None
         waits: AttemptEnded | None = None
         for event in events:
-            if isinstance(event, TrialReported) and event.told_again and event.step <= trial.last_step:
+            if (
+                isinstance(event, TrialReported)
+                and event.told_again
+                and event.step <= trial.last_step
+            ):
                 continue  # it was stored before the end of the attempt that first reported it
             stamped = _stamped(event, trial)
             if isinstance(stamped, TrialEnded) and stamped.reason == "storage":
-                waits = attempt_ended(trial, "storage", stamped.message or "its files cannot be written")
+                waits = attempt_ended(
+                    trial, "storage", stamped.message or "its files cannot be written"
+                )
                 break
             if isinstance(stamped, TrialEnded):
                 ended = self._judged(stamped)
@@ -100,7 +106,9 @@ class Referee:
     def _again(self, trial: Trial, ended: TrialEnded | None) -> AttemptEnded | None:
         """Return how an attempt ends that an alert rule ends, or None if there is no such rule."""
         alert = self._ledger.alerts.to_retry.get(trial.number)
-        if alert is None or (ended is not None and (ended.state, ended.reason) != ("failed", "error")):
+        if alert is None or (
+            ended is not None and (ended.state, ended.reason) != ("failed", "error")
+        ):
             return None
         if trial.num_retries >= self._ledger.experiment.resources.max_retries:
             self._ledger.alerts.to_retry.pop(trial.number)
@@ -129,17 +137,23 @@ class Referee:
         trains_model = self._ledger.experiment.trains_model
         values = event.values if trains_model and event.state in ("complete", "stopped") else {}
         values = values or self._ledger.study.result(event.trial)
-        missing = [item.metric for item in self._ledger.experiment.objectives if item.metric not in values]
+        missing = [
+            item.metric for item in self._ledger.experiment.objectives if item.metric not in values
+        ]
         if event.state == "complete" and missing:
             trial = self._ledger.history.trials[event.trial]
             reported = ", ".join(sorted(trial.last_values)) or "nothing"
-            other = describe_other_metric(self._ledger.experiment.objectives, missing[0], trial.last_values)
+            other = describe_other_metric(
+                self._ledger.experiment.objectives, missing[0], trial.last_values
+            )
             return event.model_copy(
                 update={
                     "state": "failed",
                     "reason": "error",
-                    "message": f"the trial did not report {missing[0]}; it reported: {reported}"
-                    + f"; {other}" * bool(other),
+                    "message": (
+                        f"the trial did not report {missing[0]}; it reported: {reported}"
+                        + f"; {other}" * bool(other)
+                    ),
                     "values": values,
                 }
             )
@@ -164,7 +178,9 @@ class Referee:
         reason: Reason | None = None,
         message: str | None = None,
     ) -> TrialEnded:
-        """Return the end of a trial that its worker did not end itself, with the values that count."""
+        """Return the end of a trial that its worker did not end itself, with the values that
+        count.
+        """
         return TrialEnded(
             trial=trial.number,
             attempt=max(0, trial.attempts - 1),
@@ -177,7 +193,10 @@ class Referee:
 
 
 def _stamped(event: Event, trial: Trial) -> Event:
-    """Return an event of a trial with the number of the attempt that it belongs to: the driver counts."""
+    """Return an event of a trial with the number of the attempt that it belongs to.
+
+    The driver counts.
+    """
     attempt = trial.attempts if isinstance(event, TrialStarted) else max(0, trial.attempts - 1)
     if getattr(event, "attempt", attempt) == attempt:
         return event

@@ -1,9 +1,9 @@
 """Thin adapters for Ray Tune: a Searcher and a TrialScheduler that delegate to the driver.
 
-Tune decides when a trial can start, and carries results. What to try, when to stop and what to store is
-left to the driver, so the adapters keep no state beyond Tune's trial names. Tune never pickles them: a run
-is resumed from the store. To Tune, all trials that a coordinator runs in a row are one trial: ending one and
-starting another costs it more than many trials take.
+Tune decides when a trial can start, and carries results. What to try, when to stop and what to
+store is left to the driver, so the adapters keep no state beyond Tune's trial names. Tune never
+pickles them: a run is resumed from the store. To Tune, all trials that a coordinator runs in a row
+are one trial: ending one and starting another costs it more than many trials take.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from typing import Any, Protocol
 
 from workbench.foundation.events import Event
 from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
-from workbench.sweeps.tune_names import FIFOScheduler, Searcher, TrialProgressCallback, TrialScheduler
+from workbench.sweeps.tune_names import (
+    FIFOScheduler,
+    Searcher,
+    TrialProgressCallback,
+    TrialScheduler,
+)
 
 
 class Conductor(Protocol):
@@ -86,7 +91,10 @@ class StudyScheduler(FIFOScheduler):
         self._searcher = searcher
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Return CONTINUE while the coordinator has something to do: this trial or the next, else STOP."""
+        """Return CONTINUE while the coordinator has something to do.
+
+        This trial or the next, else STOP.
+        """
         events = result.get(EVENTS_KEY, [])
         controller = tune_controller._tune_controller  # without the wrapper, which warns
         _forget_ended(controller)
@@ -125,7 +133,10 @@ class NoProgress(TrialProgressCallback):
 
 
 def _forget_ended(controller: Any) -> None:
-    """Let Tune forget the trials that have ended: a run may have ten thousand, and the store has them."""
+    """Let Tune forget the trials that have ended.
+
+    A run may have ten thousand, and the store has them.
+    """
     ended = controller._stopped_trials - controller._trial_to_actor.keys()
     if not ended:
         return

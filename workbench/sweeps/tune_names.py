@@ -1,4 +1,7 @@
-"""What drivers use of Ray Tune, loaded without Ray Data: that takes half a second, and no run uses it."""
+"""What drivers use of Ray Tune, loaded without Ray Data.
+
+That takes half a second, and no run uses it.
+"""
 
 import contextlib
 

@@ -1,6 +1,7 @@
 """Run `Tuner.fit` for a driver, without its output.
 
-Tune's own folders are temporary: loggers, experiment snapshots and restore are off; only the store counts.
+Tune's own folders are temporary: loggers, experiment snapshots and restore are off; only the store
+counts.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def fit(conductor: Conductor, name: str) -> None:
         conductor: Decides which trials to start and when to stop them.
         name: Name of the run in Tune's own folders.
     """
-    # The conductor decides how many trials may start, and must be called also while some of them wait.
+    # The conductor decides how many trials may start, and must be called also while some of them
+    # wait.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
     # With a handler of its own, Tune takes an interruption for the end of a run.
@@ -66,7 +68,9 @@ def fit(conductor: Conductor, name: str) -> None:
                 verbose=0,
                 progress_reporter=tune.CLIReporter(),
                 callbacks=[NoProgress()],
-                checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+                checkpoint_config=tune.CheckpointConfig(
+                    checkpoint_frequency=0, checkpoint_at_end=False
+                ),
             ),
         )
         try:
@@ -76,7 +80,9 @@ def fit(conductor: Conductor, name: str) -> None:
 
 
 def _clear_scratch(name: str) -> tuple[str, str]:
-    """Remove what a killed driver of the run left behind; return prefix and parent of the next folder.
+    """Remove what a killed driver of the run left behind.
+
+    Return prefix and parent of the next folder.
 
     The parent is Ray's own folder, so that what nobody removes disappears with the cluster.
     """

@@ -1,4 +1,7 @@
-"""Report what keeps a run from its workers: when it has none for a while, and when its place changes."""
+"""Report what keeps a run from its workers.
+
+When it has none for a while, and when its place changes.
+"""
 
 from __future__ import annotations
 
@@ -39,4 +42,6 @@ class Waiting:
             found = obstacle(self._ledger.run_id)
             if found is not None and not found.is_like(self._reported):
                 self._reported = found
-                self._ledger.record(Noted(level="info", message=write_waiting_note("workers", str(found))))
+                self._ledger.record(
+                    Noted(level="info", message=write_waiting_note("workers", str(found)))
+                )

@@ -1,4 +1,7 @@
-"""What a new run takes from earlier ones: finished trials to learn from, or proposals to try again."""
+"""What a new run takes from earlier ones.
+
+Finished trials to learn from, or proposals to try again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from workbench.foundation.events import PriorTrialAdded, ReplayPlanned, TrialPro
 from workbench.store.database import Store
 from workbench.store.history import History
 
-# Complete trials from which something can be learned, and how many earlier runs are looked at and taken.
+# Complete trials from which something can be learned, and how many earlier runs are looked at and
+# taken.
 _MIN_TRIALS = 4
 _MAX_LOOKED_AT = 30
 _MAX_TAKEN = 5
@@ -21,7 +25,8 @@ _MAX_TAKEN = 5
 def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[PriorTrialAdded]:
     """Return the finished trials of an earlier run that are configurations of `experiment`.
 
-    Their values are read from their reports as this experiment reads values, however the earlier run did.
+    Their values are read from their reports as this experiment reads values, however the earlier
+    run did.
 
     Args:
         store: The store that holds the earlier run.
@@ -29,7 +34,8 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
         experiment: The experiment to teach.
 
     Raises:
-        ExperimentError: If the objectives differ, or no trial of the earlier run is a configuration.
+        ExperimentError: If the objectives differ, or no trial of the earlier run is a
+            configuration.
     """
     earlier = store.experiment(run_id)
     goals = [(item.metric, item.goal) for item in experiment.objectives]
@@ -90,10 +96,11 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
 
 
 def similar_runs(store: Store, experiment: Experiment) -> list[str]:
-    """Return earlier runs with the same objectives from which an experiment can learn, the best ones first.
+    """Return earlier runs with the same objectives from which an experiment can learn, the best
+    ones first.
 
-    These are the latest ones of which at least four complete trials are configurations of its space; those
-    with the same model and data, or the same function or command, come first.
+    These are the latest ones of which at least four complete trials are configurations of its
+    space; those with the same model and data, or the same function or command, come first.
 
     Args:
         store: The store that holds the earlier runs.

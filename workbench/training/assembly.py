@@ -1,4 +1,7 @@
-"""From the order for a trial to everything that its loop needs: data, model, optimizer, strategy."""
+"""From the order for a trial to everything that its loop needs.
+
+Data, model, optimizer, strategy.
+"""
 
 from __future__ import annotations
 
@@ -148,8 +151,11 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         hiding=None if privacy is None else privacy.hiding,
     )
     strategy = strategy_of(experiment, settings.plan.strategy)(steps)
-    # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
-    known = None if experiment.makes_own_steps else metrics_of(experiment, datasets, pairing=pairing)
+    # Wrong objectives are refused before a model is built; of own steps only the model knows the
+    # metrics.
+    known = (
+        None if experiment.makes_own_steps else metrics_of(experiment, datasets, pairing=pairing)
+    )
     model = build_trial_model(experiment, task.params, settings, datasets)
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
     metrics = metrics_of(experiment, datasets, model) if known is None else known
@@ -160,7 +166,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     schedule = _schedule(experiment, settings, steps_per_epoch, metrics, worker)
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
-    # Replicas and stages begin with the same weights but must not drop the same units; tensor parts must.
+    # Replicas and stages begin with the same weights but must not drop the same units; tensor parts
+    # must.
     torch.manual_seed(task.seed + (worker.rank if settings.plan.tensor == 1 else worker.replica))
     loaded = datasets
     if settings.training.augment is not None:
@@ -220,7 +227,11 @@ def step_settings(
         average=_average(training, steps_per_epoch),
         find_unused=training.find_unused_parameters,
         peak_lr=settings.lr,
-        group=functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch) if groups else None,
+        group=(
+            functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch)
+            if groups
+            else None
+        ),
         call=call_of(experiment),
         bucket_bytes=size_bytes(settings.plan.bucket),
         pipeline_schedule=settings.plan.pipeline_schedule,
@@ -240,13 +251,17 @@ def _refuse_own_order(datasets: Datasets) -> None:
     """Refuse a private training of samples that a sampler or a stream chooses.
 
     Raises:
-        ExperimentError: If one does: the promise rests on steps that take each sample with one probability.
+        ExperimentError: If one does: the promise rests on steps that take each sample with one
+            probability.
     """
     if isinstance(datasets.train, OrderedSplit):
         raise ExperimentError(
-            "a private training draws the samples of each step, and train has a sampler or is a stream",
+            "a private training draws the samples of each step, and train has a sampler or is a"
+            " stream",
             field="training.private",
-            next_step="Give train as a data set that is indexed by sample number, without a sampler.",
+            next_step=(
+                "Give train as a data set that is indexed by sample number, without a sampler."
+            ),
         )
 
 
@@ -285,7 +300,9 @@ def _schedule(
     declared = declared_goals(metrics)
     names = ("train_loss", *(f"val_{name}" for name in metrics))
     measured: dict[str, Goal | None] = {name: goal_in(experiment, name, declared) for name in names}
-    schedule = schedule_of(training, settings.lr, length, experiment.objectives, measured, worker.group)
+    schedule = schedule_of(
+        training, settings.lr, length, experiment.objectives, measured, worker.group
+    )
     if training.average_lr is None:
         return schedule
     part = training.average_lr / reference_lr(training)
@@ -324,7 +341,9 @@ def build_trial_model(
     *,
     pretrained: bool = True,
 ) -> torch.nn.Module:
-    """Build the model of a trial, on the CPU; lazy modules get their shapes from samples of the data.
+    """Build the model of a trial, on the CPU.
+
+    Lazy modules get their shapes from samples of the data.
 
     Args:
         experiment: The experiment; it trains a model.
@@ -359,7 +378,9 @@ def build_trial_model(
         initialise(model, training.initialisation)
         if pretrained and training.weights is not None:
             path = field_of("training", "weights", params)
-            print(load_pretrained(model, training.weights, field=path).describe(training.weights.path))
+            print(
+                load_pretrained(model, training.weights, field=path).describe(training.weights.path)
+            )
         if training.adapter is not None:
             add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
         freeze(model, training.parameter_groups)
@@ -376,7 +397,9 @@ def build_trial_model(
     with unset_fake_temporarily() as fake:  # of fake tensors torch makes no lazy modules
         model = build() if model is None else model
         set_up_lazy(
-            model, _few_samples(datasets.train), total_loss if experiment.makes_own_steps else call_model
+            model,
+            _few_samples(datasets.train),
+            total_loss if experiment.makes_own_steps else call_model,
         )
     if isinstance(fake, FakeTensorMode):
         replaced = make_fake(model, fake)
@@ -452,10 +475,15 @@ def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module
         model: The model, on the CPU and in evaluation mode.
 
     Raises:
-        DataError: If a sample has several classes, so that outputs are no scores of which one is the answer.
+        DataError: If a sample has several classes, so that outputs are no scores of which one is
+            the answer.
     """
     pairing = pairing_of(experiment, datasets)
-    if datasets.task != "classification" or experiment.leaves_loss_to_model or experiment.makes_own_steps:
+    if (
+        datasets.task != "classification"
+        or experiment.leaves_loss_to_model
+        or experiment.makes_own_steps
+    ):
         return pairing
     source = Source(datasets.train, torch.device("cpu"))
     inputs, targets = source.fetch(source.all_indices[:_NUM_LEARNED_FROM])
@@ -467,8 +495,11 @@ def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module
     return pairing
 
 
-def loss_of(experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None) -> DividedLoss:
-    """Return the loss that an experiment names, else the one that the model returns, or that of its task.
+def loss_of(
+    experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None
+) -> DividedLoss:
+    """Return the loss that an experiment names, else the one that the model returns, or that of its
+    task.
 
     Args:
         experiment: The experiment.
@@ -488,14 +519,17 @@ def loss_of(experiment: Experiment, datasets: Datasets, pairing: Pairing | None 
         returned = loss_in(outputs)
         if returned is None:
             pairing.returns_outputs = True
-        # A model that squeezes its outputs returns a single number for a single sample, which is no loss.
+        # A model that squeezes its outputs returns a single number for a single sample, which is no
+        # loss.
         is_output = pairing.returns_outputs and isinstance(outputs, torch.Tensor)
         return named(outputs, targets) if returned is None or is_output else returned
 
     return DividedLoss(returned_or_usual, division, takes_returned=True)
 
 
-def known_samples(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> dict[str, Any]:
+def known_samples(
+    experiment: Experiment, datasets: Datasets, metrics: Iterable[str]
+) -> dict[str, Any]:
     """Return on what the metrics of a training are measured, as fields of its plan's event.
 
     Args:
@@ -515,13 +549,15 @@ def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str])
 
     Args:
         experiment: The experiment.
-        datasets: Its data. Where a sample has several answers, such as pixels, these depend on each other;
-            and where some are left out, the share is of fewer than all samples.
+        datasets: Its data. Where a sample has several answers, such as pixels, these depend on each
+            other; and where some are left out, the share is of fewer than all samples.
         metrics: What is measured on validation.
     """
     if datasets.task != "classification" or datasets.target_shape or leaves_out_targets(datasets):
         return []
-    return [name for name in (f"val_{metric}" for metric in metrics) if is_rate_in(experiment, name)]
+    return [
+        name for name in (f"val_{metric}" for metric in metrics) if is_rate_in(experiment, name)
+    ]
 
 
 def leaves_out_targets(datasets: Datasets) -> bool:
@@ -533,7 +569,8 @@ def leaves_out_targets(datasets: Datasets) -> bool:
 
 
 def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:
-    """Return as what the loss that an experiment names, or that of its task, reads outputs and targets.
+    """Return as what the loss that an experiment names, or that of its task, reads outputs and
+    targets.
 
     Args:
         experiment: The experiment.
@@ -554,7 +591,8 @@ def metrics_of(
     """Return what is measured on validation, by name.
 
     Args:
-        experiment: Names metrics, or leaves those that are usual for the task; the loss is always measured.
+        experiment: Names metrics, or leaves those that are usual for the task; the loss is always
+            measured.
         datasets: The data.
         model: What is trained; own steps state their metrics when they evaluate two samples.
         pairing: How outputs meet targets; None for what follows from experiment and data.
@@ -578,7 +616,9 @@ def _metrics_of(
         model.train()
         return {**metrics_by_name(names)}
     named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
-    chosen = load_metrics(named or None, datasets.task, target_scale=datasets.target_scale, pairing=pairing)
+    chosen = load_metrics(
+        named or None, datasets.task, target_scale=datasets.target_scale, pairing=pairing
+    )
     loss = loss_of(experiment, datasets, pairing)
     adds_up = None if loss_kind_of(experiment, datasets) is None else True
     return {"loss": Metric(loss.measure, adds_up=adds_up)} | chosen
@@ -593,7 +633,9 @@ def _function(component: Component | None, field: str) -> Any:
         return found
     if isinstance(found, str) or not callable(found):
         raise ExperimentError(
-            f"{component.name} takes no options", field=field, next_step="Remove them, or name a function."
+            f"{component.name} takes no options",
+            field=field,
+            next_step="Remove them, or name a function.",
         )
     return functools.partial(found, **component.options)
 

@@ -3,9 +3,9 @@
 A checkpoint is written under a temporary name and moved into place. Reading verifies every byte and
 unpickles nothing but tensors and plain values, so a torn or a foreign file is never taken for one.
 
-The state of a large model that workers divide lies beside it, in a file of each worker; these are in place
-before the checkpoint that names them. torch.distributed.checkpoint is not used: reading its index unpickles
-anything.
+The state of a large model that workers divide lies beside it, in a file of each worker; these are
+in place before the checkpoint that names them. torch.distributed.checkpoint is not used: reading
+its index unpickles anything.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What readers of a damaged file raise: zipfile decodes names and numbers before it checks any sum."""
+"""What readers of a damaged file raise.
+
+Zipfile decodes names and numbers before it checks any sum.
+"""
 
 
 def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best: bool) -> str:
@@ -129,7 +132,9 @@ def save_in_parts(
     if group.rank != 0:
         return ""
     saved = save(place, content | {"parts": names}, last=last, best=best)
-    needed = {part for each in (LAST, BEST) if place.exists(each) for part in _parts_of(place, each)}
+    needed = {
+        part for each in (LAST, BEST) if place.exists(each) for part in _parts_of(place, each)
+    }
     for found in place.sizes():
         if found.endswith(_PART) and found not in needed:
             place.delete(found)
@@ -138,7 +143,9 @@ def save_in_parts(
 
 @contextlib.contextmanager
 def fetched(place: Artifacts, name: str) -> Iterator[Path]:
-    """Give a checkpoint, with its parts beside it, a path of this machine while the context lasts."""
+    """Give a checkpoint, with its parts beside it, a path of this machine while the context
+    lasts.
+    """
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(place.as_file(name))
         if not place.is_local:
@@ -168,7 +175,9 @@ def read(path: str | Path) -> dict[str, Any]:
         if content["format"] > FORMAT:
             raise KeyError(f"format {content['format']} is newer than {FORMAT}")
         if "parts" in content:
-            content["strategy"] = _read_parts([Path(path).parent / name for name in content["parts"]])
+            content["strategy"] = _read_parts(
+                [Path(path).parent / name for name in content["parts"]]
+            )
     except UNREADABLE as error:
         raise RunError(
             f"{path} is not a complete checkpoint: {error}",
@@ -181,7 +190,8 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
     """Return the checkpoint to continue from: of the last and the best one, whichever got further.
 
     Args:
-        folder: The trial's folder of checkpoints; what a killed attempt left half written there is removed.
+        folder: The trial's folder of checkpoints; what a killed attempt left half written there is
+            removed.
 
     Returns:
         Its content; None where there is not a complete checkpoint.
@@ -201,7 +211,9 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
                 whole.append(read(path))
         except RunError as error:
             fault = disk_fault(error, place)
-            if fault is not None:  # it may be whole: to begin anew because a disk is away would lose it
+            if (
+                fault is not None
+            ):  # it may be whole: to begin anew because a disk is away would lose it
                 raise fault from error
     return max(whole, key=lambda content: content["step"], default=None)
 
@@ -212,7 +224,8 @@ def random_states() -> dict[str, Any]:
     kind, keys, position, has_gauss, cached = state
     version, internal, gauss = random.getstate()
     return {
-        # Tensors, as torch's pickler is slow with the hundreds of numbers that a generator consists of.
+        # Tensors, as torch's pickler is slow with the hundreds of numbers that a generator consists
+        # of.
         "python": (version, torch.from_numpy(np.array(internal, dtype=np.int64)), gauss),
         "numpy": (kind, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached),
         "torch": torch.get_rng_state(),
@@ -246,7 +259,9 @@ def _read_parts(paths: Sequence[Path]) -> dict[str, Any]:
 def _named_parts(path: Path) -> list[str]:
     """Return the files that a checkpoint names."""
     try:
-        return list(torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("parts", ()))
+        return list(
+            torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("parts", ())
+        )
     except UNREADABLE:
         return []  # whoever reads it states what is wrong
 

@@ -1,7 +1,7 @@
 """Evaluation by client: every metric over all validation samples, and how far clients are apart.
 
-Batches are cut by client, whatever the number of workers, and their totals are added in the order of the
-clients: so the values are the same, bit for bit, on any number of workers.
+Batches are cut by client, whatever the number of workers, and their totals are added in the order
+of the clients: so the values are the same, bit for bit, on any number of workers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def evaluate_clients(
         worker: Which worker this is; each measures its part of the batches.
 
     Returns:
-        The value of each metric over all samples, and the spread over the clients that have samples.
+        The value of each metric over all samples, and the spread over the clients that have
+        samples.
     """
     means, whole = in_parts_and_whole(metrics)
     parts = [
@@ -57,7 +58,9 @@ def evaluate_clients(
     ]
     strategy.train(True)
     gathered = worker.group.gather(own)
-    measured = [gathered[at % worker.num_workers][at // worker.num_workers] for at in range(len(parts))]
+    measured = [
+        gathered[at % worker.num_workers][at // worker.num_workers] for at in range(len(parts))
+    ]
     clients = np.array([client for client, _ in parts])
     values: dict[str, float] = {}
     for index, (name, metric) in enumerate(means.items()):
@@ -93,14 +96,27 @@ def _measure(
     *,
     keeps: bool,
 ) -> tuple[list[tuple[float, float]], list[tuple[Any, Any]]]:
-    """Return total and count of each metric over one batch, and its outputs where these are needed."""
+    """Return total and count of each metric over one batch, and its outputs where these are
+    needed.
+    """
     kept: list[tuple[Any, Any]] | None = [] if keeps else None
     totals, counts = measure_own(
-        strategy, source, metrics, indices, batch=len(indices), worker=_ALONE, kept=kept, keeps_all=keeps
+        strategy,
+        source,
+        metrics,
+        indices,
+        batch=len(indices),
+        worker=_ALONE,
+        kept=kept,
+        keeps_all=keeps,
     )
-    return [(float(totals[name]), float(torch.as_tensor(counts[name]))) for name in metrics], kept or []
+    return [
+        (float(totals[name]), float(torch.as_tensor(counts[name]))) for name in metrics
+    ], kept or []
 
 
 def _spread(name: str, values: np.ndarray) -> dict[str, float]:
     found = (values.min(), values.max(), values.std())
-    return {f"{name}_client_{kind}": float(value) for kind, value in zip(SPREADS, found, strict=True)}
+    return {
+        f"{name}_client_{kind}": float(value) for kind, value in zip(SPREADS, found, strict=True)
+    }

@@ -1,8 +1,10 @@
-"""One round of a federation on the workers of a trial: clients trained, their changes aggregated and applied.
+"""One round of a federation on the workers of a trial.
 
-The clients of a round are dealt to the workers in turn. Every worker receives what all clients send, in the
-order of the clients, and computes the server's step itself: so the result is the same, bit for bit, on any
-number of workers, and no worker has to be sent the new weights.
+Clients trained, their changes aggregated and applied.
+
+The clients of a round are dealt to the workers in turn. Every worker receives what all clients
+send, in the order of the clients, and computes the server's step itself: so the result is the same,
+bit for bit, on any number of workers, and no worker has to be sent the new weights.
 """
 
 from __future__ import annotations
@@ -109,7 +111,9 @@ class Rounds:
             stragglers=federated.stragglers,
         )
         finishing = [each for each in drawn if not each.fails]
-        own = [self._train(each, number, lr) for each in finishing[worker.rank :: worker.num_workers]]
+        own = [
+            self._train(each, number, lr) for each in finishing[worker.rank :: worker.num_workers]
+        ]
         result = _Sums()
         change = self._aggregate(result.follow(self._in_order(own, len(finishing))), drawn, number)
         self._strategy.begin(self._weights, proximal=0.0)
@@ -182,7 +186,9 @@ class Rounds:
         if federated.secure:
             return self._add_up_masked(updates, before, drawn, number)
         if federated.aggregation == "mean":
-            return weighted_mean((each.weights - before, float(each.num_samples)) for each in updates)
+            return weighted_mean(
+                (each.weights - before, float(each.num_samples)) for each in updates
+            )
         changes = [each.weights - before for each in updates if each.num_samples]
         if not changes:
             return None
@@ -223,18 +229,24 @@ class Rounds:
             what = f"client {client} holds {error.value:,.0f} samples"
         else:
             what = (
-                f"client {client} sends {error.value:.3g} for {name} (its change x {num_samples:,} samples)"
+                f"client {client} sends {error.value:.3g} for {name} (its change x {num_samples:,}"
+                " samples)"
             )
         return ExperimentError(
             f"{what}, and the sum of the masked changes of {num_clients} clients could overflow",
             field="federated.secure",
             allowed=f"at most {error.bound:.3g} from each of {num_clients} clients",
-            next_step="Scale the features to about 1, lower training.lr, let fewer clients take part in a "
-            "round (federated.fraction), or leave federated.secure out.",
+            next_step=(
+                "Scale the features to about 1, lower training.lr, let fewer clients take part in a"
+                " round (federated.fraction), or leave federated.secure out."
+            ),
         )
 
     def _name_at(self, position: int) -> str | None:
-        """Return the weight that a place in what clients send belongs to; None for the number of samples."""
+        """Return the weight that a place in what clients send belongs to.
+
+        None for the number of samples.
+        """
         for name in self._sent:
             position -= self._weights[name].numel()
             if position < 0:
@@ -242,7 +254,10 @@ class Rounds:
         return None
 
     def _apply(self, change: np.ndarray) -> None:
-        """Let the server make its step; what is no parameter, such as a running mean, takes the mean."""
+        """Let the server make its step.
+
+        What is no parameter, such as a running mean, takes the mean.
+        """
         step = change.copy()
         step[self._is_trained] = self._server.step(change[self._is_trained])
         values, first = self._flat(self._weights).astype(np.float64) + step, 0
@@ -254,7 +269,9 @@ class Rounds:
         self._strategy.begin(self._weights, proximal=0.0)
 
     def _flat(self, weights: dict[str, Tensor]) -> np.ndarray:
-        return torch.cat([weights[name].detach().float().cpu().flatten() for name in self._sent]).numpy()
+        return torch.cat(
+            [weights[name].detach().float().cpu().flatten() for name in self._sent]
+        ).numpy()
 
     def _num_bytes(self, num_drawn: int, num_finished: int) -> int:
         """Count the weights that clients receive and send, and the secrets that they reveal."""
@@ -287,7 +304,15 @@ class _Sums:
 
 
 def _server(federated: Federated) -> Server:
-    lr = default_server_lr(federated.server) if federated.server_lr == "auto" else federated.server_lr
+    lr = (
+        default_server_lr(federated.server)
+        if federated.server_lr == "auto"
+        else federated.server_lr
+    )
     return Server(
-        federated.server, lr, federated.server_momentum, federated.server_second_moment, federated.server_tau
+        federated.server,
+        lr,
+        federated.server_momentum,
+        federated.server_second_moment,
+        federated.server_tau,
     )

@@ -1,4 +1,7 @@
-"""The clients of a federation: which samples of the loaded data each of them trains and is evaluated on."""
+"""The clients of a federation.
+
+Which samples of the loaded data each of them trains and is evaluated on.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +56,14 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
         raise ExperimentError(
             "samples that come in an order of their own cannot be divided among clients",
             field="data",
-            next_step="Give a data set that is indexed by sample number, or remove the section federated.",
+            next_step=(
+                "Give a data set that is indexed by sample number, or remove the section federated."
+            ),
         )
     if datasets.order.drops_last:
         raise ExperimentError(
-            "the DataLoader of train has drop_last=True, but clients use all their samples: a last batch of "
-            "theirs is smaller",
+            "the DataLoader of train has drop_last=True, but clients use all their samples: a last"
+            " batch of theirs is smaller",
             field="data",
             next_step="Leave drop_last out, or remove the section federated.",
         )
@@ -67,7 +72,8 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
         return _owned(datasets, federated.clients)
     if federated.partition == "iid":
         found = [
-            iid(len(split), federated.clients, seed=seed_of(seed, part)) for part, split in splits.items()
+            iid(len(split), federated.clients, seed=seed_of(seed, part))
+            for part, split in splits.items()
         ]
         return Clients(*found)
     if datasets.task != "classification":
@@ -89,8 +95,10 @@ def _owned(datasets: Datasets, num_clients: int) -> Clients:
         raise ExperimentError(
             f"{datasets.name} does not name the client that holds a sample",
             field="federated.partition",
-            next_step="Set data.client to a column of a table or data.client_folders of images, or give your "
-            "own Datasets owners.",
+            next_step=(
+                "Set data.client to a column of a table or data.client_folders of images, or give"
+                " your own Datasets owners."
+            ),
         )
     train, validation = datasets.owners
     num_named = 1 + int(max(train.max(initial=-1), validation.max(initial=-1)))
@@ -107,12 +115,15 @@ def _shares(federated: Federated, num_classes: int, seed: int) -> np.ndarray:
     partition, num_clients = federated.partition, federated.clients
     assert not isinstance(partition, str)
     if partition.dirichlet is not None:
-        return dirichlet_shares(num_classes, num_clients, concentration=partition.dirichlet, seed=seed)
+        return dirichlet_shares(
+            num_classes, num_clients, concentration=partition.dirichlet, seed=seed
+        )
     assert partition.labels is not None
     least = -(-num_classes // num_clients)
     if not least <= partition.labels <= num_classes:
         raise ExperimentError(
-            f"{num_clients} clients with {partition.labels} classes each cannot hold {num_classes} classes",
+            f"{num_clients} clients with {partition.labels} classes each cannot hold {num_classes}"
+            " classes",
             field="federated.partition.labels",
             allowed=f"from {least} to {num_classes}",
         )

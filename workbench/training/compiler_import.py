@@ -1,8 +1,9 @@
 """Let torch's optimizers do without torch's compiler as long as nothing is compiled.
 
-The first optimizer of a process imports the compiler, to keep out of what it compiles: that takes as long as
-importing torch, and 80 MB. Here they leave that until something else has imported the compiler, and do from
-then on what torch has them do. A version of torch that is built otherwise is left as it is.
+The first optimizer of a process imports the compiler, to keep out of what it compiles: that takes
+as long as importing torch, and 80 MB. Here they leave that until something else has imported the
+compiler, and do from then on what torch has them do. A version of torch that is built otherwise is
+left as it is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def defer_compiler() -> None:
 
 
 def _origin(function: Any) -> tuple[str, str]:
-    """Return how a function that wraps another one is named where it is written, and that file's name."""
+    """Return how a function that wraps another one is named where it is written, and that file's
+    name.
+    """
     code = getattr(function, "__code__", None)
     if code is None or not hasattr(function, "__wrapped__"):
         return "", ""
@@ -42,7 +45,9 @@ def _origin(function: Any) -> tuple[str, str]:
 
 
 def _defer_exclusion(function: Any) -> None:
-    """Let a function that torch excludes from compilation run as it is, until there is a compiler."""
+    """Let a function that torch excludes from compilation run as it is, until there is a
+    compiler.
+    """
     wrapped = function.__wrapped__
     if hasattr(wrapped, _MARK):
         return

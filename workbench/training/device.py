@@ -1,4 +1,6 @@
-"""Where a worker computes, how much of its GPU it and others hold, and the counters of its energy."""
+"""Where a worker computes, how much of its GPU it and others hold, and the counters of its
+energy.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def foreign_bytes() -> int:
 
 
 def limit_memory(experiment: Experiment, device: torch.device) -> None:
-    """Let this process have its part of a GPU's memory and no more: its neighbours may need the rest.
+    """Let this process have its part of a GPU's memory and no more.
+
+    Its neighbours may need the rest.
 
     Args:
         experiment: What it trains.
@@ -79,7 +83,10 @@ class HeldMemory:
 
 
 def energy_counters(device: torch.device) -> dict[str, EnergyCounter]:
-    """Read the counters of energy of a worker's GPU, or of its machine's processors; empty without any."""
+    """Read the counters of energy of a worker's GPU, or of its machine's processors.
+
+    Empty without any.
+    """
     if device.type == "cuda":
         return gpu_counter(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
     return processor_counters()

@@ -1,8 +1,10 @@
-"""Whether the loss of a trial stays the same however a batch is divided: found out before the first step.
+"""Whether the loss of a trial stays the same however a batch is divided.
 
-The outputs of a few samples are computed once, without gradients, and the loss is applied to all of them and
-to their parts. Random generators, statistics of the model and its mode are left as they are. What parts of a
-batch must equal is decided in `models.parts`.
+Found out before the first step.
+
+The outputs of a few samples are computed once, without gradients, and the loss is applied to all of
+them and to their parts. Random generators, statistics of the model and its mode are left as they
+are. What parts of a batch must equal is decided in `models.parts`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ from workbench.training.strategies.phases import Phased
 NUM_SAMPLES = 16
 """Samples that are computed, where the loss is the user's own."""
 MAX_HELD_BYTES = 256 << 20
-"""Outputs of an evaluation up to this size are kept for metrics of the user's own, whatever was seen."""
+"""Outputs of an evaluation up to this size are kept for metrics of the user's own, whatever was
+seen.
+"""
 _MAX_CLASSES = 64
 EXACT_FORM = "return losses.sum(), len(losses)"
 
@@ -48,13 +52,16 @@ def find_division(parts: Parts) -> None:
     """Find out by what parts of a batch count, and which metrics need all outputs of an evaluation.
 
     Args:
-        parts: Everything that the loop of the trial needs; its loss and its metrics learn what was found.
+        parts: Everything that the loop of the trial needs; its loss and its metrics learn what was
+            found.
     """
     if parts.makes_own_steps:
         _find_of_own_steps(parts)
         return
     functions = [
-        name for name, item in parts.metrics.items() if isinstance(item, Metric) and item.adds_up is None
+        name
+        for name, item in parts.metrics.items()
+        if isinstance(item, Metric) and item.adds_up is None
     ]
     # Only workers that hold the end of the model have seen outputs.
     returns_outputs = any(parts.worker.group.gather(parts.pairing.returns_outputs))
@@ -68,7 +75,9 @@ def find_division(parts: Parts) -> None:
     if divisions:
         # Replicas see other samples: what one of them refutes is refuted.
         parts.loss.division = max(divisions, key=_SPECIALITY.index)
-    verdicts = {name: [each.adds_up[name] for each in seen if name in each.adds_up] for name in functions}
+    verdicts = {
+        name: [each.adds_up[name] for each in seen if name in each.adds_up] for name in functions
+    }
     for name in functions:
         verdict = _common(verdicts[name])
         if name == "loss":
@@ -80,7 +89,9 @@ def find_division(parts: Parts) -> None:
 
 
 def _find_of_own_steps(parts: Parts) -> None:
-    """Find out whether the losses of a class are those of the parts of a batch, and its metrics means."""
+    """Find out whether the losses of a class are those of the parts of a batch, and its metrics
+    means.
+    """
     size = min(NUM_SAMPLES, len(parts.validation))
     model = parts.strategy.own_steps if isinstance(parts.strategy, Phased) else None
     if model is None or size < 2:
@@ -123,7 +134,9 @@ def _seen(parts: Parts, functions: list[str], may_be_returned: bool) -> _Seen | 
     elif parts.loss_kind is None:
         division = _division(parts, outputs, targets)
     names = [name for name in functions if name != "loss"]
-    return _Seen(division, {name: _adds_up(parts, name, outputs, targets) for name in names}, is_returned)
+    return _Seen(
+        division, {name: _adds_up(parts, name, outputs, targets) for name in names}, is_returned
+    )
 
 
 def _common(verdicts: list[bool | None]) -> bool | None:
@@ -149,12 +162,17 @@ def refuse_division(parts: Parts, plan: Plan | None = None) -> None:
     if parts.loss.division != "none" and not (states_count and parts.privacy is not None):
         return
     plan, is_federated = plan or parts.settings.plan, parts.settings.federated is not None
-    refusal = functools.partial(_refusal, returned_by="step" if parts.makes_own_steps else "the loss")
+    refusal = functools.partial(
+        _refusal, returned_by="step" if parts.makes_own_steps else "the loss"
+    )
     if parts.privacy is not None:
-        raise refusal("a private training computes it of each sample by itself", "training.private", None)
+        raise refusal(
+            "a private training computes it of each sample by itself", "training.private", None
+        )
     if plan.accumulation > 1:
         raise refusal(
-            f"plan.accumulation {plan.accumulation} computes it of {plan.micro_batch} samples at a time",
+            f"plan.accumulation {plan.accumulation} computes it of {plan.micro_batch} samples at a"
+            " time",
             "plan.accumulation",
             "1",
         )
@@ -172,10 +190,13 @@ def _refusal(what: str, field: str, allowed: str | None, *, returned_by: str) ->
         "the training would be another one",
         field=field,
         allowed=allowed,
-        next_step=f"Let {returned_by} return its total and its count, which are added up over the whole step "
-        f"and only then divided, such as `{EXACT_FORM}`, or with weights "
-        "`return (weights * losses).sum(), weights.sum()`. A loss that has no such form, such as one that "
-        "compares the samples of a batch with each other, needs the whole batch on one worker at once.",
+        next_step=(
+            f"Let {returned_by} return its total and its count, which are added up over the whole"
+            f" step and only then divided, such as `{EXACT_FORM}`, or with weights `return (weights"
+            " * losses).sum(), weights.sum()`. A loss that has no such form, such as one that"
+            " compares the samples of a batch with each other, needs the whole batch on one worker"
+            " at once."
+        ),
     )
 
 
@@ -193,7 +214,10 @@ def _unchanged(parts: Parts) -> Iterator[None]:
 
 
 def _chosen(parts: Parts, size: int) -> np.ndarray:
-    """Return samples that differ: of each class where classes are known, and from all over the split."""
+    """Return samples that differ.
+
+    Of each class where classes are known, and from all over the split.
+    """
     split, num = parts.datasets.validation, len(parts.validation)
     if isinstance(split, OrderedSplit):
         return np.arange(size)
@@ -249,7 +273,8 @@ def _decided(
     found = rules.division_shown_by(seen + imagined)
     if found != "none" or not imagined or leaves_out:
         return found
-    # All targets of this data may count, so that the loss is refused only once one is read that does not.
+    # All targets of this data may count, so that the loss is refused only once one is read that
+    # does not.
     parts.train.look_at_targets(functools.partial(_refuse_left_out, parts))
     return rules.division_shown_by(seen)
 
@@ -259,7 +284,8 @@ def _leaves_out(targets: Any) -> bool:
 
 
 def _refuse_left_out(parts: Parts, targets: Any) -> None:
-    """Refuse to divide a step with targets that are left out, by a loss of which the parts are not the whole.
+    """Refuse to divide a step with targets that are left out, by a loss of which the parts are not
+    the whole.
 
     Raises:
         ExperimentError: If there are such targets, and the plan divides steps.
@@ -275,7 +301,10 @@ def _evidence_of_draws(
     num = num_samples(targets) or num_samples(outputs)
     sizes = (num // 2, num - num // 2)
     parts = list(zip(rules.cut(outputs, sizes), rules.cut(targets, sizes), strict=True))
-    with torch.no_grad(), contextlib.suppress(Exception):  # the first step states it where it belongs
+    with (
+        torch.no_grad(),
+        contextlib.suppress(Exception),
+    ):  # the first step states it where it belongs
         return rules.evidence_of_means(
             lambda pair: function(*pair), (outputs, targets), parts, [part[1] for part in parts]
         )
@@ -283,11 +312,16 @@ def _evidence_of_draws(
 
 
 def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None:
-    """Return whether parts of an evaluation add up; None where its outputs are small enough to be kept."""
+    """Return whether parts of an evaluation add up.
+
+    None where its outputs are small enough to be kept.
+    """
     metric = parts.metrics[name]
     assert isinstance(metric, Metric)
     found = output_in(outputs)
-    per_sample = found.nbytes / max(len(found), 1) if isinstance(found, Tensor) and found.ndim else 0.0
+    per_sample = (
+        found.nbytes / max(len(found), 1) if isinstance(found, Tensor) and found.ndim else 0.0
+    )
     pieces = list(_evidence(parts, metric.measure, outputs, targets))
     if any(not piece.supports("counts") for piece in pieces):
         return False
@@ -323,13 +357,18 @@ def _pool(parts: Parts, targets: Any) -> Tensor | None:
     if targets.is_floating_point() and not bool((targets == targets.round()).all()):
         return None
     known = known_targets(parts.datasets.validation)
-    numbers = targets.cpu() if known is None else torch.as_tensor(np.unique(known)[: 4 * _MAX_CLASSES])
+    numbers = (
+        targets.cpu() if known is None else torch.as_tensor(np.unique(known)[: 4 * _MAX_CLASSES])
+    )
     numbers = numbers.unique()
     return numbers[numbers != IGNORED][:_MAX_CLASSES]
 
 
 def _draws(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> bool | None:
-    """Return whether a loss draws at random, so that it does not return the same twice; None if it fails."""
+    """Return whether a loss draws at random, so that it does not return the same twice.
+
+    None if it fails.
+    """
     try:
         with torch.no_grad():
             values = [function(outputs, targets) for _ in range(2)]
@@ -348,7 +387,8 @@ def _own_copy(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
-    """Return by what parts of a loss count that the model computes, for which it is called for each part.
+    """Return by what parts of a loss count that the model computes, for which it is called for each
+    part.
 
     No more samples are given to it at once than in a step, as more may not fit.
     """
@@ -367,7 +407,9 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
         # Samples may leave out equally many targets, so that they count alike in either way.
         changed = _with_other_targets(parts, inputs, targets, seed=first)
         if changed is not None:
-            with contextlib.suppress(ValueError, IndexError, RuntimeError):  # it takes no targets of -100
+            with contextlib.suppress(
+                ValueError, IndexError, RuntimeError
+            ):  # it takes no targets of -100
                 imagined += _evidence_of_model(parts, *changed) or []
     return _decided(parts, seen, imagined, leaves_out=leaves_out) if seen or imagined else None
 
@@ -390,8 +432,13 @@ def _evidence_of_model(parts: Parts, inputs: Any, targets: Any) -> list[rules.Ev
     return pieces
 
 
-def _with_other_targets(parts: Parts, inputs: Any, targets: Any, *, seed: int) -> tuple[Any, Any] | None:
-    """Return a batch that leaves out other targets; None where none are left out, or it is not known how."""
+def _with_other_targets(
+    parts: Parts, inputs: Any, targets: Any, *, seed: int
+) -> tuple[Any, Any] | None:
+    """Return a batch that leaves out other targets.
+
+    None where none are left out, or it is not known how.
+    """
     if not isinstance(targets, Tensor) or targets.is_floating_point() or not targets.ndim:
         return None
     has_some = bool((targets == IGNORED).any())
@@ -412,7 +459,10 @@ def _returned(parts: Parts, inputs: Any) -> float | None:
 
 
 def _with(inputs: Any, targets: Tensor, changed: Tensor) -> Any:
-    """Return inputs in which the targets are replaced; None where they are not known to be among them."""
+    """Return inputs in which the targets are replaced.
+
+    None where they are not known to be among them.
+    """
     if isinstance(inputs, dict):
         name = next((name for name in TARGET_NAMES if _is_same(inputs.get(name), targets)), None)
         return None if name is None else inputs | {name: changed}
@@ -422,4 +472,8 @@ def _with(inputs: Any, targets: Tensor, changed: Tensor) -> Any:
 
 
 def _is_same(values: Any, targets: Tensor) -> bool:
-    return isinstance(values, Tensor) and values.shape == targets.shape and torch.equal(values, targets)
+    return (
+        isinstance(values, Tensor)
+        and values.shape == targets.shape
+        and torch.equal(values, targets)
+    )

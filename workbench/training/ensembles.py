@@ -1,7 +1,9 @@
-"""Means of the predictions of trained models: selected on validation, and compared with the best model.
+"""Means of the predictions of trained models.
 
-Weights are chosen on one half of the validation samples and judged on the other, which they have not seen.
-Where the models come from, and what is done with the result, is left to others.
+Selected on validation, and compared with the best model.
+
+Weights are chosen on one half of the validation samples and judged on the other, which they have
+not seen. Where the models come from, and what is done with the result, is left to others.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Judgement:
         num_samples: Number of samples.
         ensemble: The metric of the ensemble.
         single: The metric of the single model.
-        low: Lower end of the interval of the improvement, which is above 0 where the ensemble is better.
+        low: Lower end of the interval of the improvement, which is above 0 where the ensemble is
+            better.
         high: Its upper end.
     """
 
@@ -99,14 +102,17 @@ class _Score:
         return self._metric.finish(float(total) / float(count))
 
 
-def predict(model: nn.Module, inputs: Any, *, is_classes: bool, pairing: Pairing | None = None) -> np.ndarray:
+def predict(
+    model: nn.Module, inputs: Any, *, is_classes: bool, pairing: Pairing | None = None
+) -> np.ndarray:
     """Return what a model predicts for a batch, in double precision.
 
     Args:
         model: The model, on the CPU and in evaluation mode.
         inputs: What the model takes, as arrays or tensors.
         is_classes: Whether it scores classes, so that probabilities are returned, the classes last.
-        pairing: How its outputs are read, as `learned_pairing` returns it; None for classes that come last.
+        pairing: How its outputs are read, as `learned_pairing` returns it; None for classes that
+            come last.
 
     Raises:
         RunError: If it returns no tensor, or no score for each class.
@@ -114,10 +120,13 @@ def predict(model: nn.Module, inputs: Any, *, is_classes: bool, pairing: Pairing
     with torch.inference_mode():
         outputs = call_model(model, as_tensors(inputs))
         outputs = output_in(outputs) if pairing is None else pairing.scores(outputs)
-        if not isinstance(outputs, Tensor) or (is_classes and (outputs.ndim < 2 or outputs.shape[-1] < 2)):
+        if not isinstance(outputs, Tensor) or (
+            is_classes and (outputs.ndim < 2 or outputs.shape[-1] < 2)
+        ):
             wanted = "a score for each class" if is_classes else "a tensor of numbers"
             raise RunError(
-                f"{type(model).__name__} does not return {wanted}, so its answers cannot be averaged",
+                f"{type(model).__name__} does not return {wanted}, so its answers cannot be"
+                " averaged",
                 next_step="Use the best trial alone.",
             )
         outputs = outputs.double()
@@ -155,8 +164,8 @@ def check_task(experiment: Experiment, datasets: Datasets) -> None:
         reason = f"the answers of several models for the task {datasets.task} have no mean"
     elif len(datasets.validation) < MIN_VALIDATION_SAMPLES:
         reason = (
-            f"{len(datasets.validation)} validation samples are too few to select models and to judge them; "
-            f"at least {MIN_VALIDATION_SAMPLES} are needed"
+            f"{len(datasets.validation)} validation samples are too few to select models and to"
+            f" judge them; at least {MIN_VALIDATION_SAMPLES} are needed"
         )
     if reason is not None:
         raise RunError(reason, next_step="Use the best trial alone.")
@@ -194,7 +203,9 @@ def select_models(
     for model in models:
         pairing = learned_pairing(experiment, datasets, model)
         for split, kept in zip(splits, found, strict=True):
-            kept.append(_predict_all(model, split, pairing, is_classes=is_classes, num_models=num_models))
+            kept.append(
+                _predict_all(model, split, pairing, is_classes=is_classes, num_models=num_models)
+            )
     classes = targets[0].numpy() if is_classes and targets[0].ndim == 1 else None
     chosen_by, judged_by = split_indices(
         len(splits[0]), validation_fraction=0.5, seed=experiment.seed, classes=classes
@@ -249,7 +260,9 @@ def compare(
         wanted = targets[torch.from_numpy(places)]
         gains.append(sign * (score(mean[places], wanted) - score(single[places], wanted)))
     low, high = np.quantile(gains, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
-    return Judgement(len(targets), score(mean, targets), score(single, targets), float(low), float(high))
+    return Judgement(
+        len(targets), score(mean, targets), score(single, targets), float(low), float(high)
+    )
 
 
 def _targets(split: Split) -> Tensor:
@@ -279,4 +292,7 @@ def _predict_all(
 
 
 def _batches(split: Split) -> list[np.ndarray]:
-    return [np.arange(first, min(first + _AT_ONCE, len(split))) for first in range(0, len(split), _AT_ONCE)]
+    return [
+        np.arange(first, min(first + _AT_ONCE, len(split)))
+        for first in range(0, len(split), _AT_ONCE)
+    ]

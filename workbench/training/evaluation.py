@@ -1,4 +1,6 @@
-"""Evaluation: every metric exactly, however the samples are cut into batches and shared by workers."""
+"""Evaluation: every metric exactly, however the samples are cut into batches and shared by
+workers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import StatisticsRenewing, Strategy, Worker
 
 MAX_AT_ONCE_BYTES = 256 << 20
-"""Inputs of a validation split up to this size are evaluated at once, where a metric asks for it."""
+"""Inputs of a validation split up to this size are evaluated at once, where a metric asks for
+it.
+"""
 
 
 class Predictor(Protocol):
@@ -83,7 +87,8 @@ def evaluate(
 def evaluate_at_once(
     strategy: Predictor, source: Source, metrics: Mapping[str, AnyMetric], *, device: torch.device
 ) -> dict[str, float]:
-    """Measure metrics that code of the user's returns itself, of all samples together, on each worker alike.
+    """Measure metrics that code of the user's returns itself, of all samples together, on each
+    worker alike.
 
     Args:
         strategy: Holds the model.
@@ -98,10 +103,12 @@ def evaluate_at_once(
     sizes: list[int] = []
     map_tensors(lambda each: sizes.append(each.nbytes), inputs)
     if sum(sizes) * len(source) > MAX_AT_ONCE_BYTES:
-        names = ", ".join(name for name, item in metrics.items() if getattr(item, "adds_up", True) is False)
+        names = ", ".join(
+            name for name, item in metrics.items() if getattr(item, "adds_up", True) is False
+        )
         raise ExperimentError(
-            f"evaluate returns {names}, which is no mean over samples, and the validation data is too large "
-            "to be evaluated at once",
+            f"evaluate returns {names}, which is no mean over samples, and the validation data is"
+            " too large to be evaluated at once",
             field="train",
             next_step="Let evaluate return a total and a count in its place, or leave it out.",
         )
@@ -116,15 +123,20 @@ def evaluate_at_once(
 def in_parts_and_whole(
     metrics: Mapping[str, AnyMetric],
 ) -> tuple[dict[str, Metric], dict[str, AnyMetric]]:
-    """Return the metrics of which parts add up, and those that need all outputs of an evaluation."""
+    """Return the metrics of which parts add up, and those that need all outputs of an
+    evaluation.
+    """
     means = {
-        name: item for name, item in metrics.items() if isinstance(item, Metric) and item.adds_up is True
+        name: item
+        for name, item in metrics.items()
+        if isinstance(item, Metric) and item.adds_up is True
     }
     return means, {name: item for name, item in metrics.items() if name not in means}
 
 
 def whole_classes(metrics: Mapping[str, AnyMetric]) -> Pairing | None:
-    """Return how outputs meet targets where all of some metrics need no more than the predicted classes.
+    """Return how outputs meet targets where all of some metrics need no more than the predicted
+    classes.
 
     Args:
         metrics: Metrics of a whole set, by name.
@@ -146,13 +158,16 @@ def measure_whole(
         device: Where a function of the user's may have tensors of its own.
 
     Raises:
-        ExperimentError: If outputs of different shapes cannot be put together for a metric that needs it.
+        ExperimentError: If outputs of different shapes cannot be put together for a metric that
+            needs it.
     """
     values: dict[str, float] = {}
     together: tuple[Any, Any] | None = None
     for name, metric in whole.items():
         if isinstance(metric, WholeMetric):
-            values[name] = metric.compute((output_in(outputs), targets) for outputs, targets in batches)
+            values[name] = metric.compute(
+                (output_in(outputs), targets) for outputs, targets in batches
+            )
             continue
         fits = all(parts.is_joinable([each[side] for each in batches]) for side in (0, 1))
         if fits or metric.adds_up is False:
@@ -167,7 +182,9 @@ def measure_whole(
     return values
 
 
-def _measured(metric: Metric, outputs: Any, targets: Any, device: torch.device) -> tuple[float, float]:
+def _measured(
+    metric: Metric, outputs: Any, targets: Any, device: torch.device
+) -> tuple[float, float]:
     with torch.inference_mode():
         try:
             total, count = metric.measure(outputs, targets)
@@ -193,7 +210,9 @@ def _check_joinable(name: str, batches: list[tuple[Any, Any]]) -> None:
             f"{' and '.join(map(str, sorted(shapes)))}, which cannot be put together",
             field="metrics",
             allowed="(total, count), or a class with update and compute",
-            next_step=f"Let {name} return a total and a count, or write a class with update and compute.",
+            next_step=(
+                f"Let {name} return a total and a count, or write a class with update and compute."
+            ),
         )
 
 
@@ -211,9 +230,15 @@ def in_single_precision(outputs: Any) -> Any:
 
 
 def renew_statistics(
-    strategy: Strategy, source: Source, batches: Iterable[np.ndarray], *, micro_batch: int, worker: Worker
+    strategy: Strategy,
+    source: Source,
+    batches: Iterable[np.ndarray],
+    *,
+    micro_batch: int,
+    worker: Worker,
 ) -> None:
-    """Let batch normalisation see the training samples through the weights that are evaluated, if it has to.
+    """Let batch normalisation see the training samples through the weights that are evaluated, if
+    it has to.
 
     Args:
         strategy: Holds the model.
@@ -246,7 +271,9 @@ def _finish(
     """Add up over the workers, and divide."""
     if not metrics:
         return {}
-    sums = [totals[name].double() if name in totals else torch.zeros(()).double() for name in metrics]
+    sums = [
+        totals[name].double() if name in totals else torch.zeros(()).double() for name in metrics
+    ]
     with torch.inference_mode():
         own = torch.stack(
             [
@@ -293,8 +320,10 @@ def measure_own(
         batch: Samples at once.
         worker: Which worker this is.
         kept: Receives the outputs and targets of each batch, on the CPU.
-        keeps_classes: How outputs meet targets, where it receives predicted and right classes in their place.
-        keeps_all: Whether it receives all that the model returned, not only what is compared with targets.
+        keeps_classes: How outputs meet targets, where it receives predicted and right classes in
+            their place.
+        keeps_all: Whether it receives all that the model returned, not only what is compared with
+            targets.
 
     Returns:
         By metric, a total and of how many it is; a worker without samples has no totals.

@@ -1,4 +1,7 @@
-"""Weights for the world outside: a checkpoint's model as a safetensors file, and that file as a model."""
+"""Weights for the world outside.
+
+A checkpoint's model as a safetensors file, and that file as a model.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +58,20 @@ def write_weights(checkpoint: Path, to: Path) -> None:
 
 
 def plain_name(name: str) -> str:
-    """Return the name that a tensor has in the model before `torch.compile`, which nests what it compiles."""
+    """Return the name that a tensor has in the model before `torch.compile`, which nests what it
+    compiles.
+    """
     return name.replace(_COMPILED, "")
 
 
 def read_model(
-    experiment: Experiment, params: Mapping[str, JsonValue], weights: Path, datasets: Datasets | None = None
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    weights: Path,
+    datasets: Datasets | None = None,
 ) -> tuple[nn.Module, Datasets]:
-    """Build the model of a trial with weights that `write_weights` wrote, and load the data it was made for.
+    """Build the model of a trial with weights that `write_weights` wrote, and load the data it was
+    made for.
 
     Args:
         experiment: What the trial belongs to.

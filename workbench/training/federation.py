@@ -1,8 +1,10 @@
-"""The rounds of a federation: one trial that is trained on clients, pruned, kept and resumed by round.
+"""The rounds of a federation.
 
-A round counts as an epoch and as a step: it ends with the same evaluation, report and checkpoint as an epoch
-of the loop. Everything random follows from seed, round and client, so an interrupted round is made again
-exactly. How a round is made is left to `client_rounds`.
+One trial that is trained on clients, pruned, kept and resumed by round.
+
+A round counts as an epoch and as a step: it ends with the same evaluation, report and checkpoint as
+an epoch of the loop. Everything random follows from seed, round and client, so an interrupted round
+is made again exactly. How a round is made is left to `client_rounds`.
 """
 
 from __future__ import annotations
@@ -80,13 +82,17 @@ class _Federation:
         self._values: dict[str, float] = {}
         self._num_rounds = parts.settings.training.epochs
         self._num_done = 0
-        self._kept_round: int | None = None  # whose weights are kept, where this attempt has saved them
+        self._kept_round: int | None = (
+            None  # whose weights are kept, where this attempt has saved them
+        )
         self._is_reached = False
         self._num_bytes = 0
         self._last_loss: float | None = None
 
     def run(self) -> Outcome:
-        """Make rounds to the end or until a stop is requested, and return what the checkpoint reached."""
+        """Make rounds to the end or until a stop is requested, and return what the checkpoint
+        reached.
+        """
         if self._task.resume:
             self._resume()
         ended = self._send(
@@ -103,7 +109,9 @@ class _Federation:
             ended = self._make_round()
         if ended is None and self._last_loss is None:
             rounds = format_count(self._num_done, "round")
-            message = f"no client answered in {rounds}: see federated.timeout and federated.failures"
+            message = (
+                f"no client answered in {rounds}: see federated.timeout and federated.failures"
+            )
             return Outcome("failed", self._num_done, self._value.result(), "error", message)
         if ended is None:
             has_kept = self._kept_round == self._num_done
@@ -142,7 +150,9 @@ class _Federation:
             is_last = is_last or self._is_reached
             self._values = values
             self._parts.schedule.after_evaluation(values)
-            is_best = self._value.report(values, step=number) if self._value.follows_best else is_last
+            is_best = (
+                self._value.report(values, step=number) if self._value.follows_best else is_last
+            )
             if not self._value.follows_best:
                 self._value.report(values, step=number)
         ended = self._send(self._report_event(values, samples_per_s))
@@ -187,11 +197,16 @@ class _Federation:
         )
 
     def _send(self, event: Event) -> Outcome | None:
-        """Report from rank 0, and let every worker know whether to stop; all workers must call it."""
+        """Report from rank 0, and let every worker know whether to stop.
+
+        All workers must call it.
+        """
         worker = self._parts.worker
         stop = worker.rank == 0 and bool(self._report(event))
         if worker.num_workers > 1:
-            stop = bool(worker.group.total(torch.tensor(float(stop), device=worker.device)).item() > 0)
+            stop = bool(
+                worker.group.total(torch.tensor(float(stop), device=worker.device)).item() > 0
+            )
         return Outcome("stopped", self._num_done, self._value.result()) if stop else None
 
     def _save(self, *, last: bool, best: bool) -> Outcome | None:
@@ -213,7 +228,11 @@ class _Federation:
             self._kept_round = self._num_done
         return self._send(
             CheckpointSaved(
-                trial=self._task.trial, attempt=self._task.attempt, step=self._num_done, path=path, best=best
+                trial=self._task.trial,
+                attempt=self._task.attempt,
+                step=self._num_done,
+                path=path,
+                best=best,
             )
         )
 

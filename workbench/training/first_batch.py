@@ -1,7 +1,8 @@
 """What can be known before the first step: whether outputs, targets, loss and metrics fit together.
 
-The outputs of a few validation samples are computed once, without gradients, and every loss and metric is
-applied to them. All targets that lie in memory are looked at; others are, whenever they are read.
+The outputs of a few validation samples are computed once, without gradients, and every loss and
+metric is applied to them. All targets that lie in memory are looked at; others are, whenever they
+are read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ from workbench.training.source import Source, WorkerBatch
 _ABOUT_TYPES = re.compile(r"\bd?types?\b|expected scalar type|\bDouble\b|\bHalf\b", re.IGNORECASE)
 """What an error of torch says where types do not fit."""
 _SAME = 0.01
-"""Up to which relative difference answers are the same: rounding differs with the size of a batch."""
+"""Up to which relative difference answers are the same.
+
+Rounding differs with the size of a batch.
+"""
 _NUM_SAMPLES = 16
 """Samples that are computed; fewer where a micro batch has fewer, but two at least."""
 _checked: dict[str, tuple[weakref.ref[Split], object]] = {}
@@ -50,7 +54,8 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
 
     Args:
         parts: Everything that the loop of the trial needs.
-        plan: The plan that is meant, where `parts` stands for one of several workers; None for theirs.
+        plan: The plan that is meant, where `parts` stands for one of several workers; None for
+            theirs.
 
     Raises:
         WorkbenchError: If they cannot; it states both shapes and what to change.
@@ -65,7 +70,8 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
         devices = [parts.worker.device] if parts.worker.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _seeing_normalisation() as alone:
             outputs, targets = _compare(parts, size)
-            # With as many samples as another dimension has, it does not show which of the two comes first.
+            # With as many samples as another dimension has, it does not show which of the two comes
+            # first.
             is_alone = parts.worker.workers_per_replica == 1  # else not all of them see the outputs
             if is_alone and size > 2 and size in _sizes(outputs, targets):
                 _compare(parts, size - 1)
@@ -84,8 +90,8 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
 def note_on_mixed_samples(parts: Parts) -> str | None:
     """Return a note where the answer of a model for a sample depends on the others of its batch.
 
-    So it does where dimensions are in another order than the model thinks. Its metrics change with the batch
-    of the evaluation then, and predictions of single samples are others.
+    So it does where dimensions are in another order than the model thinks. Its metrics change with
+    the batch of the evaluation then, and predictions of single samples are others.
 
     Args:
         parts: Everything that the loop of the trial needs.
@@ -112,14 +118,19 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
     finally:
         parts.strategy.train(True)
     answers = (first, again, alone)
-    if not all(isinstance(each, torch.Tensor) and each.ndim for each in answers) or len(first) != num:
+    if (
+        not all(isinstance(each, torch.Tensor) and each.ndim for each in answers)
+        or len(first) != num
+    ):
         return None
-    if not _are_close(first, again) or _are_close(first[: num // 2], alone):  # it may draw at random
+    if not _are_close(first, again) or _are_close(
+        first[: num // 2], alone
+    ):  # it may draw at random
         return None
     return (
-        "the model answers otherwise for a sample where other samples stand beside it, so its metrics "
-        "depend on the batch; this is so where it takes another dimension for the samples, as an LSTM "
-        "without batch_first or a softmax over dimension 0 does"
+        "the model answers otherwise for a sample where other samples stand beside it, so its"
+        " metrics depend on the batch; this is so where it takes another dimension for the samples,"
+        " as an LSTM without batch_first or a softmax over dimension 0 does"
     )
 
 
@@ -133,7 +144,8 @@ def _are_close(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _seeing_normalisation() -> Iterator[list[nn.Module]]:
-    """Collect the batch normalisations that get one value of each channel for a sample while this lasts.
+    """Collect the batch normalisations that get one value of each channel for a sample while this
+    lasts.
 
     They need two samples to train with.
     """
@@ -169,15 +181,19 @@ def _refuse_single_samples(parts: Parts) -> None:
         if not _has_single(num_samples, size, replicas, size, drops_last)
     )
     raise ExperimentError(
-        f"with {num_samples:,} samples in batches of {settings.step_batch:,}, a worker gets a single sample "
-        "at once, and batch normalisation needs two",
+        f"with {num_samples:,} samples in batches of {settings.step_batch:,}, a worker gets a"
+        " single sample at once, and batch normalisation needs two",
         field="training.global_batch",
-        next_step=f"Use another batch, such as {other:,}, or one sample more or less. A DataLoader with "
-        "drop_last=True leaves out the last batch of an epoch where that is smaller.",
+        next_step=(
+            f"Use another batch, such as {other:,}, or one sample more or less. A DataLoader with "
+            "drop_last=True leaves out the last batch of an epoch where that is smaller."
+        ),
     )
 
 
-def _has_single(num_samples: int, batch: int, num_replicas: int, micro_batch: int, drops_last: bool) -> bool:
+def _has_single(
+    num_samples: int, batch: int, num_replicas: int, micro_batch: int, drops_last: bool
+) -> bool:
     """Return whether a step of an epoch has a part of one sample."""
     last = 0 if drops_last else num_samples % batch
     for size in {min(batch, num_samples), last} - {0}:
@@ -226,7 +242,8 @@ def _seeing_types(types: set[torch.dtype]) -> Iterator[None]:
 
 
 def _refuse_types(parts: Parts, inputs: Any, types: set[torch.dtype], error: Exception) -> None:
-    """Refuse inputs of another type than the weights, such as the float64 of numpy, where the model fails.
+    """Refuse inputs of another type than the weights, such as the float64 of numpy, where the model
+    fails.
 
     Args:
         parts: Of the trial.
@@ -261,7 +278,9 @@ def _apply(name: str, metric: AnyMetric, parts: Parts, outputs: Any, targets: An
     is_loss = name == "loss"
     try:
         if isinstance(metric, WholeMetric):
-            _apply_whole(name, metric, *map_tensors(torch.Tensor.cpu, (output_in(outputs), targets)))
+            _apply_whole(
+                name, metric, *map_tensors(torch.Tensor.cpu, (output_in(outputs), targets))
+            )
         elif kind_read_by(metric) or (is_loss and parts.loss_kind):
             metric.measure(outputs, targets)
         else:
@@ -281,7 +300,11 @@ def _apply_whole(name: str, metric: WholeMetric, outputs: Any, targets: Any) -> 
     metric.begin().update(outputs, targets)
     if metric.reads is None:
         check_pairs(
-            lambda *pair: metric.compute([pair]), outputs, targets, name=name, field=f"metrics.{name}"
+            lambda *pair: metric.compute([pair]),
+            outputs,
+            targets,
+            name=name,
+            field=f"metrics.{name}",
         )
 
 
@@ -301,7 +324,9 @@ def _check_targets(parts: Parts, loss_kind: Kind | None) -> None:
             _check_part(parts, part, split, source, read)
 
 
-def _check_part(parts: Parts, part: str, split: Split, source: Source, kinds: tuple[Kind, ...]) -> None:
+def _check_part(
+    parts: Parts, part: str, split: Split, source: Source, kinds: tuple[Kind, ...]
+) -> None:
     pairing = parts.pairing
     about = (kinds, pairing.form, pairing.num_scores)
     last = _checked.get(part)

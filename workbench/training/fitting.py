@@ -1,8 +1,8 @@
 """The road for models that no optimizer step trains: fitted to all samples at once, round by round.
 
-A round counts as some epochs: it ends with the same evaluation, report and checkpoint as one of the loop, so
-that trees and networks are compared, stopped early, kept and loaded alike. An attempt that is interrupted
-begins anew. Which model is fitted, and how, is left to the models.
+A round counts as some epochs: it ends with the same evaluation, report and checkpoint as one of the
+loop, so that trees and networks are compared, stopped early, kept and loaded alike. An attempt that
+is interrupted begins anew. Which model is fitted, and how, is left to the models.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def fit(task: TrialTask, report: Report) -> Outcome:
     """
     if task.num_workers > 1:
         raise ExperimentError(
-            "a model that is fitted to all samples at once has one worker", field="plan.workers", allowed="1"
+            "a model that is fitted to all samples at once has one worker",
+            field="plan.workers",
+            allowed="1",
         )
     if task.experiment.federated is not None:
         raise ExperimentError(
@@ -137,7 +139,9 @@ class _Fitting:
         grown = self._configuration.grow(
             inputs,
             targets,
-            num_classes=self._datasets.num_outputs if self._datasets.task == "classification" else None,
+            num_classes=(
+                self._datasets.num_outputs if self._datasets.task == "classification" else None
+            ),
             num_rounds=rounds,
             seed=task.seed,
         )
@@ -171,12 +175,19 @@ class _Fitting:
 
     def _evaluate(self, model: nn.Module) -> dict[str, float]:
         measured = evaluate(
-            _Fitted(model), self._validation, self._metrics, batch=_EVALUATED_AT_ONCE, worker=self._worker
+            _Fitted(model),
+            self._validation,
+            self._metrics,
+            batch=_EVALUATED_AT_ONCE,
+            worker=self._worker,
         )
         return {f"val_{name}": value for name, value in measured.items()}
 
     def _test(self, model: nn.Module) -> None:
-        """Measure the model that is kept on the test samples, by which nothing is chosen; see `held_out`."""
+        """Measure the model that is kept on the test samples, by which nothing is chosen.
+
+        See `held_out`.
+        """
         split = self._datasets.test
         if split is None or not len(split):
             return

@@ -1,11 +1,12 @@
 """Training by a custom function: other frameworks, existing loops, black-box objectives.
 
-The function is called as `function(config, report)`, or as `function(config)` if it has one parameter; in it
-`workbench.report` is that `report`, too. If it has parameters named `folder` or `seed`, it receives a folder
-for its checkpoints, which the next attempt at the same trial finds again, and the seed of the trial; a
-parameter named `worker` receives which of several workers it runs on, with torch.distributed initialized and
-the environment variables of torchrun set. Only rank 0's reports count; others may report too. Torch is loaded
-only if the function loads it, or for several workers.
+The function is called as `function(config, report)`, or as `function(config)` if it has one
+parameter; in it `workbench.report` is that `report`, too. If it has parameters named `folder` or
+`seed`, it receives a folder for its checkpoints, which the next attempt at the same trial finds
+again, and the seed of the trial; a parameter named `worker` receives which of several workers it
+runs on, with torch.distributed initialized and the environment variables of torchrun set. Only rank
+0's reports count; others may report too. Torch is loaded only if the function loads it, or for
+several workers.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from workbench.training.strategies.strategy import Worker
 
 _COUNTS_AGAIN = (
-    "attempt {} counts its reports from 1, and an earlier one reached step {}: a function that continues "
-    "from its folder must state the step, as in report(step=3, ...)"
+    "attempt {} counts its reports from 1, and an earlier one reached step {}: a function that"
+    " continues from its folder must state the step, as in report(step=3, ...)"
 )
 
 
@@ -60,14 +61,16 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
         How it ended. A number or a mapping of numbers that the function returns is reported, too.
 
     Raises:
-        ExperimentError: If the function does not accept the arguments, or an objective, or another metric
-            that the experiment names, is not a number.
+        ExperimentError: If the function does not accept the arguments, or an objective, or another
+            metric that the experiment names, is not a number.
     """
     experiment = task.experiment
     component = experiment.train
     assert component is not None
     if task.segment is not None and task.reported_step >= task.segment.end:
-        return Outcome("complete", task.reported_step, dict(task.reported))  # the driver died meanwhile
+        return Outcome(
+            "complete", task.reported_step, dict(task.reported)
+        )  # the driver died meanwhile
     function = component.load(field="train")
     check_kind(kind_of(function), component.title, type(function).__name__)
     config = {**component.options, **task.params}
@@ -97,7 +100,9 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
 
 
 def _leave(worker: Worker | None) -> None:
-    """Leave the process group of the trial, and any that the function left behind in this process."""
+    """Leave the process group of the trial, and any that the function left behind in this
+    process.
+    """
     if worker is not None:
         worker.group.close()
     distributed = sys.modules.get("torch.distributed")
@@ -107,7 +112,9 @@ def _leave(worker: Worker | None) -> None:
 
 def _host(task: TrialTask) -> str:
     """Return the address at which rank 0 is reached."""
-    return "127.0.0.1" if task.meeting is None else task.meeting.partition("/")[0].rpartition(":")[0]
+    return (
+        "127.0.0.1" if task.meeting is None else task.meeting.partition("/")[0].rpartition(":")[0]
+    )
 
 
 class _Reporter:
@@ -159,9 +166,11 @@ class _Reporter:
         """Report metrics at a step.
 
         Args:
-            step: The progress of the training: a whole number that never decreases; None to count the
-                reports of this attempt. A function that continues from its folder must state it.
-            **metrics: Numbers by name; also pictures, tables and texts, which are kept with the trial.
+            step: The progress of the training: a whole number that never decreases; None to count
+                the reports of this attempt. A function that continues from its folder must state
+                it.
+            **metrics: Numbers by name; also pictures, tables and texts, which are kept with the
+                trial.
 
         Returns:
             Whether the trial should stop: the function should return soon.
@@ -243,7 +252,8 @@ class _Reporter:
         """Return how the training ended if an exchange failed because rank 0 stopped on request.
 
         Raises:
-            ExperimentError: If the exchange failed because the function has returned on other workers.
+            ExperimentError: If the exchange failed because the function has returned on other
+                workers.
             Exception: The error itself, if it has another cause.
         """
         if self._ranks is None or not is_failed_exchange(error):
@@ -257,7 +267,9 @@ class _Reporter:
             explanation,
             field="train",
             allowed="as many exchanges on every worker",
-            next_step="Give all workers equally many batches, and stop all of them at the same step.",
+            next_step=(
+                "Give all workers equally many batches, and stop all of them at the same step."
+            ),
         ) from error
 
     def take_returned(self, returned: Any) -> None:
@@ -273,14 +285,18 @@ class _Reporter:
         elif self._is_beside_the_result(returned):
             metric = self._objectives[0].metric
             why = why_no_result(returned) or "the whole number 0 is taken for an exit status"
-            message = f"{why}, so the {metric} that the function reported counts, not what it returned"
+            message = (
+                f"{why}, so the {metric} that the function reported counts, not what it returned"
+            )
             if _is_exit_status(returned):
                 message += "; return 0.0 if it is the result"
             self._attachments.note("returned", message)
             return
         else:
             step, reported = self._step, sort_values({self._objectives[0].metric: returned})
-        is_known = all(self._values.get(name) == value for name, value in reported.side_values.items())
+        is_known = all(
+            self._values.get(name) == value for name, value in reported.side_values.items()
+        )
         if is_known and step == self._step:  # a function may return what it reported last
             self._keep_others(reported)
         else:
@@ -289,8 +305,9 @@ class _Reporter:
     def _is_beside_the_result(self, returned: Any) -> bool:
         """Return whether a value stands beside an objective that was reported, such as a model.
 
-        `return report(loss=...)` returns a boolean, and a script that became a function ends with `return 0`.
-        A value that stands for a number and is none, such as a masked one, is not beside the result.
+        `return report(loss=...)` returns a boolean, and a script that became a function ends with
+        `return 0`. A value that stands for a number and is none, such as a masked one, is not
+        beside the result.
         """
         is_reported = self._objectives[0].metric in {**self._task.reported, **self._values}
         if is_reported and _is_exit_status(returned):
@@ -301,12 +318,16 @@ class _Reporter:
         return not (isinstance(judged, NotANumber) and judged.is_missing)
 
     def _returned_step(self, step: Any) -> int:
-        """Return the step of what a function returned: a step that is not valid costs no training."""
+        """Return the step of what a function returned.
+
+        A step that is not valid costs no training.
+        """
         number = result_of(step)
         if number is not None and number.is_integer() and number >= self._step:
             return int(number)
         message = (
-            f"it returned the step {step!r}, which does not follow {self._step}: it counts at {self._step}"
+            f"it returned the step {step!r}, which does not follow {self._step}: it counts at"
+            f" {self._step}"
         )
         self._attachments.note("returned step", message)
         return self._step
@@ -315,7 +336,10 @@ class _Reporter:
         """Return how the training ended, once the function has returned."""
         if self._failed is not None:
             return self._failed
-        known = {**self._task.reported, **self._values}  # an earlier attempt may have left nothing to do
+        known = {
+            **self._task.reported,
+            **self._values,
+        }  # an earlier attempt may have left nothing to do
         missing = [item.metric for item in self._objectives if item.metric not in known]
         if missing and not self._stop and self._task.rank == 0:
             other = describe_other_metric(self._objectives, missing[0], self._values)
@@ -340,8 +364,8 @@ class _Reporter:
             )
         if not values[self._counted] >= self._count:
             raise ExperimentError(
-                f"{values[self._counted]:g} is not valid after {self._count:g}: early_stop.unit compares "
-                "trials by it",
+                f"{values[self._counted]:g} is not valid after {self._count:g}: early_stop.unit"
+                " compares trials by it",
                 field=f"report.{self._counted}",
                 allowed="a number that never decreases",
             )
@@ -355,16 +379,25 @@ class _Reporter:
                 f"{step!r} is not a valid step after step {self._step}",
                 field="report.step",
                 allowed=f"a whole number from {self._step} upwards",
-                next_step="Write the metrics by name: report(step=3, loss=0.5), or report(loss=0.5) to count "
-                "the reports.",
+                next_step=(
+                    "Write the metrics by name: report(step=3, loss=0.5), or report(loss=0.5) to"
+                    " count the reports."
+                ),
             )
-        if is_first and self._segment is not None and step <= self._segment.begin and self._segment.begin:
+        if (
+            is_first
+            and self._segment is not None
+            and step <= self._segment.begin
+            and self._segment.begin
+        ):
             raise ExperimentError(
                 f"begins at step {step}, but trial {self._segment.continues} has reached step "
                 f"{self._segment.begin}",
                 field="report.step",
-                next_step="Load the checkpoint in the folder before the first step, and save one before each "
-                "report.",
+                next_step=(
+                    "Load the checkpoint in the folder before the first step, and save one before"
+                    " each report."
+                ),
             )
         return step
 
@@ -383,13 +416,19 @@ def _arguments(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments that a function takes."""
     parameters = _parameters(function)
-    values: dict[str, Any] = {"config": config, "report": reporter, "seed": task.seed, "worker": worker}
+    values: dict[str, Any] = {
+        "config": config,
+        "report": reporter,
+        "seed": task.seed,
+        "worker": worker,
+    }
     call = plan_call(signature_of(function), title, config)
     if "folder" in parameters:
         values["folder"] = reporter.open_folder()
     if worker is not None and "worker" not in parameters:
         raise ExperimentError(
-            f"{worker.num_workers} workers would do the same work: the function has no parameter `worker`",
+            f"{worker.num_workers} workers would do the same work: the function has no parameter"
+            " `worker`",
             field="plan.workers",
             allowed="1, or a function with a parameter named worker",
         )

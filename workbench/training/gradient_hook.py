@@ -25,16 +25,19 @@ def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] 
         training: The training section, searched values in place.
 
     Returns:
-        It receives the gradients of a step by the names of their parameters, and changes them in place; None
-        where there is none.
+        It receives the gradients of a step by the names of their parameters, and changes them in
+        place; None where there is none.
 
     Raises:
-        ExperimentError: If it cannot be called with gradients and its options. The returned function raises
-            it where the user's function returns something, as that would be lost.
+        ExperimentError: If it cannot be called with gradients and its options. The returned
+            function raises it where the user's function returns something, as that would be lost.
     """
     if training.gradient_hook is None:
         return None
-    options, hook = training.gradient_hook_options, load_object(training.gradient_hook, field=_FIELD)
+    options, hook = (
+        training.gradient_hook_options,
+        load_object(training.gradient_hook, field=_FIELD),
+    )
     if not callable(hook) or inspect.isclass(hook):
         raise ExperimentError(
             f"{training.gradient_hook} is not a function",

@@ -1,4 +1,5 @@
-"""One look at the test samples, by which nothing is trained, chosen or pruned, at the end of a training.
+"""One look at the test samples, by which nothing is trained, chosen or pruned, at the end of a
+training.
 
 The weights that the trial keeps are measured, once. A test that fails costs no finished training.
 """
@@ -32,7 +33,8 @@ def measure_kept(task: TrialTask, parts: Parts, report: Report, *, has_kept_weig
         task: The order.
         parts: The training, which is complete.
         report: Takes events; called on rank 0 only.
-        has_kept_weights: Whether the strategy holds the weights that are kept, so that no checkpoint is read.
+        has_kept_weights: Whether the strategy holds the weights that are kept, so that no
+            checkpoint is read.
     """
     split = parts.datasets.test
     if split is None or not len(split):

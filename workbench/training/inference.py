@@ -63,6 +63,8 @@ def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.nda
     parts = []
     with torch.inference_mode():
         for first in range(0, len(inputs), _AT_ONCE):
-            outputs = model(torch.from_numpy(np.ascontiguousarray(inputs[first : first + _AT_ONCE]))).double()
+            outputs = model(
+                torch.from_numpy(np.ascontiguousarray(inputs[first : first + _AT_ONCE]))
+            ).double()
             parts.append(outputs.softmax(dim=-1) if classes else outputs)
     return torch.cat(parts).numpy()

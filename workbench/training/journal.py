@@ -1,9 +1,10 @@
-"""The reports of a trial, written beside its checkpoints, so that no checkpoint is ahead of its reports.
+"""The reports of a trial, written beside its checkpoints, so that no checkpoint is ahead of its
+reports.
 
-A report that is under way when its driver dies is lost, and yet the trial may have continued and saved a
-checkpoint after it. The next attempt therefore repeats the reports of earlier ones up to the step from which
-it continues; the driver leaves out those that it has stored. A trial that keeps no checkpoints starts
-anew and needs no journal.
+A report that is under way when its driver dies is lost, and yet the trial may have continued and
+saved a checkpoint after it. The next attempt therefore repeats the reports of earlier ones up to
+the step from which it continues; the driver leaves out those that it has stored. A trial that keeps
+no checkpoints starts anew and needs no journal.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Journal:
         """Pass an event on, after the reports of earlier attempts before its step."""
         stop = False
         if isinstance(event, TrialReported):
-            stop = self._send_again([earlier for earlier in self._unsent if earlier.step < event.step])
+            stop = self._send_again(
+                [earlier for earlier in self._unsent if earlier.step < event.step]
+            )
             self._write(event)
         return bool(self._report(event)) or stop
 
@@ -57,7 +60,8 @@ class Journal:
         """End the journal of this attempt.
 
         Args:
-            sends_all: Whether the trial is over, so that no report of earlier attempts will be repeated.
+            sends_all: Whether the trial is over, so that no report of earlier attempts will be
+                repeated.
         """
         if sends_all:
             self._send_again(self._unsent)
@@ -72,12 +76,17 @@ class Journal:
         return any(stops)
 
     def _read(self) -> list[TrialReported]:
-        """Return the reports of earlier attempts by step; of a step that was repeated, the last one."""
+        """Return the reports of earlier attempts by step.
+
+        Of a step that was repeated, the last one.
+        """
         found: dict[int, TrialReported] = {}
         for name in (_EARLIER_NAME, _NAME):
             with contextlib.suppress(OSError):
                 for line in (self._folder / name).read_bytes().splitlines():
-                    with contextlib.suppress(StoreError):  # the last line, of a process that was killed
+                    with contextlib.suppress(
+                        StoreError
+                    ):  # the last line, of a process that was killed
                         event = from_json(line)
                         if isinstance(event, TrialReported):
                             found[event.step] = event
@@ -88,7 +97,9 @@ class Journal:
         if not (self._is_first and self._has_checkpoints):
             return
         line = to_json(event).encode() + b"\n"
-        with contextlib.suppress(OSError):  # a disk that takes no journal will take no checkpoint either
+        with contextlib.suppress(
+            OSError
+        ):  # a disk that takes no journal will take no checkpoint either
             if self._file is None or self._bytes > MAX_BYTES:
                 self._open()
             assert self._file is not None

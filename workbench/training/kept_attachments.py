@@ -1,8 +1,10 @@
-"""Keeps what a trial attaches to its reports in the trial's folder: as much of it as is worth looking at.
+"""Keeps what a trial attaches to its reports in the trial's folder.
 
-Of each name the newest is kept, and of the others some that are spread evenly over the training. What is too
-large, or too much, is left out with a note; it never fails a trial. What an attachment is, is left to
-`workbench.foundation.attachments`.
+As much of it as is worth looking at.
+
+Of each name the newest is kept, and of the others some that are spread evenly over the training.
+What is too large, or too much, is left out with a note; it never fails a trial. What an attachment
+is, is left to `workbench.foundation.attachments`.
 """
 
 from __future__ import annotations
@@ -78,7 +80,10 @@ class KeptAttachments:
         series = self._series.get(attachment.name)
         if series is None:
             if len(self._series) >= MAX_NAMES:
-                self.note("names", f"pictures, tables and texts of more than {MAX_NAMES} names are not kept")
+                self.note(
+                    "names",
+                    f"pictures, tables and texts of more than {MAX_NAMES} names are not kept",
+                )
                 return
             series = self._series[attachment.name] = _Series()
         place, series.count = series.count, series.count + 1
@@ -87,7 +92,10 @@ class KeptAttachments:
             self._write(series)
 
     def refuse(self, name: str, problem: str) -> None:
-        """Note, once for each name, that something cannot be kept; of very many names only the first."""
+        """Note, once for each name, that something cannot be kept.
+
+        Of very many names only the first.
+        """
         if name not in self._refused and len(self._refused) >= MAX_NAMES:
             self.note("many refused", f"{name!r} and others are not kept: {problem}")
             return

@@ -1,8 +1,9 @@
 """The processes of a worker that load micro batches ahead of its steps, in the order of the steps.
 
-They are forked when the first batch is wanted, so they share what the data set holds in memory, and serve all
-epochs and evaluations of a trial. Which samples a micro batch has, and what is drawn for them, depends on
-neither their number nor their speed. Below is torch's DataLoader; what a device needs is left to `source`.
+They are forked when the first batch is wanted, so they share what the data set holds in memory, and
+serve all epochs and evaluations of a trial. Which samples a micro batch has, and what is drawn for
+them, depends on neither their number nor their speed. Below is torch's DataLoader; what a device
+needs is left to `source`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from workbench.models.calls import map_tensors
 
 _GRACE_S = 5.0
 BATCHES_AHEAD = 2
-"""Micro batches that each process holds ready at most, where the user's own loaders state no number."""
+"""Micro batches that each process holds ready at most, where the user's own loaders state no
+number.
+"""
 
 
 class Wanted(NamedTuple):
@@ -77,8 +80,8 @@ class Loaders:
         Args:
             num: How many processes, at least 1.
             device: Where the batches will be needed; for a GPU they are put into pinned memory.
-            arguments: What the user's own loaders state, by part. All parts share the processes, so that
-                the largest number counts.
+            arguments: What the user's own loaders state, by part. All parts share the processes, so
+                that the largest number counts.
         """
         self._arguments = arguments or {}
         given = [each.prefetch_factor for each in self._arguments.values() if each.prefetch_factor]
@@ -127,8 +130,11 @@ class Loaders:
             process.join(_GRACE_S)
 
     def _make(self) -> DataLoader[Any]:
-        # A stream is read from its beginning by each process, so that more than one would not be faster.
-        is_stream = any(isinstance(_innermost(split), StreamSplit) for split in self._splits.values())
+        # A stream is read from its beginning by each process, so that more than one would not be
+        # faster.
+        is_stream = any(
+            isinstance(_innermost(split), StreamSplit) for split in self._splits.values()
+        )
         return DataLoader(
             _Reader(self._splits),  # type: ignore[arg-type]
             batch_size=None,
@@ -147,7 +153,8 @@ class Loaders:
 
 @contextlib.contextmanager
 def named_losses() -> Iterator[None]:
-    """Translate torch's error about a process that ended, which may interrupt anything in the main thread.
+    """Translate torch's error about a process that ended, which may interrupt anything in the main
+    thread.
 
     Raises:
         DataError: If a loader process has ended.
@@ -161,7 +168,8 @@ def named_losses() -> Iterator[None]:
                 field="data",
                 next_step="Allow more time, or look for what __getitem__ waits for.",
             ) from error
-        # An error of the user's worker_init_fn names the process, too, and says by itself what is wrong.
+        # An error of the user's worker_init_fn names the process, too, and says by itself what is
+        # wrong.
         if "DataLoader worker" not in str(error) or str(error).startswith("Caught "):
             raise
         raise _lost(error) from error
@@ -214,7 +222,10 @@ class Loaded:
     targets: Any
 
     def pin_memory(self) -> Loaded:
-        """Return it where a GPU copies it from; torch, which calls this, would make some tuples lists."""
+        """Return it where a GPU copies it from.
+
+        Torch, which calls this, would make some tuples lists.
+        """
         pin = functools.partial(map_tensors, Tensor.pin_memory)
         return Loaded(pin(self.inputs), pin(self.targets))
 
@@ -236,7 +247,9 @@ class _Failure:
             DataError(
                 f"{name} cannot be loaded: {type(error).__name__}: {first_line_of(error)}",
                 field="data",
-                next_step="See the traceback for where; plan.loaders 0 loads in the training process.",
+                next_step=(
+                    "See the traceback for where; plan.loaders 0 loads in the training process."
+                ),
             ),
             text,
         )
@@ -247,12 +260,17 @@ class _InLoader(Exception):
 
 
 def as_tensors(values: Any) -> Any:
-    """Return arrays as tensors that share their memory; what else a batch holds stays what it is."""
+    """Return arrays as tensors that share their memory.
+
+    What else a batch holds stays what it is.
+    """
     if isinstance(values, Mapping):
         return {name: as_tensors(part) for name, part in values.items()}
     if isinstance(values, tuple):
         return tuple(as_tensors(part) for part in values)
-    if isinstance(values, Tensor | list):  # a list holds values such as texts, which no device takes
+    if isinstance(
+        values, Tensor | list
+    ):  # a list holds values such as texts, which no device takes
         return values
     return torch.from_numpy(np.ascontiguousarray(values))
 

@@ -1,4 +1,7 @@
-"""The data of an experiment, read once by a process; torch is loaded only where user data does it."""
+"""The data of an experiment, read once by a process.
+
+Torch is loaded only where user data does it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def load_trial_data(
 
 
 def _read(component: Component) -> Callable[..., Any]:
-    """Return the function that data comes from; one that was embedded holds data itself, and is read once."""
+    """Return the function that data comes from.
+
+    One that was embedded holds data itself, and is read once.
+    """
     global _last_read
     if component.payload_hash is None:
         return component.load(field="data")

@@ -1,8 +1,8 @@
 """The one loop: epochs of optimizer steps, evaluations, checkpoints and reports, for any strategy.
 
-The loop knows its rank but never how workers exchange anything: what it needs from the others comes from
-`strategy.total`, at steps on which all workers agree. Between reports it neither waits for the device nor
-looks at a loss. Where all begins (model, data, optimizer) is left to `assembly`.
+The loop knows its rank but never how workers exchange anything: what it needs from the others comes
+from `strategy.total`, at steps on which all workers agree. Between reports it neither waits for the
+device nor looks at a loss. Where all begins (model, data, optimizer) is left to `assembly`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ from workbench.training.outcome import Outcome, diverged
 from workbench.training.rank_times import RankTimes
 from workbench.training.source import WorkerBatch
 from workbench.training.strategies.compiling import num_compiled
-from workbench.training.strategies.strategy import NoiseMeasuring, RateSetting, StepCounting, WritableInParts
+from workbench.training.strategies.strategy import (
+    NoiseMeasuring,
+    RateSetting,
+    StepCounting,
+    WritableInParts,
+)
 from workbench.training.task import TrialTask
 from workbench.training.window import Window
 
@@ -87,7 +92,9 @@ class _Loop:
         self._saved_s = started_s
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
-        self._kept_step: int | None = None  # whose weights are kept, where this attempt has saved them
+        self._kept_step: int | None = (
+            None  # whose weights are kept, where this attempt has saved them
+        )
         self._costs = ModelCosts(task.experiment, parts.model_bytes)
         self._window = Window(parts.worker)
         settings = parts.settings
@@ -103,11 +110,14 @@ class _Loop:
         )
         if settings.follows_noise and not self._noise.measures:
             raise ExperimentError(
-                "adascale follows the noise of the gradients, which cannot be measured here: the model is "
-                "divided among workers, or steps of one part are normalised as a whole or have one sample",
+                "adascale follows the noise of the gradients, which cannot be measured here: the"
+                " model is divided among workers, or steps of one part are normalised as a whole or"
+                " have one sample",
                 field="training.lr_rule",
-                next_step="Set plan.accumulation to 2 or more, plan.stages and plan.tensor to 1, or choose "
-                "another rule.",
+                next_step=(
+                    "Set plan.accumulation to 2 or more, plan.stages and plan.tensor to 1, or"
+                    " choose another rule."
+                ),
             )
         self._peak_lr = settings.lr
         self._last_epoch = settings.training.epochs if task.segment is None else task.segment.end
@@ -117,7 +127,9 @@ class _Loop:
         self._steps_per_epoch = parts.train.num_batches(settings.plan.global_batch)
 
     def run(self) -> Outcome:
-        """Train to the end or until a stop is requested, and return what the exported checkpoint reached."""
+        """Train to the end or until a stop is requested, and return what the exported checkpoint
+        reached.
+        """
         if self._task.resume:
             self._resume()
         self._note_on_samples()
@@ -139,11 +151,15 @@ class _Loop:
             ended = self._train_epoch() or self._finish_epoch()
             if ended is not None:
                 return ended
-        measure_kept(self._task, self._parts, self._report, has_kept_weights=self._kept_step == self._step)
+        measure_kept(
+            self._task, self._parts, self._report, has_kept_weights=self._kept_step == self._step
+        )
         return Outcome("complete", self._step, self._value.result())
 
     def _note_on_samples(self) -> None:
-        """Note once in a run what of the user's loaders is followed otherwise, and whether samples mix."""
+        """Note once in a run what of the user's loaders is followed otherwise, and whether samples
+        mix.
+        """
         task, parts = self._task, self._parts
         if parts.worker.rank or task.trial or task.attempt:
             return
@@ -161,8 +177,12 @@ class _Loop:
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
         strategy, profiler = parts.strategy, parts.profiler
-        rate_setting = strategy if isinstance(strategy, RateSetting) else None  # too slow for each step
-        counting = strategy if parts.loss.is_counted and isinstance(strategy, StepCounting) else None
+        rate_setting = (
+            strategy if isinstance(strategy, RateSetting) else None
+        )  # too slow for each step
+        counting = (
+            strategy if parts.loss.is_counted and isinstance(strategy, StepCounting) else None
+        )
         window.start_epoch(*self._epoch_so_far)
         for batch in parts.train.ahead(self._coming_steps()):
             profiler.start_step()
@@ -235,7 +255,9 @@ class _Loop:
     def _read_window(self) -> Outcome | None:
         """Read the window, as all workers do at this step, and report it if it is old enough."""
         limit_s = self._parts.settings.training.checkpoint_after
-        reading = self._window.read(limit_s is not None and perf_counter() - self._saved_s > limit_s)
+        reading = self._window.read(
+            limit_s is not None and perf_counter() - self._saved_s > limit_s
+        )
         self._noise.read()
         if not math.isfinite(reading.mean_loss):
             return diverged("train_loss", reading.mean_loss, self._step, self._values)
@@ -260,8 +282,8 @@ class _Loop:
         ended, is_best = None, False
         if is_last or self._epochs_done % training.evaluate_every == 0:
             ended, is_best = self._evaluate()
-        # A report comes before the checkpoint that covers it: a crash between them repeats an epoch,
-        # the other order would lose a report.
+        # A report comes before the checkpoint that covers it: a crash between them repeats an
+        # epoch, the other order would lose a report.
         is_due = ended is None and (is_last or self._epochs_done % training.checkpoint_every == 0)
         if is_due or is_best:
             ended = self._save(last=is_due, best=is_best) or ended
@@ -322,7 +344,10 @@ class _Loop:
         )
 
     def _send(self, event: Event) -> Outcome | None:
-        """Report from rank 0, and let every worker know whether to stop; all workers must call it."""
+        """Report from rank 0, and let every worker know whether to stop.
+
+        All workers must call it.
+        """
         worker = self._parts.worker
         stop = worker.rank == 0 and bool(self._report(event))
         if worker.num_workers > 1:
@@ -347,7 +372,12 @@ class _Loop:
             path, is_large = "", self._parts.model_bytes >= checkpoint.IN_PARTS_FROM_BYTES
             if is_large and worker.num_workers > 1 and isinstance(strategy, WritableInParts):
                 path = checkpoint.save_in_parts(
-                    self._task.checkpoints, content, strategy.parts(), worker.group, last=last, best=best
+                    self._task.checkpoints,
+                    content,
+                    strategy.parts(),
+                    worker.group,
+                    last=last,
+                    best=best,
                 )
             else:
                 content["strategy"] = strategy.state()
@@ -368,7 +398,9 @@ class _Loop:
 
     def _resume(self) -> None:
         before = self._task.continued_checkpoints
-        if before is not None and self._task.segment is None:  # the same training: all of it becomes its own
+        if (
+            before is not None and self._task.segment is None
+        ):  # the same training: all of it becomes its own
             take_over(self._task)
             self._parts.worker.group.gather(None)  # once it is there, every rank reads it
             before = None
@@ -400,15 +432,20 @@ class _Loop:
             torch.manual_seed(self._task.seed + rank + self._step)
 
     def _read_continued(self, folder: Artifacts) -> dict[str, Any]:
-        """Return the checkpoint of the trial that this one continues, with its own hyperparameters."""
+        """Return the checkpoint of the trial that this one continues, with its own
+        hyperparameters.
+        """
         content = checkpoint.read_latest(folder)
         if content is None:
             raise self._task.nothing_to_continue()
         strategy = self._parts.strategy
-        # Of this state no tensor is read, and `state` would put together the whole model on each worker.
+        # Of this state no tensor is read, and `state` would put together the whole model on each
+        # worker.
         own = strategy.parts().rest if isinstance(strategy, WritableInParts) else strategy.state()
         take_hyperparameters(
-            content["strategy"].get("optimizer"), own.get("optimizer"), self._parts.settings.training
+            content["strategy"].get("optimizer"),
+            own.get("optimizer"),
+            self._parts.settings.training,
         )
         # With another batch an epoch has another number of steps.
         return content | {"step": content["epochs_done"] * self._steps_per_epoch}
@@ -416,7 +453,8 @@ class _Loop:
     def _resume_value(self, content: dict[str, Any]) -> None:
         if "value" in content:
             self._value.load(content["value"])
-        else:  # checkpoints of earlier versions state the last values, and only one metric of the best
+        else:
+            # checkpoints of earlier versions state the last values, and only one metric of the best
             self._value.report(self._values, step=self._step)
             if content["best"] is not None:
                 self._value.report({self._parts.objectives[0].metric: content["best"]})

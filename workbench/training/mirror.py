@@ -1,7 +1,10 @@
-"""A folder for code that knows only paths: what it leaves there is kept where the run's artifacts are.
+"""A folder for code that knows only paths.
 
-Where those lie on this machine the folder is the very place. Elsewhere a copy of this machine stands for
-it, whose changes are carried over whenever the trial reports. What the files mean is left to that code.
+What it leaves there is kept where the run's artifacts are.
+
+Where those lie on this machine the folder is the very place. Elsewhere a copy of this machine
+stands for it, whose changes are carried over whenever the trial reports. What the files mean is
+left to that code.
 """
 
 from __future__ import annotations
@@ -82,19 +85,24 @@ class Mirror:
         for path in self._folder.rglob("*"):
             if path.is_file():
                 status = path.stat()
-                found[path.relative_to(self._folder).as_posix()] = (status.st_mtime_ns, status.st_size)
+                found[path.relative_to(self._folder).as_posix()] = (
+                    status.st_mtime_ns,
+                    status.st_size,
+                )
         return found
 
 
 def take_over(task: TrialTask) -> None:
-    """Fill the folder of a trial with what the trial has left whose training it continues; once, on rank 0.
+    """Fill the folder of a trial with what the trial has left whose training it continues.
+
+    Once, on rank 0.
 
     Args:
         task: The order.
 
     Raises:
-        RunError: If that trial has left nothing, and this is another part of its training. A stopped trial
-            that is resumed begins anew then.
+        RunError: If that trial has left nothing, and this is another part of its training. A
+            stopped trial that is resumed begins anew then.
         ArtifactsError: If a folder cannot be read or written.
     """
     source = task.continued_checkpoints

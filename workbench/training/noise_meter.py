@@ -1,9 +1,11 @@
-"""The gradient noise of a training as it goes: which steps are measured, and what follows from their norms.
+"""The gradient noise of a training as it goes.
 
-A step is measured in the parts that it has: the micro batches of its workers. Where it has one part only,
-a measured step is cut into two micro batches, which leaves its gradient what it was up to rounding. Norms
-stay on the device until the loop reads its window. Taking norms is left to the strategies, what they
-mean to `performance.noise`.
+Which steps are measured, and what follows from their norms.
+
+A step is measured in the parts that it has: the micro batches of its workers. Where it has one part
+only, a measured step is cut into two micro batches, which leaves its gradient what it was up to
+rounding. Norms stay on the device until the loop reads its window. Taking norms is left to the
+strategies, what they mean to `performance.noise`.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from workbench.hardware.performance.noise import GradientMoments, NoiseSmoother
 from workbench.training.strategies.strategy import MeasuredStep, Worker
 
 INTERVAL = 31
-"""The smallest measured step takes up to 0.6 times longer than others, so that one in 31 costs about 2 %; up
-to 3.6 % was measured. The number is fixed, as one that followed the clock would make trainings of the same
-seed differ; it is prime, so that the measured steps are now these, now those of an epoch and of the steps
-that the profiler times."""
+"""The smallest measured step takes up to 0.6 times longer than others, so that one in 31 costs
+about 2 %; up to 3.6 % was measured. The number is fixed, as one that followed the clock would make
+trainings of the same seed differ; it is prime, so that the measured steps are now these, now those
+of an epoch and of the steps that the profiler times.
+"""
 CUT_INTERVAL = 97
 """The smallest step takes up to 1.5 times longer when it is cut into two besides."""
 
@@ -38,9 +41,9 @@ class NoiseMeter:
             worker: Which worker this is.
             plan: How an optimizer step is divided.
             enabled: Whether anything is measured.
-            mixes_samples: Whether the model normalises by statistics of its batch, or the loss of a batch is
-                not that of its parts: to cut such a batch would change its gradient, so a step of one part is
-                not measured.
+            mixes_samples: Whether the model normalises by statistics of its batch, or the loss of a
+                batch is not that of its parts: to cut such a batch would change its gradient, so a
+                step of one part is not measured.
         """
         self._worker = worker
         self._global_batch = plan.global_batch
@@ -63,7 +66,8 @@ class NoiseMeter:
 
         Args:
             step: Number of the step, from 0, rising.
-            num_samples: Samples of the step over all workers; the smaller last step of an epoch is left out.
+            num_samples: Samples of the step over all workers; the smaller last step of an epoch is
+                left out.
         """
         if not self.measures or step < self._next_step or num_samples != self._global_batch:
             return None
@@ -89,16 +93,25 @@ class NoiseMeter:
             if math.isfinite(part_sqr_norm) and math.isfinite(step_sqr_norm):
                 self._smoother.add(
                     GradientMoments.of_two_batches(
-                        part_sqr_norm, step_sqr_norm, small_batch=small_batch, large_batch=self._global_batch
+                        part_sqr_norm,
+                        step_sqr_norm,
+                        small_batch=small_batch,
+                        large_batch=self._global_batch,
                     )
                 )
 
     def moments(self) -> GradientMoments | None:
-        """Return signal and noise as of the last reading; None where they are not estimable (yet)."""
+        """Return signal and noise as of the last reading.
+
+        None where they are not estimable (yet).
+        """
         return self._smoother.moments()
 
     def noise_scale(self) -> float | None:
-        """Return the noise scale in samples as of the last reading; None where it is not estimable (yet)."""
+        """Return the noise scale in samples as of the last reading.
+
+        None where it is not estimable (yet).
+        """
         return self._smoother.noise_scale()
 
     def state_dict(self) -> dict[str, Any]:
@@ -112,9 +125,12 @@ class NoiseMeter:
 
 
 def _harmonic_mean_part(global_batch: int, micro_batch: int) -> float:
-    """Return the batch whose gradient has the mean squared norm of the gradients of the parts of a step.
+    """Return the batch whose gradient has the mean squared norm of the gradients of the parts of a
+    step.
 
     That squared norm is |G|^2 + tr(Sigma) / batch, so the mean is taken over 1 / batch.
     """
-    sizes = [min(micro_batch, global_batch - first) for first in range(0, global_batch, micro_batch)]
+    sizes = [
+        min(micro_batch, global_batch - first) for first in range(0, global_batch, micro_batch)
+    ]
     return len(sizes) / sum(1.0 / size for size in sizes)

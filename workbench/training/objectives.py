@@ -1,4 +1,7 @@
-"""Objectives and constraints compared with what a training measures; what that is, is left to `assembly`."""
+"""Objectives and constraints compared with what a training measures.
+
+What that is, is left to `assembly`.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,18 @@ def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -
     if experiment.federated is None:
         known += MODEL_COSTS
     if experiment.federated is not None:
-        known += client_metrics(name for name, metric in metrics.items() if isinstance(metric, Metric))
+        known += client_metrics(
+            name for name, metric in metrics.items() if isinstance(metric, Metric)
+        )
         target = experiment.federated.target
         if target is not None and target.metric not in known:
             raise ExperimentError(
                 f"{target.metric!r} is not measured", field="federated.target.metric", allowed=known
             )
-    for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):
+    for section, items in (
+        ("objectives", experiment.objectives),
+        ("constraints", experiment.constraints),
+    ):
         for index, item in enumerate(items):
             if item.metric not in known:
                 raise ExperimentError(

@@ -47,7 +47,9 @@ def _find(name: str, field: str) -> Any:
     found = load_object(name, field=field)
     if not (inspect.isclass(found) and issubclass(found, Optimizer)):
         raise ExperimentError(
-            f"{name} is not an optimizer", field=field, allowed="a subclass of torch.optim.Optimizer"
+            f"{name} is not an optimizer",
+            field=field,
+            allowed="a subclass of torch.optim.Optimizer",
         )
     return found
 
@@ -57,8 +59,8 @@ def optimizer_factory(
 ) -> Callable[[Iterable[Any]], Optimizer]:
     """Return what makes the optimizer of a trial once the strategy has prepared the parameters.
 
-    Torch's fused kernel is used where the class has one and no option disables it: on small models the
-    update is a third of a step, and fused it is a tenth.
+    Torch's fused kernel is used where the class has one and no option disables it: on small models
+    the update is a third of a step, and fused it is a tenth.
 
     Args:
         training: The training section, searched values in place.
@@ -81,7 +83,9 @@ def optimizer_factory(
         arguments["weight_decay"] = training.weight_decay
     elif training.weight_decay:
         raise ExperimentError(
-            f"{kind.__name__} has no weight decay", field="training.weight_decay", next_step="Remove it."
+            f"{kind.__name__} has no weight decay",
+            field="training.weight_decay",
+            next_step="Remove it.",
         )
     for name, value in training.optimizer_options.items():
         if name in arguments:
@@ -110,14 +114,17 @@ def optimizer_factory(
             return kind(parameters, **arguments)
         except (ValueError, TypeError) as error:
             raise ExperimentError(
-                f"{kind.__name__} refuses its arguments: {error}", field="training.optimizer_options"
+                f"{kind.__name__} refuses its arguments: {error}",
+                field="training.optimizer_options",
             ) from error
 
     return make
 
 
 def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
-    """Replace the hyperparameters in a stored state of optimizers by those of this trial; moments stay.
+    """Replace the hyperparameters in a stored state of optimizers by those of this trial.
+
+    Moments stay.
 
     The learning rate is set at each step anyway.
 

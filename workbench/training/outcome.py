@@ -25,7 +25,9 @@ ALLOCATION_FAILURES = (
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-"""What torch writes when host or device had no memory left, for tensors or for what libraries need."""
+"""What torch writes when host or device had no memory left, for tensors or for what libraries
+need.
+"""
 _DETAILS_OF_MEMORY = " Including non-PyTorch memory"
 """How the second half begins of what it writes about a device: parts, settings and a link."""
 
@@ -37,8 +39,8 @@ class Outcome:
     Attributes:
         state: complete, stopped because the receiver of the reports requested it, or failed.
         step: The last step reported.
-        values: What the training is worth, by metric: of a model of ours, what the checkpoint reached that
-            is exported; of a function, the last value of each metric.
+        values: What the training is worth, by metric: of a model of ours, what the checkpoint
+            reached that is exported; of a function, the last value of each metric.
         reason: Why it failed.
         message: What failed, in one line.
         traceback: What Python printed, where the training was another program.
@@ -60,7 +62,10 @@ def ran_out_of_memory(error: BaseException) -> bool:
     return (
         isinstance(error, MemoryError)
         or (torch is not None and isinstance(error, torch.OutOfMemoryError))
-        or (isinstance(error, RuntimeError) and any(text in str(error) for text in ALLOCATION_FAILURES))
+        or (
+            isinstance(error, RuntimeError)
+            and any(text in str(error) for text in ALLOCATION_FAILURES)
+        )
     )
 
 
@@ -71,7 +76,10 @@ def is_failed_exchange(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and the message of an error; where a device has no memory left, without details."""
+    """Return the type and the message of an error.
+
+    Where a device has no memory left, without details.
+    """
     return failure_message(error).partition(_DETAILS_OF_MEMORY)[0]
 
 

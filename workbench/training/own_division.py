@@ -1,9 +1,10 @@
 """Whether the losses of a class with steps of its own are the same however a step is divided.
 
-Each loss is computed for a few samples and for their parts, with the weights as they are and with others, as
-a new model may hide what differs. Dropout and batch statistics are off: what they do to a part is what users
-of torch expect of them. Weights, buffers and plain attributes of the class are put back. A step that draws at
-random is compared by the means of many draws. What parts must equal is decided in `models.parts`.
+Each loss is computed for a few samples and for their parts, with the weights as they are and with
+others, as a new model may hide what differs. Dropout and batch statistics are off: what they do to
+a part is what users of torch expect of them. Weights, buffers and plain attributes of the class are
+put back. A step that draws at random is compared by the means of many draws. What parts must equal
+is decided in `models.parts`.
 """
 
 from __future__ import annotations
@@ -59,16 +60,23 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
             if shifts:
                 _shift(model)
             for name in model.optimizers:
-                with torch.enable_grad():  # a step may take gradients itself, such as a penalty on them
-                    found = list(_evidence(lambda part, name=name: _loss(model, part, name), batch, targets))
+                with (
+                    torch.enable_grad()
+                ):  # a step may take gradients itself, such as a penalty on them
+                    found = list(
+                        _evidence(lambda part, name=name: _loss(model, part, name), batch, targets)
+                    )
                 pieces.setdefault(name, []).extend(found)
             with torch.no_grad():
                 differing |= _differing_metrics(model, batch, targets)
     divisions: dict[str, rules.Division] = {
         name: rules.division_shown_by(found) for name, found in pieces.items() if found
     }
-    # What counts targets is not known of a class, so that its parts count by samples or as it states.
-    known = {name: each if each in ("samples", "counts") else "none" for name, each in divisions.items()}
+    # What counts targets is not known of a class, so that its parts count by samples or as it
+    # states.
+    known = {
+        name: each if each in ("samples", "counts") else "none" for name, each in divisions.items()
+    }
     return OwnVerdict(known, tuple(sorted(differing)))  # type: ignore[arg-type]
 
 
@@ -105,7 +113,9 @@ def _evidence(function: Callable[[Any], Any], batch: Any, targets: Any) -> Itera
         sizes = (num // 2, num - num // 2)
         draws = functools.partial(_called, function)
         with contextlib.suppress(Exception):
-            piece = rules.evidence_of_means(draws, batch, rules.cut(batch, sizes), rules.cut(targets, sizes))
+            piece = rules.evidence_of_means(
+                draws, batch, rules.cut(batch, sizes), rules.cut(targets, sizes)
+            )
             yield from () if piece is None else (piece,)
         return
     for sizes in rules.sizes_of_parts(num):
@@ -120,7 +130,9 @@ def _part(function: Callable[[Any], Any], part: Any) -> tuple[float, float | Non
         return math.nan, None
 
 
-def _measured(function: Callable[[Any], Any], batch: Any, *, seed: int) -> tuple[float, float | None]:
+def _measured(
+    function: Callable[[Any], Any], batch: Any, *, seed: int
+) -> tuple[float, float | None]:
     torch.manual_seed(seed)
     return rules.value_of(_called(function, batch))
 
@@ -131,7 +143,10 @@ def _called(function: Callable[[Any], Any], batch: Any) -> Any:
 
 @contextlib.contextmanager
 def _restored(model: OwnSteps) -> Iterator[None]:
-    """Put back what computing losses may change: weights, buffers, gradients and plain attributes."""
+    """Put back what computing losses may change.
+
+    Weights, buffers, gradients and plain attributes.
+    """
     tensors = [*model.parameters(), *model.buffers()]
     kept = [each.detach().cpu().clone() for each in tensors]
     gradients = [each.grad for each in model.parameters()]
@@ -162,5 +177,9 @@ def _shift(model: OwnSteps) -> None:
         for number, parameter in enumerate(model.parameters()):
             generator = torch.Generator().manual_seed(number)
             noise = torch.randn(tuple(parameter.shape), generator=generator).to(parameter)
-            size = parameter.std(unbiased=False) if parameter.numel() > 1 else parameter.abs().mean()
-            parameter.add_(noise * torch.where(size > 0, _SHIFT * size, 0.1 * torch.ones_like(size)))
+            size = (
+                parameter.std(unbiased=False) if parameter.numel() > 1 else parameter.abs().mean()
+            )
+            parameter.add_(
+                noise * torch.where(size > 0, _SHIFT * size, 0.1 * torch.ones_like(size))
+            )

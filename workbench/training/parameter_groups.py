@@ -38,13 +38,18 @@ def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
         if pattern is not None and groups[pattern].frozen:
             parameter.requires_grad_(False)
     if names and not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ExperimentError("no parameter is left to be trained", field="training.parameter_groups")
+        raise ExperimentError(
+            "no parameter is left to be trained", field="training.parameter_groups"
+        )
 
 
 def grouped(
-    named: Iterable[tuple[str, nn.Parameter]], groups: Mapping[str, ParameterGroup], steps_per_epoch: int
+    named: Iterable[tuple[str, nn.Parameter]],
+    groups: Mapping[str, ParameterGroup],
+    steps_per_epoch: int,
 ) -> list[dict[str, Any]]:
-    """Return trained parameters as the groups of an optimizer, with their `lr_factor` and `frozen_steps`.
+    """Return trained parameters as the groups of an optimizer, with their `lr_factor` and
+    `frozen_steps`.
 
     Args:
         named: The trained parameters with their names.
@@ -55,14 +60,19 @@ def grouped(
     for name, parameter in named:
         by_pattern.setdefault(_pattern_of(name, groups), []).append(parameter)
     return [
-        {"params": parameters} | ({} if pattern is None else _settings(groups[pattern], steps_per_epoch))
+        {"params": parameters}
+        | ({} if pattern is None else _settings(groups[pattern], steps_per_epoch))
         for pattern, parameters in by_pattern.items()
     ]
 
 
 def _settings(group: ParameterGroup, steps_per_epoch: int) -> dict[str, Any]:
     decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
-    frozen = {"frozen_steps": round(group.frozen_epochs * steps_per_epoch)} if group.frozen_epochs else {}
+    frozen = (
+        {"frozen_steps": round(group.frozen_epochs * steps_per_epoch)}
+        if group.frozen_epochs
+        else {}
+    )
     return {"lr_factor": group.lr_factor, **decay, **frozen}
 
 

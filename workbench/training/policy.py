@@ -1,9 +1,11 @@
-"""Learns a policy for an environment with `reset` and `step`, such as those of Gymnasium: a train function.
+"""Learns a policy for an environment with `reset` and `step`, such as those of Gymnasium.
 
-Several copies of the environment are played in turn, and the policy learns from what they returned by
-proximal policy optimisation (PPO). It is named in an experiment as `train`; actions are numbers from 0.
-Sources: Schulman et al., Proximal Policy Optimization Algorithms (2017) and High-Dimensional Continuous
-Control Using Generalized Advantage Estimation (2016).
+A train function.
+
+Several copies of the environment are played in turn, and the policy learns from what they returned
+by proximal policy optimisation (PPO). It is named in an experiment as `train`; actions are numbers
+from 0. Sources: Schulman et al., Proximal Policy Optimization Algorithms (2017) and
+High-Dimensional Continuous Control Using Generalized Advantage Estimation (2016).
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Environment(Protocol):
         ...
 
     def step(self, action: int, /) -> tuple[Any, Any, Any, Any, Any]:
-        """Act; return observation, reward, whether it has ended, whether it was cut off, anything else."""
+        """Act; return observation, reward, whether it has ended, whether it was cut off, anything
+        else.
+        """
         ...
 
 
@@ -56,9 +60,15 @@ class PolicySettings(BaseModel):
     hidden_width: int = Field(64, ge=1, le=4096, description="Units in each hidden layer.")
     num_layers: int = Field(2, ge=0, le=16, description="Number of hidden layers.")
     activation: Activation = Field("tanh", description="Function after each hidden layer.")
-    discount: float = Field(0.99, gt=0, le=1, description="Worth of a reward that comes one step later.")
-    trace: float = Field(0.95, ge=0, le=1, description="Weight of later steps in an advantage (lambda).")
-    clip: float = Field(0.2, gt=0, le=1, description="How far the chance of an action may move at once.")
+    discount: float = Field(
+        0.99, gt=0, le=1, description="Worth of a reward that comes one step later."
+    )
+    trace: float = Field(
+        0.95, ge=0, le=1, description="Weight of later steps in an advantage (lambda)."
+    )
+    clip: float = Field(
+        0.2, gt=0, le=1, description="How far the chance of an action may move at once."
+    )
     entropy: float = Field(0.0, ge=0, description="Weight of the entropy of the actions.")
     rounds: int = Field(30, ge=1, description="Number of times that the policy plays and learns.")
     copies: int = Field(8, ge=1, le=1024, description="Environments that are played side by side.")
@@ -72,7 +82,9 @@ class Policy(nn.Module):
     """Scores of the actions, and the expected return."""
 
     def __init__(self, settings: PolicySettings, *, num_values: int, num_actions: int) -> None:
-        """Build both with PyTorch's default initialisation, and the actions nearly equally likely."""
+        """Build both with PyTorch's default initialisation, and the actions nearly equally
+        likely.
+        """
         super().__init__()
         shape = MLPConfiguration.model_validate(
             settings.model_dump(include={"hidden_width", "num_layers", "activation"})
@@ -90,13 +102,16 @@ class Policy(nn.Module):
         return self.actor(observations), self.critic(observations).squeeze(-1)
 
 
-def train_policy(config: Mapping[str, Any], report: Callable[..., bool], folder: Path, seed: int) -> None:
-    """Learn a policy, keep it in the folder, and report the mean return of whole episodes each round.
+def train_policy(
+    config: Mapping[str, Any], report: Callable[..., bool], folder: Path, seed: int
+) -> None:
+    """Learn a policy, keep it in the folder, and report the mean return of whole episodes each
+    round.
 
     Args:
         config: The fields of `PolicySettings`.
-        report: Receives `mean_return` of the most likely actions, and the `frames` played so far; returns
-            whether to stop.
+        report: Receives `mean_return` of the most likely actions, and the `frames` played so far;
+            returns whether to stop.
         folder: Where the policy is kept, from which a later attempt continues.
         seed: Seed of everything random.
 
@@ -245,11 +260,16 @@ class _Play:
         )
 
     def _step(self, policy: Policy, number: int, action: int) -> tuple[float, float]:
-        """Play one step of a copy; return its reward, and 0 where the next step is of another episode."""
+        """Play one step of a copy.
+
+        Return its reward, and 0 where the next step is of another episode.
+        """
         copy = self._copies[number]
         seen, reward, has_ended, is_cut_off, _ = copy.step(action)
         reward = float(reward)
-        if is_cut_off and not has_ended:  # it would have gone on, so what it was still worth is added
+        if (
+            is_cut_off and not has_ended
+        ):  # it would have gone on, so what it was still worth is added
             with torch.no_grad():
                 worth = policy.critic(torch.from_numpy(_flat(seen)[None]))
             reward += self._settings.discount * float(worth)
@@ -309,7 +329,9 @@ def mean_return(policy: Policy, settings: PolicySettings, *, seed: int) -> float
         seed: Seed of the first episode; the others follow.
     """
     copies = [make_environment(settings.environment) for _ in range(settings.episodes)]
-    seen = np.stack([_flat(copy.reset(seed=seed + number)[0]) for number, copy in enumerate(copies)])
+    seen = np.stack(
+        [_flat(copy.reset(seed=seed + number)[0]) for number, copy in enumerate(copies)]
+    )
     total, playing = 0.0, list(range(len(copies)))
     while playing:
         actions = _act(policy, seen[playing])
@@ -326,7 +348,9 @@ def mean_return(policy: Policy, settings: PolicySettings, *, seed: int) -> float
 
 def _act(policy: Policy, observations: np.ndarray) -> Tensor:
     with torch.no_grad():
-        return policy.actor(torch.from_numpy(np.asarray(observations, dtype=np.float32))).argmax(dim=-1)
+        return policy.actor(torch.from_numpy(np.asarray(observations, dtype=np.float32))).argmax(
+            dim=-1
+        )
 
 
 def _flat(observation: Any) -> np.ndarray:

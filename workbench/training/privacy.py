@@ -1,9 +1,10 @@
 """What a private training spends: the noise that a promise needs, and the epsilon after some steps.
 
-The accountant is Opacus's, by Renyi differential privacy of subsampled Gaussian noise. Clipping and adding
-noise is left to the strategy.
+The accountant is Opacus's, by Renyi differential privacy of subsampled Gaussian noise. Clipping and
+adding noise is left to the strategy.
 
-Source: Mironov, Talwar and Zhang, Renyi Differential Privacy of the Sampled Gaussian Mechanism, 2019.
+Source: Mironov, Talwar and Zhang, Renyi Differential Privacy of the Sampled Gaussian Mechanism,
+2019.
 """
 
 from __future__ import annotations

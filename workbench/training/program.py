@@ -1,8 +1,8 @@
 """A trial by any program: what it receives, what its reports mean, and how its end ends the trial.
 
-What it prints is kept in the log of the trial up to `resources.max_log_size`. Of several workers each starts
-the program, with the variables that torchrun sets; only rank 0's metrics are read. Starting, reading and
-ending the program is left to `programs`.
+What it prints is kept in the log of the trial up to `resources.max_log_size`. Of several workers
+each starts the program, with the variables that torchrun sets; only rank 0's metrics are read.
+Starting, reading and ending the program is left to `programs`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,22 @@ from workbench.training.programs.wandb_configuration import wandb_configuration
 from workbench.training.task import TrialTask
 
 KEEP_EVERY_S = 10.0
-"""How often the content of the folder is carried to where artifacts are kept, should they be elsewhere."""
+"""How often the content of the folder is carried to where artifacts are kept, should they be
+elsewhere.
+"""
 
 NOT_SERVED = (
-    "the program does not reach the code that the run has kept, for example because something replaces its "
-    "environment variables: it reads the code on the disk, which is compared for every trial from here on"
+    "the program does not reach the code that the run has kept, for example because something"
+    " replaces its environment variables: it reads the code on the disk, which is compared for"
+    " every trial from here on"
 )
 _SEEN_NAME = "kept-code-seen"
 
 
 def run_program(
-    task: TrialTask, report: Callable[[Event], bool], should_stop: Callable[[], bool] = lambda: False
+    task: TrialTask,
+    report: Callable[[Event], bool],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Start the program that an experiment's `command` names, and follow it to its end.
 
@@ -97,7 +102,9 @@ class _Attempt:
             "trial": task.trial,
             "world_size": task.num_workers,
         }
-        (scratch / "config.json").write_text(json.dumps(dict(task.params), ensure_ascii=False), "utf-8")
+        (scratch / "config.json").write_text(
+            json.dumps(dict(task.params), ensure_ascii=False), "utf-8"
+        )
         if experiment.metric_source.kind == "wandb":
             (scratch / "wandb.yaml").write_text(wandb_configuration(nested(task.params)), "utf-8")
         self._scratch, self._reported = scratch, scratch / "reports.jsonl"
@@ -126,12 +133,16 @@ class _Attempt:
         if end.error is not None:
             return unstarted(arguments[0], end.error)
         if end.left and task.rank == 0:
-            self._note("info", f"processes that outlived the program were ended: {', '.join(end.left)}")
+            self._note(
+                "info", f"processes that outlived the program were ended: {', '.join(end.left)}"
+            )
         outcome = outcome_of(
             end, self._reports, experiment, task, program.output, is_stopped=self._is_stopped
         )
         if outcome.state == "complete" and task.rank == 0 and not self._runs_kept_code():
-            self._report(Noted(level="warning", message=NOT_SERVED, trial=task.trial, is_unserved=True))
+            self._report(
+                Noted(level="warning", message=NOT_SERVED, trial=task.trial, is_unserved=True)
+            )
         self._ranks.leave(failed=outcome.state == "failed")
         return outcome
 
@@ -139,8 +150,13 @@ class _Attempt:
         return VARIABLE not in os.environ or (self._scratch / _SEEN_NAME).exists()
 
     def _should_end(self, should_stop: Callable[[], bool]) -> bool:
-        """Return whether the program should end; where that was requested, let the other ranks stop."""
-        if not self._is_stopped and (should_stop() or self._reports.stop or self._ranks.should_stop()):
+        """Return whether the program should end.
+
+        Where that was requested, let the other ranks stop.
+        """
+        if not self._is_stopped and (
+            should_stop() or self._reports.stop or self._ranks.should_stop()
+        ):
             self._is_stopped = True
             self._ranks.request_stop()
         return self._is_stopped or self._reports.failed is not None
@@ -201,4 +217,6 @@ class _Attempt:
             self._note("info", "the program starts anew: it has left nothing in its folder")
 
     def _note(self, level: str, message: str) -> None:
-        self._report(Noted.model_validate({"level": level, "message": message, "trial": self._task.trial}))
+        self._report(
+            Noted.model_validate({"level": level, "message": message, "trial": self._task.trial})
+        )

@@ -82,7 +82,9 @@ def outcome_of(
     wrote = f"it wrote: {', '.join(reports.names)}" + f"; {other}" * bool(other)
     seen = wrote if reports.names else _describe_silence(missing, last)
     if (word := reports.words.get(missing)) is not None:
-        seen = f"it wrote {word} in its place, which is not a number" + f"; {wrote}" * bool(reports.names)
+        seen = f"it wrote {word} in its place, which is not a number" + f"; {wrote}" * bool(
+            reports.names
+        )
     printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
     return Outcome(
         "failed",
@@ -105,7 +107,10 @@ def _describe_silence(missing: str, last_lines: str) -> str:
 
 
 def _missing(reports: ProgramReports, experiment: Experiment, task: TrialTask) -> str | None:
-    """Return the first name that the program should have written and has not; None where there is none."""
+    """Return the first name that the program should have written and has not.
+
+    None where there is none.
+    """
     known = {**task.reported, **reports.values}
     for objective in experiment.objectives:
         if objective.metric not in known:
@@ -132,7 +137,10 @@ def _lines(tail: str) -> list[str]:
 
 
 def _error_of(code: int | None, printed: str) -> str:
-    """Return the error that a program printed; of one that was killed from outside, its last line."""
+    """Return the error that a program printed.
+
+    Of one that was killed from outside, its last line.
+    """
     if code is None or -code in _FROM_OUTSIDE:
         return (_lines(printed) or [""])[-1]
     return last_error(printed)

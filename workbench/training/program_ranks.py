@@ -1,7 +1,10 @@
-"""The workers of a program's trial: the environment variables of torchrun for each, and a common end.
+"""The workers of a program's trial.
 
-They meet at a store for TCP connections, as workers of a model do, but exchange nothing else: what the
-program's processes exchange is theirs. A program that uses one worker needs none of this, and no torch.
+The environment variables of torchrun for each, and a common end.
+
+They meet at a store for TCP connections, as workers of a model do, but exchange nothing else: what
+the program's processes exchange is theirs. A program that uses one worker needs none of this, and
+no torch.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from workbench.training.task import TrialTask
 
 CHECK_S = 0.2
 FAILED_S = 2.0
-"""How long the program of another rank may take to fail by itself, which says more than being stopped."""
+"""How long the program of another rank may take to fail by itself, which says more than being
+stopped.
+"""
 _STOP, _FAILED = "program/stop", "program/failed"
 
 
@@ -68,7 +73,9 @@ class _SeveralRanks(ProgramRanks):
         if now_s - self._checked_s < CHECK_S:
             return False
         self._checked_s = now_s
-        with contextlib.suppress(RuntimeError):  # the process of rank 0 has ended, and the store with it
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the process of rank 0 has ended, and the store with it
             if self._store.check([_STOP]):
                 return True
             if self._failed_s is None and self._store.check([_FAILED]):

@@ -1,7 +1,7 @@
 """Turns what a program writes into reports: which metrics belong together, and to which step.
 
-An objective is reported at once, so that a trial can be pruned at it; other metrics are collected for up to
-half a second. Which reports of many are stored is left to the worker.
+An objective is reported at once, so that a trial can be pruned at it; other metrics are collected
+for up to half a second. Which reports of many are stored is left to the worker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ MAX_NAMES = 200
 class ProgramReports:
     """The reports of one attempt."""
 
-    def __init__(self, task: TrialTask, experiment: Experiment, report: Callable[[Event], bool]) -> None:
+    def __init__(
+        self, task: TrialTask, experiment: Experiment, report: Callable[[Event], bool]
+    ) -> None:
         """Begin before the first one.
 
         Args:
@@ -61,14 +63,23 @@ class ProgramReports:
     def unmeasured(self) -> tuple[str, str] | None:
         """A metric of the experiment whose number a word has taken at last, and the word.
 
-        A word that numbers followed, as in a program that does not measure at every step, does not count.
+        A word that numbers followed, as in a program that does not measure at every step, does not
+        count.
         """
         return next(
-            ((name, word) for name, word in self.words.items() if name not in self._often_unmeasured), None
+            (
+                (name, word)
+                for name, word in self.words.items()
+                if name not in self._often_unmeasured
+            ),
+            None,
         )
 
     def describe_unmeasured(self) -> str | None:
-        """Describe words in the place of last numbers that do not fail the trial; None without any."""
+        """Describe words in the place of last numbers that do not fail the trial.
+
+        None without any.
+        """
         names = [name for name in self.words if name in self._often_unmeasured]
         if not names:
             return None
@@ -76,7 +87,8 @@ class ProgramReports:
         return f"the program wrote {written} at last, so the last number before that counts"
 
     def refuse(self, name: str, why: str) -> bool:
-        """Fail the trial if a metric of the experiment was reported as something else than a number.
+        """Fail the trial if a metric of the experiment was reported as something else than a
+        number.
 
         Args:
             name: What was reported.
@@ -150,7 +162,9 @@ class ProgramReports:
             self.failed = diverged(name, values[name], self.step, dict(self.values))
 
     def _follow_words(self, values: Mapping[str, float]) -> None:
-        """Remember where a word took the place of the number of a metric that the experiment names."""
+        """Remember where a word took the place of the number of a metric that the experiment
+        names.
+        """
         words = dict(values.words) if isinstance(values, Values) else {}
         for name in self._decisive & values.keys():
             if isinstance(values[name], bool):

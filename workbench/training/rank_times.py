@@ -1,7 +1,8 @@
 """Which worker of a trial is slower than the others, from what each does without them.
 
-A worker that waits for others spends the time in its backward pass, or in the forward pass of ways that
-gather weights there; so loading and the forward pass of replicas show who is late, and not who waits.
+A worker that waits for others spends the time in its backward pass, or in the forward pass of ways
+that gather weights there; so loading and the forward pass of replicas show who is late, and not who
+waits.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class RankTimes:
             parts_s: Mean seconds a step of this worker, by part.
 
         Returns:
-            The slowest worker so far; None until the second window, for a single worker, and for parts of a
-            model, which do not compute alike.
+            The slowest worker so far; None until the second window, for a single worker, and for
+            parts of a model, which do not compute alike.
         """
         if self._worker.num_workers == 1 or self._worker.workers_per_replica > 1:
             return None

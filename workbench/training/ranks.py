@@ -1,9 +1,12 @@
-"""What the workers of a function let each other know besides their own exchanges: reports, stops, endings.
+"""What the workers of a function let each other know besides their own exchanges.
 
-It goes through the store at which they met, so it needs no collective: a worker may report less often than
-rank 0, or never, as in most scripts for several processes, where only rank 0 reports. Rank 0's reports count
-and are numbered. A worker that reports as often as rank 0 learns the decision on each report at the same
-report; one that does not learns it when its next exchange fails because rank 0 has left the group.
+Reports, stops, endings.
+
+It goes through the store at which they met, so it needs no collective: a worker may report less
+often than rank 0, or never, as in most scripts for several processes, where only rank 0 reports.
+Rank 0's reports count and are numbered. A worker that reports as often as rank 0 learns the
+decision on each report at the same report; one that does not learns it when its next exchange fails
+because rank 0 has left the group.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ class Ranks:
         return 0 < stop_at <= self.num_reports
 
     def leave(self, *, wait_s: float) -> None:
-        """Note that this worker's function has returned, and leave the group once the others have, too.
+        """Note that this worker's function has returned, and leave the group once the others have,
+        too.
 
         An exchange for which another worker still waits fails when this one leaves.
 
@@ -105,7 +109,9 @@ class Ranks:
         return False
 
     def explain(self) -> str | None:
-        """Return why an exchange of this worker failed, where that is because others have returned."""
+        """Return why an exchange of this worker failed, where that is because others have
+        returned.
+        """
         with contextlib.suppress(RuntimeError):
             left = [
                 f"rank {rank} after {format_count(reports, 'report')}"
@@ -113,19 +119,29 @@ class Ranks:
             ]
             if left:
                 return (
-                    f"the function has returned on {', '.join(left)} while rank {self._rank} still exchanges "
-                    f"with the others, after {format_count(self.num_reports, 'report')}"
+                    f"the function has returned on {', '.join(left)} while rank {self._rank} still"
+                    f" exchanges with the others, after {format_count(self.num_reports, 'report')}"
                 )
         return None
 
     def describe_unequal(self) -> str | None:
-        """Return which ranks have reported, but not as often as rank 0; None where there are none."""
+        """Return which ranks have reported, but not as often as rank 0.
+
+        None where there are none.
+        """
         counts = {rank: self._number(f"reports/{rank}") for rank in range(1, self._num_workers)}
-        unequal = {rank: count for rank, count in counts.items() if count not in (0, self.num_reports)}
+        unequal = {
+            rank: count for rank, count in counts.items() if count not in (0, self.num_reports)
+        }
         if not unequal:
             return None
-        others = ", ".join(f"rank {rank} {format_count(count, 'report')}" for rank, count in unequal.items())
-        return f"rank 0 made {format_count(self.num_reports, 'report')}, {others}: only those of rank 0 count"
+        others = ", ".join(
+            f"rank {rank} {format_count(count, 'report')}" for rank, count in unequal.items()
+        )
+        return (
+            f"rank 0 made {format_count(self.num_reports, 'report')}, {others}: only those of rank"
+            " 0 count"
+        )
 
     def _left(self) -> dict[int, int]:
         """Return the ranks whose function has returned, with the number of their reports."""

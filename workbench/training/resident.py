@@ -1,4 +1,6 @@
-"""Samples that are on the device: steps pick theirs by indices that were copied there for many at once.
+"""Samples that are on the device.
+
+Steps pick theirs by indices that were copied there for many at once.
 
 To copy the indices of one step takes a small model as long as several of its layers.
 """

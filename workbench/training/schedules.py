@@ -1,7 +1,9 @@
-"""The course of the learning rate over a training: computed from the step, or chosen by a torch scheduler.
+"""The course of the learning rate over a training.
 
-A torch scheduler changes the rate of an optimizer that stands for the whole trial, so that rates of groups,
-phases and shards follow alike. Which schedule, and its options, is left to the experiment.
+Computed from the step, or chosen by a torch scheduler.
+
+A torch scheduler changes the rate of an optimizer that stands for the whole trial, so that rates of
+groups, phases and shards follow alike. Which schedule, and its options, is left to the experiment.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from workbench.training.strategies.group import Group
 
 _FIELD, _OPTIONS = "training.schedule", "training.schedule_options"
 _LENGTHS = ("total_steps", "num_training_steps", "T_max")
-"""Arguments of schedulers that mean the length of the training, which is filled in where it is not given."""
+"""Arguments of schedulers that mean the length of the training, which is filled in where it is not
+given.
+"""
 _MAX_PATIENCE = 10
 
 
@@ -99,12 +103,13 @@ def schedule_of(
         lr: The peak rate.
         length: How long the training is.
         objectives: What the experiment wants; the first is what plateau follows by default.
-        measured: The metrics that evaluations measure, each with the direction in which it is better; None
-            where nobody has declared one.
+        measured: The metrics that evaluations measure, each with the direction in which it is
+            better; None where nobody has declared one.
         group: The workers; they follow the same values.
 
     Raises:
-        ExperimentError: If the schedule does not exist, refuses its options, or follows what is not measured.
+        ExperimentError: If the schedule does not exist, refuses its options, or follows what is not
+            measured.
     """
     check_schedule(training)
     is_own = is_own_schedule(training.schedule)
@@ -117,7 +122,9 @@ def schedule_of(
         takes_metric = isinstance(scheduler, ReduceLROnPlateau)
         if metric is not None and not takes_metric:
             raise ExperimentError(
-                f"{training.schedule} receives no metric", field=f"{_OPTIONS}.metric", next_step="Remove it."
+                f"{training.schedule} receives no metric",
+                field=f"{_OPTIONS}.metric",
+                next_step="Remove it.",
             )
     else:
         scheduler, by_step = _plateau(training, holder, length, objectives, measured), False
@@ -224,7 +231,8 @@ class _Driven:
 
     def after_evaluation(self, values: dict[str, float]) -> None:
         if self._metric is not None:
-            # One worker decides: the metric of a model that draws at random may differ between them.
+            # One worker decides: the metric of a model that draws at random may differ between
+            # them.
             self._advance(self._group.broadcast(values[self._metric]))
 
     def state_dict(self) -> dict[str, Any]:
@@ -257,8 +265,8 @@ class _Driven:
             torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
         except UNREADABLE as error:
             raise ExperimentError(
-                f"the state of {type(self._scheduler).__name__} is more than numbers and texts, so that a "
-                "trial could not continue",
+                f"the state of {type(self._scheduler).__name__} is more than numbers and texts, so"
+                " that a trial could not continue",
                 field=_FIELD,
                 next_step="Let its state_dict return numbers, texts, lists and mappings of these.",
             ) from error
@@ -316,15 +324,21 @@ def _own(
     try:
         made = make(holder, **given)
     except (TypeError, ValueError) as error:
-        raise ExperimentError(f"{training.schedule} refuses its options: {error}", field=_OPTIONS) from error
+        raise ExperimentError(
+            f"{training.schedule} refuses its options: {error}", field=_OPTIONS
+        ) from error
     if not isinstance(made, LRScheduler):
         raise ExperimentError(
             f"{training.schedule} made an object of type {type(made).__name__}",
             field=_FIELD,
-            allowed="a subclass of torch.optim.lr_scheduler.LRScheduler, or a function that returns one",
+            allowed=(
+                "a subclass of torch.optim.lr_scheduler.LRScheduler, or a function that returns one"
+            ),
         )
     if not math.isfinite(holder.rate):
-        raise ExperimentError(f"{training.schedule} begins with the rate {holder.rate}", field=_OPTIONS)
+        raise ExperimentError(
+            f"{training.schedule} begins with the rate {holder.rate}", field=_OPTIONS
+        )
     return made, by_step
 
 
@@ -333,7 +347,9 @@ def _is_plateau(make: Any) -> bool:
 
 
 def _with_length(make: Any, options: dict[str, Any], length: int) -> dict[str, Any]:
-    """Return options with the length of the training where the schedule takes it and none is given."""
+    """Return options with the length of the training where the schedule takes it and none is
+    given.
+    """
     try:
         known = inspect.signature(make).parameters
     except (TypeError, ValueError):

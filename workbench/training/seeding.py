@@ -1,7 +1,8 @@
-"""Seed the global random generators of a trial, also those of libraries that it imports while it runs.
+"""Seed the global random generators of a trial, also those of libraries that it imports while it
+runs.
 
-A warm worker has a library loaded, and a new one has not: without the second half, what a function draws
-would depend on which of them it was given.
+A warm worker has a library loaded, and a new one has not: without the second half, what a function
+draws would depend on which of them it was given.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class _Finder(MetaPathFinder):
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname not in _SEEDS:
             return None
         for finder in sys.meta_path:

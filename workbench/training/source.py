@@ -1,4 +1,6 @@
-"""From the samples of a split to tensors on the device, within the step or by processes ahead of it."""
+"""From the samples of a split to tensors on the device, within the step or by processes ahead of
+it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def _num_bytes(split: ArraySplit) -> int:
 class Source:
     """Hands out batches of a split as tensors on one device.
 
-    Arrays of up to 1 GiB are put on a GPU once, as copying each batch would cost more than its step.
+    Arrays of up to 1 GiB are put on a GPU once, as copying each batch would cost more than its
+    step.
     """
 
     def __init__(
@@ -67,8 +70,15 @@ class Source:
         """Of what is drawn at random for the samples."""
         self.all_indices = np.arange(len(split))
         self._checks: list[Callable[[Any], None]] = []
-        if device.type == "cuda" and isinstance(split, ArraySplit) and _num_bytes(split) <= RESIDENT_BYTES:
-            inputs, targets = self._move(np.array(split.inputs)), self._move(np.array(split.targets))
+        if (
+            device.type == "cuda"
+            and isinstance(split, ArraySplit)
+            and _num_bytes(split) <= RESIDENT_BYTES
+        ):
+            inputs, targets = (
+                self._move(np.array(split.inputs)),
+                self._move(np.array(split.targets)),
+            )
             self._resident = Resident(inputs, targets)
         self._loaders = loaders if self._resident is None else None
         if self._loaders is not None:
@@ -86,13 +96,21 @@ class Source:
         self._checks.append(check)
 
     def batches(
-        self, *, global_batch: int, epoch: int, seed: int, start: int = 0, sample_rate: float | None = None
+        self,
+        *,
+        global_batch: int,
+        epoch: int,
+        seed: int,
+        start: int = 0,
+        sample_rate: float | None = None,
     ) -> Iterator[np.ndarray[Any, Any]]:
-        """Walk through the global batches of an epoch of training; see `data.batches.global_batches`.
+        """Walk through the global batches of an epoch of training.
 
-        Samples are visited in random order, but where the split has an order of its own or is to keep that of
-        the data. With a `sample_rate` each batch takes every sample with this probability; see
-        `data.batches.drawn_batches`.
+        See `data.batches.global_batches`.
+
+        Samples are visited in random order, but where the split has an order of its own or is to
+        keep that of the data. With a `sample_rate` each batch takes every sample with this
+        probability; see `data.batches.drawn_batches`.
         """
         self.epoch, self.seed = epoch, seed
         is_ordered = isinstance(self._split, OrderedSplit)
@@ -117,11 +135,12 @@ class Source:
         return num_batches(len(self), global_batch, drops_last=self._order.drops_last)
 
     def ahead(self, batches: Iterable[WorkerBatch]) -> Iterator[WorkerBatch]:
-        """Yield batches of this source, which loader processes prepare in the meantime, if there are any.
+        """Yield batches of this source, which loader processes prepare in the meantime, if there
+        are any.
 
         Args:
-            batches: The batches of the coming steps. Some steps ahead are made where there are loaders, or
-                where the samples are on the device.
+            batches: The batches of the coming steps. Some steps ahead are made where there are
+                loaders, or where the samples are on the device.
         """
         if self._loaders is None and self._resident is None:
             yield from batches
@@ -131,7 +150,10 @@ class Source:
         def wanted() -> Iterator[Wanted]:
             for batch in batches:
                 waiting.append(batch)
-                yield from (Wanted(self._part, batch.epoch, batch.seed, each) for each in batch.micro_batches)
+                yield from (
+                    Wanted(self._part, batch.epoch, batch.seed, each)
+                    for each in batch.micro_batches
+                )
 
         loading = self._load(wanted())
         while waiting:
@@ -147,7 +169,10 @@ class Source:
         return self._loaders.load(wanted)
 
     def fetch(self, indices: np.ndarray) -> tuple[Any, Any]:
-        """Return (inputs, targets) of the samples at `indices`: tensors, or tuples and mappings of some."""
+        """Return (inputs, targets) of the samples at `indices`.
+
+        Tensors, or tuples and mappings of some.
+        """
         if self._resident is not None:
             return self._resident.load([indices]).next()
         return self.move(self._draws.batch(indices, epoch=self.epoch, seed=self.seed))
@@ -175,7 +200,8 @@ class Source:
 def sources_of(
     datasets: Datasets, device: torch.device, num_loaders: int
 ) -> tuple[Source, Source, Loaders | None]:
-    """Return where training and validation samples come from, and the processes that load them, if any.
+    """Return where training and validation samples come from, and the processes that load them, if
+    any.
 
     Args:
         datasets: The data of a trial.
@@ -235,7 +261,8 @@ class WorkerBatch:
         """The samples of each micro batch."""
         for first in range(0, self._num_micro_batches * self._micro_batch, self._micro_batch):
             indices = self._own[first : first + self._micro_batch]
-            # A worker that has no samples left still exchanges with those that have, by one that counts 0.
+            # A worker that has no samples left still exchanges with those that have, by one that
+            # counts 0.
             yield indices if len(indices) else self._spare
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -247,18 +274,27 @@ class WorkerBatch:
             yield MicroBatch(inputs, targets, num_own / self.num_samples)
 
     def follow(self, loading: Loading | Picking) -> None:
-        """Take the micro batches from what loads them ahead, which has been given them in this order."""
+        """Take the micro batches from what loads them ahead, which has been given them in this
+        order.
+        """
         self._loading = loading
 
     def leave(self) -> None:
         """Drop what was loaded for this step and not used, so that the next one follows."""
         self._last_loaded = None
-        while self._loading is not None and self._num_loaded < len(self) and not self._loading.is_stale:
+        while (
+            self._loading is not None
+            and self._num_loaded < len(self)
+            and not self._loading.is_stale
+        ):
             self._loading.next()
             self._num_loaded += 1
 
     def _load(self, number: int, indices: np.ndarray) -> tuple[Any, Any]:
-        """Return a micro batch: loaded ahead, or kept where a step uses its only one again, else read now."""
+        """Return a micro batch.
+
+        Loaded ahead, or kept where a step uses its only one again, else read now.
+        """
         if self._loading is not None and self._num_loaded == number and not self._loading.is_stale:
             self._num_loaded += 1
             loaded = self._source.move(self._loading.next())

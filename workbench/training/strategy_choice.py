@@ -1,4 +1,7 @@
-"""Which strategy makes the steps of an experiment: the one of its plan, or one that its training needs."""
+"""Which strategy makes the steps of an experiment.
+
+The one of its plan, or one that its training needs.
+"""
 
 from __future__ import annotations
 

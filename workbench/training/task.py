@@ -48,25 +48,25 @@ class TrialTask:
         trial: Number of the trial.
         attempt: Which attempt, from 0.
         experiment_json: The experiment as JSON.
-        objects: Path or URL of the folder with the bytes of embedded Python objects, each named by its
-            SHA-256.
+        objects: Path or URL of the folder with the bytes of embedded Python objects, each named by
+            its SHA-256.
         params: The configuration: values of the searched parameters.
         seed: Seed of everything random in the training.
-        folder: Path or URL of this trial's folder; checkpoints lie in `checkpoints` below it. A URL may hold
-            keys, so it must not be shown.
+        folder: Path or URL of this trial's folder; checkpoints lie in `checkpoints` below it. A URL
+            may hold keys, so it must not be shown.
         resume: Whether to continue from the last checkpoint in the folder, if there is one.
         rank: Which worker of the trial this is.
         num_workers: Number of workers of the trial.
-        plan: What is decided of the plan for this attempt; it takes precedence over the experiment and the
-            configuration.
+        plan: What is decided of the plan for this attempt; it takes precedence over the experiment
+            and the configuration.
         meeting: Where the workers meet, `host:port/prefix`; None for one worker.
         reported: What earlier attempts reported last, by metric.
         reported_step: The last step that they reported.
         measurement: What is measured instead of training; None for a training.
         patterns: Regular expressions to find in the output of the workers.
         segment: Which part of a training it is, in a population; None for a whole training.
-        continued: Path or URL of the folder of the trial from whose checkpoint it continues, unless it has
-            one of its own; None for a training from its beginning. A URL may hold keys.
+        continued: Path or URL of the folder of the trial from whose checkpoint it continues, unless
+            it has one of its own; None for a training from its beginning. A URL may hold keys.
     """
 
     run_id: str
@@ -113,12 +113,20 @@ class TrialTask:
     @property
     def continued_checkpoints(self) -> Artifacts | None:
         """The checkpoints of the trial whose training this one continues."""
-        return None if self.continued is None else open_artifacts(self.continued).below("checkpoints")
+        return (
+            None if self.continued is None else open_artifacts(self.continued).below("checkpoints")
+        )
 
     @property
     def last_checkpoint(self) -> str | None:
-        """The checkpoint that a resumed training continues from, as it is shown; None where there is none."""
-        folders = [self.checkpoints, *([self.continued_checkpoints] if self.continued_checkpoints else [])]
+        """The checkpoint that a resumed training continues from, as it is shown.
+
+        None where there is none.
+        """
+        folders = [
+            self.checkpoints,
+            *([self.continued_checkpoints] if self.continued_checkpoints else []),
+        ]
         return next((f"{folder}/{LAST}" for folder in folders if folder.exists(LAST)), None)
 
     def nothing_to_continue(self) -> RunError:
@@ -136,4 +144,6 @@ def _read_experiment(text: str, objects: str | None) -> Experiment:
     if objects is None:
         return experiment
     folder = open_artifacts(objects)
-    return experiment.with_payloads({name: folder.read(name) for name in experiment.payload_hashes()})
+    return experiment.with_payloads(
+        {name: folder.read(name) for name in experiment.payload_hashes()}
+    )

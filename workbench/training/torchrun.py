@@ -1,7 +1,8 @@
 """The environment variables that torchrun sets, for functions and libraries that read them.
 
-`accelerate.Accelerator()`, the trainers of other libraries and `init_process_group()` find the workers of a
-trial through them. They are set for one trial and then restored, because the process goes on to the next.
+`accelerate.Accelerator()`, the trainers of other libraries and `init_process_group()` find the
+workers of a trial through them. They are set for one trial and then restored, because the process
+goes on to the next.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def variables_of(group: Companions, host: str) -> dict[str, str]:
 
 
 def _free_port(host: str) -> int:
-    """Return a port on which rank 0 can open another meeting point, should the function want one."""
+    """Return a port on which rank 0 can open another meeting point, should the function want
+    one.
+    """
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return probe.getsockname()[1]

@@ -21,7 +21,9 @@ from workbench.training.task import TrialTask
 Report = Callable[[Event], bool]
 
 
-def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] = lambda: False) -> TrialEnded:
+def run_trial(
+    task: TrialTask, report: Report, should_stop: Callable[[], bool] = lambda: False
+) -> TrialEnded:
     """Train one configuration, run the user's function or program with it, or measure instead.
 
     Args:
@@ -30,8 +32,8 @@ def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] =
         should_stop: Returns the same between reports, for a program that makes none.
 
     Returns:
-        How the attempt ended: complete; stopped, where `report` requested it; or failed with a reason. No
-        error of user code leaves this function.
+        How the attempt ended: complete; stopped, where `report` requested it; or failed with a
+        reason. No error of user code leaves this function.
     """
     steps = _StepWatch(report)
     journal: Journal | None = None
@@ -64,7 +66,9 @@ def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] =
         if journal is not None:
             journal.close(sends_all=False)
         return _ended(task, outcome, text)
-    return _ended(task, dataclasses.replace(outcome, step=outcome.step or steps.last), outcome.traceback)
+    return _ended(
+        task, dataclasses.replace(outcome, step=outcome.step or steps.last), outcome.traceback
+    )
 
 
 def _disconnect() -> None:
@@ -87,15 +91,25 @@ class _StepWatch:
 
 
 def _says_all(error: BaseException) -> bool:
-    """Return whether the place of an error helps nobody: it is the workbench's, and so is all that ran."""
-    if not isinstance(error, WorkbenchError) or error.__cause__ is not None or hasattr(error, "__notes__"):
+    """Return whether the place of an error helps nobody.
+
+    It is the workbench's, and so is all that ran.
+    """
+    if (
+        not isinstance(error, WorkbenchError)
+        or error.__cause__ is not None
+        or hasattr(error, "__notes__")
+    ):
         return False
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return all(map(_is_ours, frames))
 
 
 def _write_traceback(error: BaseException) -> str:
-    """Return the traceback of an error; where user code is part of it, without our frames before that."""
+    """Return the traceback of an error.
+
+    Where user code is part of it, without our frames before that.
+    """
     text = "".join(traceback.format_exception(error))
     first = error.__traceback__
     while first is not None and _is_ours(first.tb_frame):

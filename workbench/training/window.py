@@ -1,4 +1,7 @@
-"""What the loop remembers between two reports: loss, samples and time, without waiting for the device."""
+"""What the loop remembers between two reports.
+
+Loss, samples and time, without waiting for the device.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ class Reading(NamedTuple):
 class Window:
     """Steps since the last report.
 
-    Workers read their windows at the same step, because a reading adds up their losses: rank 0 chooses the
-    number of steps to the next reading, so that about `REPORT_INTERVAL_S` passes.
+    Workers read their windows at the same step, because a reading adds up their losses: rank 0
+    chooses the number of steps to the next reading, so that about `REPORT_INTERVAL_S` passes.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        # One sum over the epoch, step by step, that readings never cut: when one happens depends on the
-        # clock, and the mean over an epoch must not.
+        # One sum over the epoch, step by step, that readings never cut: when one happens depends on
+        # the clock, and the mean over an epoch must not.
         self._own_epoch_sum = 0.0
         self._unread: list[tuple[Tensor, int | Tensor]] = []
         self._epoch_count = 0.0
@@ -64,7 +67,8 @@ class Window:
         Args:
             loss: This worker's share of the mean loss of the step.
             num_samples: Samples of the step over all workers.
-            count: What the loss of the step counts over all workers; None where that is its samples.
+            count: What the loss of the step counts over all workers; None where that is its
+                samples.
 
         Returns:
             Whether a reading is due.
@@ -80,7 +84,8 @@ class Window:
         """Add up the windows of all workers; all of them must call it.
 
         Args:
-            request: Whether to request an action, such as a checkpoint; only rank 0's request counts.
+            request: Whether to request an action, such as a checkpoint; only rank 0's request
+                counts.
         """
         elapsed_s = perf_counter() - self._started_s
         is_due = elapsed_s >= REPORT_INTERVAL_S

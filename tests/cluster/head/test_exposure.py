@@ -115,9 +115,9 @@ def test_loopback_is_known_in_every_form(host: str, is_local: bool) -> None:
 
 def test_what_a_process_listens_on_is_found_with_that_of_its_children() -> None:
     code = (
-        "import socket, subprocess, sys; s = socket.create_server(('0.0.0.0', 0)); "
-        "c = len(sys.argv) < 2 and subprocess.Popen([sys.executable, *sys.orig_argv[1:], 'child']); "
-        "print(s.getsockname()[1], flush=True); sys.stdin.read()"
+        "import socket, subprocess, sys; s = socket.create_server(('0.0.0.0', 0)); c ="
+        " len(sys.argv) < 2 and subprocess.Popen([sys.executable, *sys.orig_argv[1:], 'child']);"
+        " print(s.getsockname()[1], flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -157,7 +157,8 @@ def test_doctor_names_what_others_could_reach_and_how_to_close_it(
     assert (True, f"others on this machine can read the token in {token}") in said
     assert (False, f"others on this machine can read {settings}") in said
     assert [text for _, text in said if "without a token" in text] == [
-        "the cluster at cluster:6379 is used without a token: anyone who can reach it can run code there"
+        "the cluster at cluster:6379 is used without a token: anyone who can reach it can run code"
+        " there"
     ]
     assert not any("store.sqlite" in text or "artifacts" in text for _, text in said)
     token.chmod(0o600)

@@ -110,7 +110,12 @@ except RunError as error:
 """
     environment = {**os.environ, "RAY_AUTH_TOKEN_PATH": str(wrong), "RAY_AUTH_MODE": "token"}
     finished = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert finished.stdout == "refused\n", finished.stderr
 
@@ -134,7 +139,9 @@ def test_all_ports_of_ray_are_on_loopback(ray_head):
     assert known is not None
     keeper = psutil.Process(known.pid)
     listening = [
-        address for process in keeper.children(recursive=True) for address in addresses_listened_on(process)
+        address
+        for process in keeper.children(recursive=True)
+        for address in addresses_listened_on(process)
     ]
     assert listening
     assert {address.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}
@@ -156,7 +163,9 @@ def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(ray_head, home)
     assert not processes_of(known.temp_dir, known.pid)
     assert not Path(known.temp_dir).exists()
     assert local_head.shutdown() is False
-    assert ray.get_runtime_context().gcs_address == attached_to, "it was no other cluster's business"
+    assert ray.get_runtime_context().gcs_address == attached_to, (
+        "it was no other cluster's business"
+    )
 
 
 @pytest.mark.slow
@@ -224,11 +233,15 @@ def start_and_kill(home: Path) -> psutil.Process:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str]]]:
-    """The home of a head that three processes wanted at once, one of them was killed, and what they print."""
+    """The home of a head that three processes wanted at once, one of them was killed, and what they
+    print.
+    """
     home = tmp_path_factory.mktemp("started")
     environment = {**os.environ, "WORKBENCH_HOME": str(home)}
     callers = [
-        subprocess.Popen([sys.executable, "-c", CONNECT], env=environment, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", CONNECT], env=environment, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(3)
     ]
     starting = home / "head" / "starting.json"
@@ -309,7 +322,9 @@ def test_a_head_whose_folder_was_cleaned_is_replaced_unless_something_lives_in_i
     assert local_head.is_cleaned(status.temp_dir)
 
     with monkeypatch.context() as patched:
-        patched.setattr(local_head, "_DRIVER_TITLE", sys.executable)  # as if one of its processes drove a run
+        patched.setattr(
+            local_head, "_DRIVER_TITLE", sys.executable
+        )  # as if one of its processes drove a run
         with pytest.raises(RunError, match=r"was cleaned: .*, and a run lives in it"):
             attachment._attach_or_start(local_head.head_files(), [])
     assert psutil.pid_exists(int(pid))
@@ -321,7 +336,9 @@ def test_a_head_whose_folder_was_cleaned_is_replaced_unless_something_lives_in_i
         assert attached.stdout is not None
         assert attached.stdout.readline() == "connected\n"
         try:
-            with pytest.raises(RunError, match=rf"and process {attached.pid} \(.*\) is attached to it"):
+            with pytest.raises(
+                RunError, match=rf"and process {attached.pid} \(.*\) is attached to it"
+            ):
                 attachment._attach_or_start(local_head.head_files(), [])
         finally:
             attached.kill()
@@ -332,7 +349,8 @@ def test_a_head_whose_folder_was_cleaned_is_replaced_unless_something_lives_in_i
         [sys.executable, "-c", CONNECT], capture_output=True, text=True, timeout=240, check=True
     )
     assert finished.stdout.split()[1] != pid
-    assert finished.stderr == (
-        f"the folder of the local Ray head, {status.temp_dir}, was cleaned: no process can attach to it. "
-        "A new head replaces it.\n"
+    assert (
+        finished.stderr
+        == f"the folder of the local Ray head, {status.temp_dir}, was cleaned: no process can"
+        " attach to it. A new head replaces it.\n"
     )

@@ -19,13 +19,17 @@ def test_a_head_runs_nothing_for_a_dashboard_and_no_proxy_for_ray_client(ray_hea
     processes = psutil.Process(head.pid).children(recursive=True)
     commands = [" ".join(process.cmdline()) for process in processes]
     assert any("gcs_server" in command for command in commands)
-    assert [command for command in commands if "client.server" in command or "dashboard.py" in command] == []
+    assert [
+        command for command in commands if "client.server" in command or "dashboard.py" in command
+    ] == []
     raylet = next(command for command in commands if "raylet_socket_name" in command)
     assert "--minimal" in raylet, "the agent loads what only a dashboard shows"
 
 
 def leave_out_unused(services: SimpleNamespace, utils: SimpleNamespace) -> None:
-    from workbench.cluster.head import head_start  # not where tests are collected: it is for another process
+    from workbench.cluster.head import (
+        head_start,
+    )  # not where tests are collected: it is for another process
 
     head_start.leave_out_unused(SimpleNamespace(), services, utils)
 
@@ -36,10 +40,15 @@ def make_utils() -> SimpleNamespace:
 
 @pytest.mark.parametrize("requested", [True, None])
 def test_a_dashboard_that_is_requested_is_started(requested: bool | None) -> None:
-    services = SimpleNamespace(start_api_server=lambda include_dashboard, *_, **__: ("address", "process"))
+    services = SimpleNamespace(
+        start_api_server=lambda include_dashboard, *_, **__: ("address", "process")
+    )
     utils = make_utils()
     leave_out_unused(services, utils)
-    assert services.start_api_server(requested, False, "127.0.0.1", port=1) == ("address", "process")
+    assert services.start_api_server(requested, False, "127.0.0.1", port=1) == (
+        "address",
+        "process",
+    )
     assert utils.get_dashboard_dependency_error() is None
 
 

@@ -61,7 +61,9 @@ def test_a_head_of_the_same_installation_starts_processes_without_a_detour() -> 
     assert runtime_environment({}) is None, "the record of an earlier version"
 
 
-@pytest.mark.parametrize("other", [{"python": "/other/bin/python"}, {"package": "/other/workbench"}])
+@pytest.mark.parametrize(
+    "other", [{"python": "/other/bin/python"}, {"package": "/other/workbench"}]
+)
 def test_a_head_of_another_installation_starts_processes_of_this_one(other: dict[str, str]) -> None:
     assert runtime_environment(RECORD | other) == {
         "py_executable": sys.executable,

@@ -51,7 +51,12 @@ def lines_of(packages: Path, *arguments: str) -> list[str]:
 def test_the_grammar_is_compiled_when_it_is_first_used(packages: Path) -> None:
     code = "import rfc3987_syntax; from rfc3987_syntax import is_valid_syntax; print('imported')"
     assert lines_of(packages, "-c", code) == ["own sitecustomize", "imported"]
-    for name in ("unknown_name", "valid", "rule", "return"):  # pickling looks for every name in every module
+    for name in (
+        "unknown_name",
+        "valid",
+        "rule",
+        "return",
+    ):  # pickling looks for every name in every module
         code = f"import rfc3987_syntax; print(hasattr(rfc3987_syntax, {name!r}))"
         assert lines_of(packages, "-c", code) == ["own sitecustomize", "False"]
 
@@ -84,7 +89,10 @@ def test_an_agent_without_a_dashboard_imports_no_parts_of_one(packages: Path) ->
 
 
 def test_what_a_worker_starts_does_not_see_the_folder(packages: Path) -> None:
-    show = "import os, sys; print(os.environ['PYTHONPATH'], [x for x in sys.path if 'ray_startup' in x])"
+    show = (
+        "import os, sys; print(os.environ['PYTHONPATH'], [x for x in sys.path if 'ray_startup'"
+        " in x])"
+    )
     for name, seen in (("default_worker.py", str(packages)), ("raylet.py", f"{FOLDER}:{packages}")):
         (packages / name).write_text(show)
         assert lines_of(packages, "-u", str(packages / name)) == ["own sitecustomize", f"{seen} []"]
@@ -104,7 +112,9 @@ def test_a_process_imports_ahead_only_once_it_has_stayed_idle(
     (tmp_path / "imported_ahead.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "imported_ahead", raising=False)
-    monkeypatch.setitem(sys.modules, "ray._raylet", SimpleNamespace(getproctitle=iter(titles).__next__))
+    monkeypatch.setitem(
+        sys.modules, "ray._raylet", SimpleNamespace(getproctitle=iter(titles).__next__)
+    )
     monkeypatch.setattr(sitecustomize, "_PRELOADED", ("imported_ahead",))
     monkeypatch.setattr(sitecustomize, "_IDLE_S", 0.0)
     sitecustomize._preload_while_idle()

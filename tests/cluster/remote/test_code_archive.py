@@ -41,7 +41,9 @@ def test_what_is_packed_is_unpacked(
         (folder / name).write_bytes(content)
     packed = pack(folder, whole=True)
     unpack(packed.content, folder.parent / f"{folder.name}-again")
-    again = {path.name: path.read_bytes() for path in (folder.parent / f"{folder.name}-again").iterdir()}
+    again = {
+        path.name: path.read_bytes() for path in (folder.parent / f"{folder.name}-again").iterdir()
+    }
     assert again == files
     assert packed.num_files == len(files)
     assert pack(folder, whole=True) == packed
@@ -70,16 +72,35 @@ def test_what_belongs_to_the_machine_stays_at_home(tmp_path: Path) -> None:
     assert names(packed.content) == [".workbench/experiment.yaml", "net.py", "package/__init__.py"]
 
 
-def test_git_says_what_is_ignored_and_the_data_of_the_experiment_comes_along(tmp_path: Path) -> None:
+def test_git_says_what_is_ignored_and_the_data_of_the_experiment_comes_along(
+    tmp_path: Path,
+) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     write(
         tmp_path,
-        {".gitignore": "*.csv\n", "net.py": "", "big.csv": "", "houses.csv": "", "sub/.git/HEAD": ""},
+        {
+            ".gitignore": "*.csv\n",
+            "net.py": "",
+            "big.csv": "",
+            "houses.csv": "",
+            "sub/.git/HEAD": "",
+        },
     )
     write(tmp_path, {"inner/x.py": ""})
     subprocess.run(["git", "init", "-q", str(tmp_path / "inner")], check=True)
     subprocess.run(
-        ["git", "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", "x"],
+        [
+            "git",
+            "-c",
+            "user.name=x",
+            "-c",
+            "user.email=x@x",
+            "commit",
+            "-q",
+            "--allow-empty",
+            "-m",
+            "x",
+        ],
         cwd=tmp_path / "inner",
         check=True,
     )
@@ -97,7 +118,9 @@ def test_a_folder_that_is_ignored_as_a_whole_is_packed(tmp_path: Path) -> None:
     assert names(pack(tmp_path / "scratch").content) == ["net.py"]
 
 
-def test_too_much_is_refused_with_what_is_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_refused_with_what_is_largest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(code_archive, "MAX_BYTES", 3 * 2**20)
     write(tmp_path, {"net.py": "", "data/big.bin": "x" * 4 * 2**20})
     with pytest.raises(RunError, match=r"exceeds the 3 MiB .* data \(4 MiB\)"):
@@ -108,7 +131,10 @@ def test_a_script_that_can_be_run_can_be_run_there(tmp_path: Path) -> None:
     write(tmp_path / "code", {"run.sh": "", "net.py": ""})
     (tmp_path / "code" / "run.sh").chmod(0o755)
     unpack(pack(tmp_path / "code").content, tmp_path / "again")
-    assert [os.access(tmp_path / "again" / name, os.X_OK) for name in ("run.sh", "net.py")] == [True, False]
+    assert [os.access(tmp_path / "again" / name, os.X_OK) for name in ("run.sh", "net.py")] == [
+        True,
+        False,
+    ]
 
 
 def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:
@@ -140,14 +166,18 @@ def test_code_that_nobody_has_entered_for_long_is_forgotten(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     archives = [pack(write(tmp_path / str(i), {"net.py": str(i)})).content for i in range(3)]
-    places = [unpacked(hashlib.sha256(item).hexdigest(), lambda item=item: item) for item in archives[:2]]
+    places = [
+        unpacked(hashlib.sha256(item).hexdigest(), lambda item=item: item) for item in archives[:2]
+    ]
     long_ago = time.time() - code_archive.KEPT_S - 60
     os.utime(places[0], (long_ago, long_ago))
     unpacked(hashlib.sha256(archives[2]).hexdigest(), lambda: archives[2])
     assert [place.exists() for place in places] == [False, True]
 
 
-def test_code_lies_elsewhere_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_lies_elsewhere_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     there = write(tmp_path / "there", {"net.py": "x = 1", "sub/data.csv": "1"})
     content = pack(there).content
@@ -194,7 +224,9 @@ SECRETS = (
 @pytest.mark.parametrize("is_repository", [False, True])
 def test_known_secrets_and_links_stay_at_home(tmp_path: Path, is_repository: bool) -> None:
     outside = write(tmp_path / "outside", {"private.txt": "secret", "more/own.txt": "secret"})
-    folder = write(tmp_path / ".secrets" / "folder", HOME)  # what contains the folder does not count
+    folder = write(
+        tmp_path / ".secrets" / "folder", HOME
+    )  # what contains the folder does not count
     (folder / "link.txt").symlink_to(outside / "private.txt")
     (folder / "linked").symlink_to(outside / "more")
     (folder / "data" / "again.csv").symlink_to(folder / "data" / "x.csv")

@@ -20,7 +20,12 @@ from workbench.foundation.errors import RunError
 @pytest.fixture(autouse=True)
 def _no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE", "RAY_API_SERVER_ADDRESS"):
+    for name in (
+        "RAY_AUTH_TOKEN",
+        "RAY_AUTH_TOKEN_PATH",
+        "RAY_AUTH_MODE",
+        "RAY_API_SERVER_ADDRESS",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -74,7 +79,8 @@ def test_lines_are_told_once_and_whole_and_the_end_comes_last(
     monkeypatch.setattr(jobs, "_REST_FACTOR", 0.0)
     states = ["PENDING", "RUNNING", "RUNNING", "FAILED"]
     server.answers["/api/jobs/j"] = [
-        (200, json.dumps({"submission_id": "j", "status": state, "driver_exit_code": 4})) for state in states
+        (200, json.dumps({"submission_id": "j", "status": state, "driver_exit_code": 4}))
+        for state in states
     ]
     logs = ["one\ntw", "one\ntwo\nthree\n", "one\ntwo\nthree\nend without a newline"]
     server.answers["/api/jobs/j/logs"] = [(200, json.dumps({"logs": text})) for text in logs]
@@ -100,7 +106,11 @@ def test_a_token_is_not_carried_to_where_an_answer_points(server: Server) -> Non
         ((403, "Forbidden"), "secret", r"rejects the token \(403\)"),
         ((404, ""), None, "does not take jobs"),
         ((200, "<html>"), None, "does not take jobs"),
-        ((500, "Traceback\nValueError: no room"), None, r"refused the request \(500\): ValueError: no room"),
+        (
+            (500, "Traceback\nValueError: no room"),
+            None,
+            r"refused the request \(500\): ValueError: no room",
+        ),
     ],
 )
 def test_every_refusal_is_translated(server: Server, answer, token: str | None, said: str) -> None:
@@ -114,7 +124,10 @@ def test_a_connection_that_breaks_is_tried_again_for_a_while(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "RETRY_S", 0.01)
-    server.answers["/api/jobs/j"] = [(0, ""), (200, json.dumps({"submission_id": "j", "status": "STOPPED"}))]
+    server.answers["/api/jobs/j"] = [
+        (0, ""),
+        (200, json.dumps({"submission_id": "j", "status": "STOPPED"})),
+    ]
     server.answers["/api/jobs/j/logs"] = [(200, json.dumps({"logs": "one\n"}))]
     assert next(Jobs(server.address).follow("j")) == "one"
     monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
@@ -148,7 +161,9 @@ def test_an_address_is_given_or_comes_from_the_environment(monkeypatch: pytest.M
     assert jobs_address("http://head:8265/") == "http://head:8265"
 
 
-def test_a_token_is_looked_for_where_ray_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_looked_for_where_ray_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert read_token() is None
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("of the home\n")
@@ -165,7 +180,9 @@ def test_a_token_is_looked_for_where_ray_looks(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("content", [b"", b"  \n", b"two\nlines", b"\xff\xfe"])
-def test_a_file_that_holds_no_token_is_refused_without_showing_it(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_holds_no_token_is_refused_without_showing_it(
+    tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(RunError, match="token") as caught:
         read_token(tmp_path / "token")
@@ -191,7 +208,9 @@ def test_the_token_of_the_local_head_is_for_no_other_cluster(
     assert read_token() == "given"
 
 
-def test_actors_are_not_given_the_folder_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_are_not_given_the_folder_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = {"runtime_env": {"working_dir": "gcs://x.zip", "pip": ["a"]}, "metadata": {"job": "j"}}
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(config))
     ray_environment.drop_job_folder()
@@ -212,8 +231,12 @@ def test_the_folder_of_a_job_is_the_one_that_ray_unpacked(
     assert ray_environment.job_folder() is None
 
 
-def status_of(address: str, method: str, path: str, token: str | None, body: bytes | None = None) -> int:
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+def status_of(
+    address: str, method: str, path: str, token: str | None, body: bytes | None = None
+) -> int:
+    headers = {"Content-Type": "application/json"} | (
+        {"Authorization": f"Bearer {token}"} if token else {}
+    )
     request = urllib.request.Request(f"{address}{path}", body, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:

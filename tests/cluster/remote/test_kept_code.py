@@ -32,7 +32,9 @@ def experiment_of(**fields: Any) -> Experiment:
 def folder(tmp_path: Path) -> Path:
     place = tmp_path / "work"
     files = {
-        "my_train.py": "import my_lib\nDATA = 'table.csv'\ndef train(config, report): open('out.log', 'a')\n",
+        "my_train.py": (
+            "import my_lib\nDATA = 'table.csv'\ndef train(config, report): open('out.log', 'a')\n"
+        ),
         "my_lib.py": "import my_pkg.part\n",
         "my_pkg/__init__.py": "",
         "my_pkg/part.py": "",
@@ -57,7 +59,9 @@ def test_what_is_named_imported_and_beside_it_is_kept_and_secrets_are_not(folder
     found = find(experiment_of(train="my_train:train"), Origin(str(folder)))
     kept = {"my_train.py", "my_lib.py", "my_pkg/__init__.py", "my_pkg/part.py", "beside.py"}
     assert names(found.sources, folder) == kept
-    assert names(found.others, folder) == {"table.csv"}  # what it writes says nothing by its changes
+    assert names(found.others, folder) == {
+        "table.csv"
+    }  # what it writes says nothing by its changes
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,9 @@ def test_the_script_of_a_command_is_kept(folder: Path, command: str, script: str
     assert "out.log" not in names(found.others, folder)
 
 
-def test_the_same_files_make_the_same_archive_and_an_edit_another(folder: Path, tmp_path: Path) -> None:
+def test_the_same_files_make_the_same_archive_and_an_edit_another(
+    folder: Path, tmp_path: Path
+) -> None:
     experiment, origin = experiment_of(train="my_train:train"), Origin(str(folder))
     first, again = keep(experiment, origin), keep(experiment, origin)
     assert first is not None
@@ -85,7 +91,10 @@ def test_the_same_files_make_the_same_archive_and_an_edit_another(folder: Path, 
     assert changed_files(manifest) == []
     (folder / "my_pkg" / "part.py").write_text("1")
     (folder / "beside.py").unlink()
-    assert changed_files(manifest) == [str(folder / "beside.py"), str(folder / "my_pkg" / "part.py")]
+    assert changed_files(manifest) == [
+        str(folder / "beside.py"),
+        str(folder / "my_pkg" / "part.py"),
+    ]
     edited = keep(experiment, origin, before=first.hashes)
     assert edited is not None
     assert edited.sha256 != first.sha256
@@ -119,11 +128,16 @@ def test_what_cannot_be_kept_is_named_by_the_kept_code_so_that_drivers_need_not_
     assert others_of(experiment, Origin(str(tmp_path)), manifest) == looked
 
 
-def test_every_file_of_a_large_project_is_parsed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_of_a_large_project_is_parsed_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     num_files = 40
     for number in range(num_files):
         (folder / f"scripts{number}").mkdir()
-        script = f"import my_lib\nimport step{number}\nNEXT = 'scripts{(number + 1) % num_files}/run.py'\n"
+        script = (
+            f"import my_lib\nimport step{number}\nNEXT ="
+            f" 'scripts{(number + 1) % num_files}/run.py'\n"
+        )
         (folder / f"scripts{number}" / "run.py").write_text(script)
         (folder / f"scripts{number}" / f"step{number}.py").write_text("import my_pkg.part")
     (folder / "my_train.py").write_text("import my_lib\nFIRST = 'scripts0/run.py'\n")
@@ -146,15 +160,21 @@ def test_a_file_that_has_changed_is_parsed_again(folder: Path) -> None:
 def test_packages_that_changed_are_named() -> None:
     before = b"PyYAML-6.0-py3.12.egg-info\nnumpy-2.3.1.dist-info\nold_one-1.dist-info"
     now = b"PyYAML-6.0-py3.12.egg-info\nnew_one-2.dist-info\nnumpy-2.4.0.dist-info"
-    assert changed_packages(before, now) == ["added new_one 2", "numpy 2.3.1 -> 2.4.0", "removed old_one 1"]
+    assert changed_packages(before, now) == [
+        "added new_one 2",
+        "numpy 2.3.1 -> 2.4.0",
+        "removed old_one 1",
+    ]
     assert package_requirements(now) == ["PyYAML==6.0", "new_one==2", "numpy==2.4.0"]
 
 
 def test_code_and_configuration_that_are_reached_in_other_ways_are_found(tmp_path: Path) -> None:
     files = {
-        "my_train.py": "import importlib\nCONF = ('conf', 'net.yaml')\n"
-        "def train(config, report):\n    importlib.import_module('plugins.first')\n"
-        "    exec(open('part.py').read())\n",
+        "my_train.py": (
+            "import importlib\nCONF = ('conf', 'net.yaml')\n"
+            "def train(config, report):\n    importlib.import_module('plugins.first')\n"
+            "    exec(open('part.py').read())\n"
+        ),
         "plugins/first.py": "",
         "part.py": "",
         "sub/conf/net.yaml": "",
@@ -169,7 +189,12 @@ def test_code_and_configuration_that_are_reached_in_other_ways_are_found(tmp_pat
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     found = find(experiment_of(train="my_train:train"), Origin(str(tmp_path)))
-    assert names(found.sources, tmp_path) == {"my_train.py", "plugins/first.py", "part.py", "fit.py"}
+    assert names(found.sources, tmp_path) == {
+        "my_train.py",
+        "plugins/first.py",
+        "part.py",
+        "fit.py",
+    }
     assert names(found.others, tmp_path) == {"sub/conf/net.yaml"}
     assert names(found.unserved, tmp_path) == {"part.py"}  # its text is executed, so it is compared
 

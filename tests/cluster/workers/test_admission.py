@@ -55,7 +55,10 @@ def test_a_gang_is_placed_whole_or_not_at_all_and_never_beyond_what_a_node_has(r
         if placed == 0:
             continue
         assert node.leased_cpus + placed * request.shape.cpus <= node.cpus + 1e-3
-        assert request.shape.gpus == 0 or node.leased_gpus + placed * request.shape.gpus <= node.gpus + 1e-3
+        assert (
+            request.shape.gpus == 0
+            or node.leased_gpus + placed * request.shape.gpus <= node.gpus + 1e-3
+        )
         in_ray = CPU_SHARE * (node.leased_cpus + placed * request.shape.cpus) + node.foreign_cpus
         assert in_ray <= node.cpus + 1e-3
 
@@ -70,7 +73,9 @@ def test_whatever_can_be_placed_now_is_feasible(request, nodes):
     waiting=st.lists(requests, min_size=1, max_size=8),
     held=st.dictionaries(st.sampled_from("abc"), st.floats(0, 8)),
 )
-def test_the_next_request_has_the_highest_priority_then_the_poorest_run_then_the_greatest_age(waiting, held):
+def test_the_next_request_has_the_highest_priority_then_the_poorest_run_then_the_greatest_age(
+    waiting, held
+):
     index = next_index(waiting, held)
     chosen = waiting[index]
     for other_index, other in enumerate(waiting):
@@ -92,7 +97,9 @@ def test_pack_prefers_one_node_and_there_the_warm_workers():
     large, warm = Node("large", 8, 0), Node("warm", 2, 0, num_idle=2)
     assert place(two, [large, warm]) == ["warm", "warm"]
     assert place(two, [large, Node("small", 2, 0)]) == ["small", "small"]
-    assert sorted(place(Request("run", num_workers=9), [large, warm]) or []) == ["large"] * 8 + ["warm"]
+    assert sorted(place(Request("run", num_workers=9), [large, warm]) or []) == ["large"] * 8 + [
+        "warm"
+    ]
 
 
 def test_spread_takes_nodes_in_turn():

@@ -1,4 +1,6 @@
-"""Memory that a training thread frees is used again instead of being fetched from the system anew."""
+"""Memory that a training thread frees is used again instead of being fetched from the system
+anew.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ thread.join()
 
 
 def run(mode: str) -> tuple[int, int]:
-    """Return the page faults of a step in a thread, and the bytes that are given back afterwards."""
+    """Return the page faults of a step in a thread, and the bytes that are given back
+    afterwards.
+    """
     done = subprocess.run(
         [sys.executable, "-c", COUNT_FAULTS, mode], capture_output=True, text=True, check=True
     )

@@ -27,7 +27,9 @@ def wanted() -> list[dict[str, float]]:
     return json.loads(found) if found else []
 
 
-def test_machines_that_are_there_need_no_wait_and_are_kept_until_they_are_let_go(ray_head: Path) -> None:
+def test_machines_that_are_there_need_no_wait_and_are_kept_until_they_are_let_go(
+    ray_head: Path,
+) -> None:
     await_nodes(1, cpus=2, gpus=0, timeout_s=0.0)
     assert wanted() == [{"CPU": 2}]
     release()
@@ -36,7 +38,8 @@ def test_machines_that_are_there_need_no_wait_and_are_kept_until_they_are_let_go
 
 def test_machines_that_do_not_come_are_told(ray_head: Path) -> None:
     with pytest.raises(
-        ResourcesError, match=r"only 0 of 2 nodes with 1 CPUs and 4 GPUs have joined the cluster after 0 s"
+        ResourcesError,
+        match=r"only 0 of 2 nodes with 1 CPUs and 4 GPUs have joined the cluster after 0 s",
     ):
         await_nodes(2, cpus=1, gpus=4, timeout_s=0.0)
     assert wanted() == [{"CPU": 1, "GPU": 4}] * 2

@@ -49,7 +49,10 @@ def test_wandb_can_be_used_in_every_trial(tmp_path: Path) -> None:
     wandb = pytest.importorskip("wandb")
     found = str(Path(wandb.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", WANDB, found, str(tmp_path)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", WANDB, found, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
     assert done.stdout.splitlines() == ["[] [] 0"] * 2, done.stderr

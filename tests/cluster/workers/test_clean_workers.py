@@ -26,7 +26,9 @@ def run(task, origin, request: Request = ONE):
         values = {}
         while True:
             progress = gang.next(timeout_s=120)
-            values |= {name: value for event in progress.events for name, value in event.values.items()}
+            values |= {
+                name: value for event in progress.events for name, value in event.values.items()
+            }
             if progress.ended is not None:
                 assert progress.ended.state == "complete", progress.ended.traceback
                 return values, gang.workers[0].pid, progress.unfit
@@ -35,13 +37,16 @@ def run(task, origin, request: Request = ONE):
         wait_until(lambda: not ray.get(connect_pool().status.remote()).leased, timeout_s=20)
 
 
-def test_a_trial_finds_nothing_of_another_one_in_its_process_but_what_its_own_modules_set(make_task, origin):
+def test_a_trial_finds_nothing_of_another_one_in_its_process_but_what_its_own_modules_set(
+    make_task, origin
+):
     ray.kill(connect_pool())
     clean = {"variable": 0.0, "folder": 0.0, "path": 0.0, "logging": 0.0, "by_import": 1.0}
 
     first, pid, unfit = run(make_task("look_for_changes"), origin)
     assert (first, unfit) == ({"loss": 1.0, **clean}, None)
-    # The module was imported in the middle of the trial, so its changes are made again by another import.
+    # The module was imported in the middle of the trial, so its changes are made again by another
+    # import.
     second, *worker = run(make_task("look_for_changes", trial=1), origin)
     assert (second, worker) == ({"loss": 1.0, **clean}, [pid, None])
     other = dataclasses.replace(make_task("look_for_changes", trial=2), run_id="other")
@@ -89,7 +94,9 @@ def test_helpers_of_libraries_that_start_again_end_and_leave_the_worker_warm(mak
     assert [values["loss"] for values, _, _ in runs] == [7.0, 7.0]
     assert runs[0][1:] == runs[1][1:] == (runs[0][1], None)
     assert not [
-        child for child in psutil.Process(runs[0][1]).children(recursive=True) if "loky" in child.name()
+        child
+        for child in psutil.Process(runs[0][1]).children(recursive=True)
+        if "loky" in child.name()
     ]
 
 
@@ -107,7 +114,9 @@ def test_workers_have_the_variables_of_the_caller_and_are_not_shared_with_anothe
     assert len(set(pids.values())) == 2
     monkeypatch.delenv("GIVEN_BY_CALLER")
     request = dataclasses.replace(ONE, environment=caller_environment.publish())
-    assert run(make_task("show_variable", name="GIVEN_BY_CALLER"), origin, request)[0]["loss"] == 0.0
+    assert (
+        run(make_task("show_variable", name="GIVEN_BY_CALLER"), origin, request)[0]["loss"] == 0.0
+    )
 
 
 @pytest.mark.slow

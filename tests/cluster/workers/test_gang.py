@@ -31,7 +31,10 @@ ONE = Request("run")
 
 
 def run(task, origin: Origin, request: Request = ONE):
-    """Run one trial on a leased worker; return all its events, its end, and the worker, given back."""
+    """Run one trial on a leased worker.
+
+    Return all its events, its end, and the worker, given back.
+    """
     gang = Gang.lease(request, timeout_s=60)
     try:
         gang.start(task, origin=origin)
@@ -42,7 +45,8 @@ def run(task, origin: Origin, request: Request = ONE):
             if progress.ended is not None:
                 worker = gang.workers[0]
                 gang.release()
-                # An actor may take up calls in another order than they were sent: releases never wait.
+                # An actor may take up calls in another order than they were sent: releases never
+                # wait.
                 wait_until(is_pool_free, timeout_s=10)
                 return events, progress.ended, worker
     finally:
@@ -76,11 +80,18 @@ def test_a_trial_runs_on_a_worker_and_the_next_one_finds_it_warm(make_task, orig
     assert run(make_task("constant", trial=1), origin)[2] == worker
 
 
-def test_a_function_trial_loads_no_torch_sees_no_gpu_and_its_prints_land_in_its_log(make_task, origin):
+def test_a_function_trial_loads_no_torch_sees_no_gpu_and_its_prints_land_in_its_log(
+    make_task, origin
+):
     ray.kill(connect_pool())  # its workers may have torch loaded, from other trials
     task = make_task("look_around")
     events, _, _ = run(task, origin)
-    assert events[0].values == {"loss": 0.0, "torch_loaded": 0.0, "num_threads": 1.0, "sees_gpu": 0.0}
+    assert events[0].values == {
+        "loss": 0.0,
+        "torch_loaded": 0.0,
+        "num_threads": 1.0,
+        "sees_gpu": 0.0,
+    }
     log = (Path(task.folder) / "log.txt").read_text()
     assert log == "printed by the trial\nprinted by a child\n"
     run(task, origin)
@@ -93,7 +104,9 @@ def test_a_silent_trial_leaves_no_file(make_task, origin):
     assert not Path(task.folder).exists()
 
 
-def test_a_failing_trial_has_its_traceback_in_its_log_and_leaves_its_worker_usable(make_task, origin):
+def test_a_failing_trial_has_its_traceback_in_its_log_and_leaves_its_worker_usable(
+    make_task, origin
+):
     task = make_task("give_up")
     _, ended, worker = run(task, origin)
     assert (ended.state, ended.reason) == ("failed", "error")
@@ -136,7 +149,9 @@ def test_a_blocking_trial_waits_only_at_reports_of_an_objective(make_task, origi
 
 
 @pytest.mark.slow
-def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_replaced(make_task, origin):
+def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_replaced(
+    make_task, origin
+):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
     first = gang.next(timeout_s=30)
@@ -221,7 +236,10 @@ def test_the_next_trial_keeps_the_workers_and_is_cancelled_by_its_own_number(
 def test_workers_are_kept_for_a_while_only_and_never_where_each_trial_has_its_own(
     make_task, origin, monkeypatch: pytest.MonkeyPatch
 ):
-    for kept_s, request in ((0.0, Request("run", trial=0)), (600.0, Request("run", trial=0, fresh=True))):
+    for kept_s, request in (
+        (0.0, Request("run", trial=0)),
+        (600.0, Request("run", trial=0, fresh=True)),
+    ):
         monkeypatch.setattr(gang_module, "KEPT_S", kept_s)
         gang = Gang.lease(request, timeout_s=60)
         gang.start(make_task("constant"), origin=origin)
@@ -250,7 +268,9 @@ def test_a_new_coordinator_first_ends_what_a_dead_one_held_for_a_trial_that_the_
     async def leases() -> tuple[Lease, Lease, dict[str, int]]:
         pool = Pool()
         first = await pool.lease(Request("run", trial=0), dead)
-        second = await pool.lease(Request("run", trial=1), living)  # the dead one may have continued with it
+        second = await pool.lease(
+            Request("run", trial=1), living
+        )  # the dead one may have continued with it
         leased = (await pool.status()).leased
         await pool.release(second.lease_id, unhealthy=(0,))
         return first, second, leased
@@ -415,7 +435,9 @@ def test_a_pool_that_dies_takes_its_workers_along_and_another_opens(make_task, o
 
 
 @pytest.mark.slow
-def test_a_lease_waits_for_another_node_where_its_own_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_waits_for_another_node_where_its_own_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As in the moment in which a node is lost, or Ray is shut down: no trial fails for that."""
     gone = iter(["a" * 56] * START_ATTEMPTS)
     monkeypatch.setattr(

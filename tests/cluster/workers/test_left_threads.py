@@ -1,4 +1,7 @@
-"""A thread that a trial leaves running is found; one that ends, or waits inside a library, is not."""
+"""A thread that a trial leaves running is found.
+
+One that ends, or waits inside a library, is not.
+"""
 
 from __future__ import annotations
 

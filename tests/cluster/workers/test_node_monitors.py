@@ -1,4 +1,6 @@
-"""Node monitors: no round waits, nothing is counted twice, and a node that does not answer has a state."""
+"""Node monitors: no round waits, nothing is counted twice, and a node that does not answer has a
+state.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ ANSWER_S = 0.1
 
 @pytest.fixture
 def collected(ray_head: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMonitors]:
-    """NodeMonitors that take the only node for another one than their own, and lose patience soon."""
+    """NodeMonitors that take the only node for another one than their own, and lose patience
+    soon.
+    """
     for name, value_s in {
         "NODES_FRESH_S": 0.0,
         "SILENT_AFTER_S": 1.0,
@@ -72,7 +76,9 @@ def test_nodes_are_followed_whatever_becomes_of_them(
     wait_for(lambda sample: sample.state == "ok")
 
     process.kill()
-    wait_for(lambda sample: collected._nodes[there].actor not in (None, actor) and sample.elapsed_s > 0)
+    wait_for(
+        lambda sample: collected._nodes[there].actor not in (None, actor) and sample.elapsed_s > 0
+    )
 
     monkeypatch.setattr(node_monitors, "cluster_inventory", lambda: ClusterInventory(()))
     assert wait_for(lambda sample: sample.state == "gone").machine == first.machine

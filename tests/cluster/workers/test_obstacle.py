@@ -13,7 +13,10 @@ from workbench.cluster.workers.pool_client import Obstacle
             Obstacle(1, (), ("run a has 2 workers",)),
             "run a has 2 workers, 1 request of other runs served first",
         ),
-        (Obstacle(3, ("node b is silent",), ()), "node b is silent, 3 requests of other runs served first"),
+        (
+            Obstacle(3, ("node b is silent",), ()),
+            "node b is silent, 3 requests of other runs served first",
+        ),
         (Obstacle(None, ("node b is silent",), ()), "node b is silent"),
         (Obstacle(0, (), ()), ""),
     ],

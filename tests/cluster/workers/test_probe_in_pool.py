@@ -31,7 +31,8 @@ class Pool:
         self._text = experiment.model_dump_json()
         self._folder = str(folder)
         self._num_workers = num_workers
-        # Workers compare their memory with that after the first trial of a run: other tests have other runs.
+        # Workers compare their memory with that after the first trial of a run: other tests have
+        # other runs.
         self._run_id = f"run-{folder.name}"
 
     def __call__(self, sizes: Sequence[int]) -> list[PlanMeasured]:

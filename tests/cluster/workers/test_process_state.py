@@ -13,7 +13,9 @@ from workbench.cluster.workers.process_state import ProcessState
 
 CHANGES = {
     "the working directory": "os.chdir('/')",
-    "environment variables": "os.environ['LEFT'] = '1'; del os.environ['GIVEN']; os.environ['HOME'] = '/x'",
+    "environment variables": (
+        "os.environ['LEFT'] = '1'; del os.environ['GIVEN']; os.environ['HOME'] = '/x'"
+    ),
     "sys.path": "sys.path.insert(0, '/x')",
     "sys.argv": "sys.argv.append('--x')",
     "the recursion limit": "sys.setrecursionlimit(5000)",
@@ -21,7 +23,9 @@ CHANGES = {
     "sys.stdout": "sys.stdout = io.StringIO()",
     "built-in functions": "builtins.print = str; builtins.added = 1",
     "warning filters": "warnings.simplefilter('error')",
-    "loggers": "logging.basicConfig(level=1); logging.getLogger('mine').addHandler(logging.NullHandler())",
+    "loggers": (
+        "logging.basicConfig(level=1); logging.getLogger('mine').addHandler(logging.NullHandler())"
+    ),
     "logging.disable": "logging.disable(50)",
     "the alarm timer": "signal.setitimer(signal.ITIMER_REAL, 500)",
     "garbage collection": "gc.disable()",
@@ -40,9 +44,13 @@ CHANGES = {
     "the stack size of threads": "threading.stack_size(2**20)",
     "the trace function of threads": "threading.settrace(lambda *given: None)",
     "the profile function of threads": "threading.setprofile(lambda *given: None)",
-    "decimal contexts": "decimal.DefaultContext.prec = 3; decimal.getcontext().rounding = decimal.ROUND_UP",
+    "decimal contexts": (
+        "decimal.DefaultContext.prec = 3; decimal.getcontext().rounding = decimal.ROUND_UP"
+    ),
     "the flags of debugging garbage collection": "gc.set_debug(gc.DEBUG_STATS)",
-    "faulthandler": "faulthandler.disable() if faulthandler.is_enabled() else faulthandler.enable(out)",
+    "faulthandler": (
+        "faulthandler.disable() if faulthandler.is_enabled() else faulthandler.enable(out)"
+    ),
     "the policy of event loops": "asyncio.set_event_loop_policy(Policy())",
     "the virtual timer": "signal.setitimer(signal.ITIMER_VIRTUAL, 500)",
     "the profiling timer": "signal.setitimer(signal.ITIMER_PROF, 500)",
@@ -66,7 +74,9 @@ CHANGES = {
     "torch.backends.cudnn.benchmark": "torch.backends.cudnn.benchmark = True",
     "torch.backends.cudnn.deterministic": "torch.backends.cudnn.deterministic = True",
     "the precision of products of float32 matrices": "torch.set_float32_matmul_precision('high')",
-    "torch.backends.cuda.matmul.fp32_precision": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "torch.backends.cuda.matmul.fp32_precision": (
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'"
+    ),
     "torch.backends.cudnn.conv.fp32_precision": "torch.backends.cudnn.allow_tf32 = False",
     "flash_sdp": "torch.backends.cuda.enable_flash_sdp(False)",
     "torch's print options": "torch.set_printoptions(precision=2)",
@@ -102,7 +112,9 @@ os._exit(out.flush() or 0)
 """
 
 
-def test_everything_that_a_trial_changes_is_restored_whether_it_loads_torch_or_finds_it_loaded() -> None:
+def test_everything_that_a_trial_changes_is_restored_whether_it_loads_torch_or_finds_it_loaded() -> (
+    None
+):
     command = [sys.executable, "-c", SCRIPT, json.dumps(CHANGES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from workbench.cluster.workers.report_thinning import NUM_FREE, ReportThinning
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import TrialValue
-from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialProposed, TrialReported
+from workbench.foundation.events import (
+    CheckpointSaved,
+    Event,
+    TrialEnded,
+    TrialProposed,
+    TrialReported,
+)
 from workbench.runs.descriptions import describe_reports
 from workbench.search import Study
 from workbench.store.history import History
@@ -42,7 +48,9 @@ class Clock:
         return self.now_s
 
 
-def thin(experiment: Experiment, events: list[Event], tick_s: float, num_free: int = NUM_FREE) -> list[Event]:
+def thin(
+    experiment: Experiment, events: list[Event], tick_s: float, num_free: int = NUM_FREE
+) -> list[Event]:
     """Send events, one per tick, and return those that passed."""
     clock = Clock()
     thinning = ReportThinning(experiment, clock, num_free)
@@ -58,7 +66,9 @@ def test_the_first_the_last_and_the_extremes_of_many_reports_are_kept():
     losses = [chance.random() for _ in range(100_000)]
     losses[12_345], losses[65_432] = -7.0, 9.0
     made: list[Event] = [report(step, loss=loss) for step, loss in enumerate(losses)]
-    reports = [event for event in thin(make_experiment(), made, 5e-5) if isinstance(event, TrialReported)]
+    reports = [
+        event for event in thin(make_experiment(), made, 5e-5) if isinstance(event, TrialReported)
+    ]
     assert NUM_FREE < len(reports) < 1_050
     assert {event.step for event in reports} > {0, NUM_FREE - 1, 12_345, 65_432, 99_999}
     assert [event.step for event in reports] == sorted(event.step for event in reports)
@@ -78,7 +88,9 @@ def test_a_report_that_no_other_follows_passes_soon():
     assert thinning.take(report(NUM_FREE, loss=0.5)) == []
     assert thinning.overdue() == []
     clock.now_s = 0.6
-    assert [event.step for event in thinning.overdue() if isinstance(event, TrialReported)] == [NUM_FREE]
+    assert [event.step for event in thinning.overdue() if isinstance(event, TrialReported)] == [
+        NUM_FREE
+    ]
 
 
 def test_other_events_pass_at_once_and_after_what_waits():
@@ -106,7 +118,9 @@ _REPORTS = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(
     _REPORTS,
-    st.lists(st.sampled_from(["returned", "last", "best", {"mean_last": 3}]), min_size=2, max_size=2),
+    st.lists(
+        st.sampled_from(["returned", "last", "best", {"mean_last": 3}]), min_size=2, max_size=2
+    ),
     st.sampled_from([0.0, 0.05, 0.2]),
     st.booleans(),
 )
@@ -120,10 +134,16 @@ def test_the_value_of_a_trial_is_that_of_all_its_reports(drawn, modes, tick_s, r
     step = 0
     for place, (names, forward, value) in enumerate(drawn):
         step += forward
-        events.append(report(step, **{name: float(value) + (name == "other") * place for name in names}))
+        events.append(
+            report(step, **{name: float(value) + (name == "other") * place for name in names})
+        )
     if returns:
-        events.append(TrialReported(trial=0, step=step, values={"loss": 3.0, "cost": 3.0}, returned=True))
-    assert value_of(experiment, thin(experiment, events, tick_s, num_free=1)) == value_of(experiment, events)
+        events.append(
+            TrialReported(trial=0, step=step, values={"loss": 3.0, "cost": 3.0}, returned=True)
+        )
+    assert value_of(experiment, thin(experiment, events, tick_s, num_free=1)) == value_of(
+        experiment, events
+    )
 
 
 def value_of(experiment: Experiment, events: list[Event]) -> dict[str, float]:

@@ -86,9 +86,12 @@ def test_nothing_of_a_gang_stays_behind_in_its_workers(make_task, origin):
             before = {pid: measure(pid) for pid in pids}
     after = {pid: measure(pid) for pid in pids}
     assert after.keys() == before.keys(), "the workers stay the same"
-    grown = {pid: {name: after[pid][name] - before[pid][name] for name in after[pid]} for pid in pids}
+    grown = {
+        pid: {name: after[pid][name] - before[pid][name] for name in after[pid]} for pid in pids
+    }
     for growth in grown.values():
-        # Ray starts threads and opens files of its own now and then; a group leaves some at every trial.
+        # Ray starts threads and opens files of its own now and then; a group leaves some at every
+        # trial.
         assert growth["threads"] < NUM_TRIALS // 4, grown
         assert growth["files"] < NUM_TRIALS // 4, grown
         assert growth["bytes"] < 32 * 2**20, grown
@@ -104,7 +107,9 @@ def measure(pid: int) -> dict[str, int]:
 
 
 def start_coordinator():
-    """Start an actor that holds two workers which wait for each other, as the trial of a sweep does."""
+    """Start an actor that holds two workers which wait for each other, as the trial of a sweep
+    does.
+    """
 
     class Coordinator:
         def hold(self, task, origin):

@@ -109,7 +109,11 @@ def look_for_changes(config, report):
     sys.path.append("/left/behind")
     logging.getLogger("look_for_changes").setLevel(10)
     changes_at_import.COUNT += 1
-    report(step=1, loss=changes_at_import.COUNT, **{name: float(value) for name, value in found.items()})
+    report(
+        step=1,
+        loss=changes_at_import.COUNT,
+        **{name: float(value) for name, value in found.items()},
+    )
 
 
 def choose_backend(config, report):
@@ -150,7 +154,9 @@ def leave_a_thread(config, report):
 
 
 def shut_ray_down(config, report):
-    """Shut Ray down before the training ends, so that the worker is asked for its progress after that."""
+    """Shut Ray down before the training ends, so that the worker is asked for its progress after
+    that.
+    """
     report(step=1, loss=1.0)
     ray.shutdown()
     time.sleep(2.0)

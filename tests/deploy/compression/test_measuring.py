@@ -1,4 +1,7 @@
-"""What a compression measures: the ratio of two latencies, what a quantiser writes, what was lost."""
+"""What a compression measures.
+
+The ratio of two latencies, what a quantiser writes, what was lost.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,13 @@ def base(metric: str, goal: str, value: float) -> Base:
 
 @settings(max_examples=50)
 @given(ratio=st.floats(0.1, 3.0), seed=st.integers(0, 100))
-def test_the_interval_of_a_ratio_holds_it_whatever_outliers_there_are(ratio: float, seed: int) -> None:
+def test_the_interval_of_a_ratio_holds_it_whatever_outliers_there_are(
+    ratio: float, seed: int
+) -> None:
     random = np.random.default_rng(seed)
-    times = np.stack([np.full(200, ratio), np.ones(200)], axis=1) * (1 + 0.02 * random.random((200, 2)))
+    times = np.stack([np.full(200, ratio), np.ones(200)], axis=1) * (
+        1 + 0.02 * random.random((200, 2))
+    )
     times[random.random((200, 2)) < 0.05] *= 50
     found = summarise(times)
     assert found.low <= found.ratio <= found.high
@@ -97,7 +104,9 @@ def test_a_quantised_model_is_smaller_and_answers_alike_for_any_batch(
         quantise(path, small, "static", calibration=calibration, samples=inputs)
     assert small.stat().st_size < 0.5 * path.stat().st_size
     for size in (1, 7):
-        wanted, found = (open_session(each).run(None, {"inputs": inputs[:size]})[0] for each in (path, small))
+        wanted, found = (
+            open_session(each).run(None, {"inputs": inputs[:size]})[0] for each in (path, small)
+        )
         assert found.shape == wanted.shape
         assert np.abs(found - wanted).max() < 0.15 * np.abs(wanted).max()
         assert not np.array_equal(found, wanted)
@@ -195,7 +204,10 @@ def test_a_teacher_of_samples_that_change_answers_each_time() -> None:
 
     teacher = Teacher(nn.Identity(), Drawn())
     for value in (1.0, 2.0):
-        assert teacher.outputs(np.arange(2), torch.full((2, 1), value)).tolist() == [[value], [value]]
+        assert teacher.outputs(np.arange(2), torch.full((2, 1), value)).tolist() == [
+            [value],
+            [value],
+        ]
 
 
 def test_the_best_of_the_later_epochs_is_kept() -> None:

@@ -1,4 +1,6 @@
-"""A pruned model computes what the whole one computes without those channels, and says no where it cannot."""
+"""A pruned model computes what the whole one computes without those channels, and says no where it
+cannot.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from workbench.deploy.compression.pruning import choose_kept, find_channels, num_kept, prune, silence
+from workbench.deploy.compression.pruning import (
+    choose_kept,
+    find_channels,
+    num_kept,
+    prune,
+    silence,
+)
 from workbench.foundation.errors import ExperimentError
 from workbench.models.adapters import build_model
 
@@ -134,7 +142,11 @@ def test_the_channels_with_the_smallest_weights_go_first() -> None:
     ("model", "inputs", "words"),
     [
         (nn.Sequential(nn.Linear(4, 2)), torch.randn(2, 4), "only one other reads"),
-        (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(2, 4), "too few channels"),
+        (
+            nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)),
+            torch.randn(2, 4),
+            "too few channels",
+        ),
         (nn.LSTM(4, 64), torch.randn(3, 2, 4), "LSTM has no channels"),
         (LooksInside(), IMAGES, "another layer reads the channels"),
     ],
@@ -145,6 +157,8 @@ def test_what_cannot_be_pruned_is_refused(model: nn.Module, inputs: Tensor, word
 
 
 def test_layers_that_share_weights_stay() -> None:
-    model: Any = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    model: Any = nn.Sequential(
+        nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2)
+    )
     model[2].weight = model[0].weight
     assert find_channels(model) == []

@@ -51,12 +51,16 @@ def convolutional() -> nn.Module:
 
 @pytest.fixture(params=[linear, convolutional], ids=["linear", "convolutional"])
 def network(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, np.ndarray]:
-    """A model whose inputs and weights reach their bounds in many places, as those of trained ones do."""
+    """A model whose inputs and weights reach their bounds in many places, as those of trained ones
+    do.
+    """
     torch.manual_seed(0)
     model = request.param().eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(parameter.sign() * parameter.abs().clamp_min(0.7 * parameter.abs().max()))
+            parameter.copy_(
+                parameter.sign() * parameter.abs().clamp_min(0.7 * parameter.abs().max())
+            )
     inputs = torch.rand(64, 1, 8, 8).round()
     write_onnx(model, inputs[:2], tmp_path / "model.onnx")
     return tmp_path / "model.onnx", inputs.numpy()
@@ -99,11 +103,15 @@ def test_products_in_pairs_that_saturate_at_16_bits_are_exact(tmp_path: Path) ->
         model.weight.copy_(model.weight.sign())  # every weight is as large as there can be
     write_onnx(model, torch.zeros(2, 64), tmp_path / "model.onnx")
     quantise(tmp_path / "model.onnx", tmp_path / "small.onnx", "dynamic")
-    [weights] = [each for each in signed_weights(tmp_path / "small.onnx").values() if each.ndim == 2]
+    [weights] = [
+        each for each in signed_weights(tmp_path / "small.onnx").values() if each.ndim == 2
+    ]
     assert np.abs(weights).max() == MAX_WEIGHT
     values = np.random.default_rng(0).integers(200, 256, (50, 64))
     assert np.array_equal(pairwise(values, weights), values @ weights)
-    assert not np.array_equal(pairwise(values, 2 * weights), values @ (2 * weights)), "8 bits are too many"
+    assert not np.array_equal(pairwise(values, 2 * weights), values @ (2 * weights)), (
+        "8 bits are too many"
+    )
 
 
 @pytest.mark.slow

@@ -40,7 +40,9 @@ def train(model: nn.Module, split: ArraySplit, slimming: float) -> torch.Tensor:
 def test_the_penalty_makes_factors_small_and_the_model_can_be_pruned() -> None:
     random = np.random.default_rng(0)
     targets = random.integers(0, 2, 256)
-    images = random.standard_normal((256, 1, 8, 8)).astype(np.float32) + targets[:, None, None, None]
+    images = (
+        random.standard_normal((256, 1, 8, 8)).astype(np.float32) + targets[:, None, None, None]
+    )
     split = ArraySplit(images.astype(np.float32), targets)
     model, inputs = build("convnet")
     without, with_penalty = (train(model, split, slimming) for slimming in (0.0, 0.02))

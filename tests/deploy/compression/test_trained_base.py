@@ -14,7 +14,9 @@ def test_early_exits_are_no_part_of_what_is_compressed() -> None:
     assert isinstance(made, EarlyExits)
     document = experiment("mlp", "digits").model_dump_json()
     params = {"exits": 1, "hidden_width": 16}
-    base = Base("run", 0, document, {}, params, save(made.state_dict()), b"", "val_loss", "minimize", {})
+    base = Base(
+        "run", 0, document, {}, params, save(made.state_dict()), b"", "val_loss", "minimize", {}
+    )
     model, datasets = base.build()
     assert not any(isinstance(module, EarlyExits) for module in model.modules())
     inputs = torch.from_numpy(datasets.validation.batch(torch.arange(3).numpy())[0])

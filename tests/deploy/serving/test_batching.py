@@ -40,7 +40,10 @@ def values_of(answers: list[Answer]) -> list[int]:
 
 
 def in_queue(
-    use: Callable[[BatchQueue], Awaitable[Found]], model: Any, times: BatchTimes = SLOW, **options: Any
+    use: Callable[[BatchQueue], Awaitable[Found]],
+    model: Any,
+    times: BatchTimes = SLOW,
+    **options: Any,
 ) -> Found:
     """Use a queue while it is emptied."""
 
@@ -57,7 +60,9 @@ def in_queue(
     return asyncio.run(main())
 
 
-async def begin(queue: BatchQueue, model: Model, *requests: list[Row]) -> list[asyncio.Task[list[Answer]]]:
+async def begin(
+    queue: BatchQueue, model: Model, *requests: list[Row]
+) -> list[asyncio.Task[list[Answer]]]:
     """Send requests one after another; the first is being computed when the others arrive."""
     tasks = []
     for rows in requests:

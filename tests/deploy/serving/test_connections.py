@@ -20,7 +20,9 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 async def answer(scope: Any, receive: Any, send: Any) -> None:
     if scope["path"] == "/slow":
         await asyncio.sleep(60)
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+    )
     await send({"type": "http.response.body", "body": b"ok"})
 
 
@@ -45,7 +47,9 @@ async def served(connections: Connections) -> AsyncIterator[int]:
         await task
 
 
-async def connect(port: int, peer: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(
+    port: int, peer: str = "127.0.0.1"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", port, local_addr=(peer, 0))
 
 

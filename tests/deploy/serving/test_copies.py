@@ -12,7 +12,9 @@ from workbench.deploy.serving.on_ray import Copy
 from workbench.deploy.serving.served_models import Limits
 
 
-def test_a_copy_leaves_nothing_on_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_leaves_nothing_on_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bundle = write_array_bundle(tmp_path / "sum")
     node = tmp_path / "node"
     node.mkdir()

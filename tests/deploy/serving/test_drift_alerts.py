@@ -53,7 +53,9 @@ def serve(model: ServedModel, num_rows: int, rows: list[dict[str, Any]]) -> None
 
 def test_drift_is_an_alert_once_until_it_is_over(model: ServedModel, sink: WebServer) -> None:
     notes: list[str] = []
-    alerts = DriftAlerts(settings_with(sink, {"on": "drift"}), url="http://here:1", notify=notes.append)
+    alerts = DriftAlerts(
+        settings_with(sink, {"on": "drift"}), url="http://here:1", notify=notes.append
+    )
     serve(model, 600, USUAL)
     alerts.check([model])
     assert notes == []
@@ -74,7 +76,9 @@ def test_drift_is_an_alert_once_until_it_is_over(model: ServedModel, sink: WebSe
 def test_a_sink_that_cannot_be_reached_is_noted(model: ServedModel, sink: WebServer) -> None:
     notes: list[str] = []
     sink.answers = [404]
-    alerts = DriftAlerts(settings_with(sink, {"on": "drift"}), url="http://here:1", notify=notes.append)
+    alerts = DriftAlerts(
+        settings_with(sink, {"on": "drift"}), url="http://here:1", notify=notes.append
+    )
     serve(model, 600, OTHER)
     alerts.close([model])
     assert "an alert could not be sent to team: 127.0.0.1 answered with status 404" in notes
@@ -84,7 +88,9 @@ def test_models_are_checked_while_they_are_served(
     model: ServedModel, sink: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drift_alerts, "CHECK_S", 0.01)
-    alerts = DriftAlerts(settings_with(sink, {"on": "drift"}), url="http://here:1", notify=lambda note: None)
+    alerts = DriftAlerts(
+        settings_with(sink, {"on": "drift"}), url="http://here:1", notify=lambda note: None
+    )
     serve(model, 600, OTHER)
 
     async def watch() -> None:

@@ -42,12 +42,16 @@ def servers(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
         (tmp_path / name).mkdir()
     limits = ["--queue", "100", "--max-body", "20kB"]
     plain = Server(tmp_path / "plain", *bundles, *limits)
-    on_ray = Server(tmp_path / "ray", *bundles, *limits, "--on", "ray", "--replicas", "2", port=free_port())
+    on_ray = Server(
+        tmp_path / "ray", *bundles, *limits, "--on", "ray", "--replicas", "2", port=free_port()
+    )
     yield on_ray, plain
     for server in (on_ray, plain):
         server.close()
     home = {"WORKBENCH_HOME": str(tmp_path / "ray")}
-    subprocess.run([sys.executable, "-m", "workbench", "shutdown"], env=os.environ | home, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "workbench", "shutdown"], env=os.environ | home, check=True
+    )
 
 
 def asked(server: Server, method: str, path: str, **options: Any) -> tuple[int, Any]:
@@ -103,7 +107,9 @@ def test_routes_and_answers_are_those_of_the_plain_server(
     wait_until(lambda: len(answered) > 20, what="answers")
     write_array_bundle(tmp_path / "sum", scale=2.0)
     on_ray.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "now version" in on_ray.log.read_text(), what="the newer bundle", timeout_s=120)
+    wait_until(
+        lambda: "now version" in on_ray.log.read_text(), what="the newer bundle", timeout_s=120
+    )
     at = len(answered)
     wait_until(lambda: len(answered) > at + 50, what="more answers")
     stop.set()

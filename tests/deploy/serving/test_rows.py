@@ -75,7 +75,9 @@ def test_numbers_that_the_table_wrote_with_a_unit_may_be_sent_like_that() -> Non
 
 def test_true_and_false_are_numbers_where_they_were_in_training() -> None:
     member = Input(name="member", kind="number", dtype="float64", example=False)
-    card = PIXELS.model_copy(update={"inputs": (member, Input(name="age", kind="number", dtype="float64"))})
+    card = PIXELS.model_copy(
+        update={"inputs": (member, Input(name="age", kind="number", dtype="float64"))}
+    )
     reader, schema = RowReader(card), Draft202012Validator(row_schema(card))
     assert reader.read([{"member": True, "age": 3}, {"member": 0, "age": None}])[0] == (1.0, 3.0)
     assert schema.is_valid({"member": True, "age": 3})
@@ -97,7 +99,11 @@ def test_rows_are_answered_as_offline(folder: Path) -> None:
     read = RowReader(predictor.card).read(rows)
     online = answers_as_json(predictor.card, predictor.compute(feeds_of_rows(predictor.card, read)))
     offline = predictor.predict({name: [row[name] for row in rows] for name in ROW})
-    assert [answer["values"]["years"] for answer in online] == offline.values.tolist() == [103, 2.5, 102, 3]
+    assert (
+        [answer["values"]["years"] for answer in online]
+        == offline.values.tolist()
+        == [103, 2.5, 102, 3]
+    )
 
 
 def test_what_training_never_saw_is_noted(folder: Path) -> None:
@@ -125,7 +131,9 @@ def test_what_training_never_saw_is_noted(folder: Path) -> None:
         ([1, 2], None, "is not a row"),
     ],
 )
-def test_what_is_wrong_is_named_by_row_and_column(folder: Path, row: Any, column: str, problem: str) -> None:
+def test_what_is_wrong_is_named_by_row_and_column(
+    folder: Path, row: Any, column: str, problem: str
+) -> None:
     with pytest.raises(RowsError) as refused:
         RowReader(read_card(folder)).read([ROW, row, ROW])
     [found] = refused.value.problems
@@ -166,7 +174,11 @@ def test_a_flat_array_is_taken_in_its_order() -> None:
 
 
 IMAGES = PIXELS.model_copy(
-    update={"inputs": (Input(name="photo", kind="array", shape=(3, 8, 8), dtype="float32", is_image=True),)}
+    update={
+        "inputs": (
+            Input(name="photo", kind="array", shape=(3, 8, 8), dtype="float32", is_image=True),
+        )
+    }
 )
 
 
@@ -192,10 +204,22 @@ def test_an_image_in_base64_is_read_as_its_pixels(kind: str) -> None:
 @pytest.mark.parametrize(
     ("photo", "problem", "allowed"),
     [
-        ("cat.png", "'cat.png' is not base64", "an image file in base64, or numbers of shape [3, 8, 8]"),
+        (
+            "cat.png",
+            "'cat.png' is not base64",
+            "an image file in base64, or numbers of shape [3, 8, 8]",
+        ),
         ("\u20ac", "is not base64", "an image file in base64"),
-        (base64.b64encode(_file("EPS")).decode(), "its content has the format of no image", "an image file"),
-        (base64.b64encode(_file("PNG", (8000, 8000), "1")).decode(), "has 8000 x 8000 pixels", "50,000,000"),
+        (
+            base64.b64encode(_file("EPS")).decode(),
+            "its content has the format of no image",
+            "an image file",
+        ),
+        (
+            base64.b64encode(_file("PNG", (8000, 8000), "1")).decode(),
+            "has 8000 x 8000 pixels",
+            "50,000,000",
+        ),
         (None, "null is neither an image nor an array", "an image file in base64"),
     ],
 )
@@ -213,7 +237,9 @@ def test_what_is_no_image_or_too_large_is_named(photo: Any, problem: str, allowe
     changes=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=8),
     end=st.floats(0.1, 1),
 )
-def test_a_broken_image_is_read_or_refused(kind: str, changes: list[tuple[float, int]], end: float) -> None:
+def test_a_broken_image_is_read_or_refused(
+    kind: str, changes: list[tuple[float, int]], end: float
+) -> None:
     content = bytearray(_file(kind))
     for place, value in changes:
         content[int(place * len(content))] = value
@@ -243,12 +269,15 @@ def test_a_body_that_is_not_rows_is_refused(body: bytes) -> None:
 
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-_ANY = st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
+_ANY = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5
+)
 
 
 @settings(max_examples=50)
 @given(
-    values=st.fixed_dictionaries(dict.fromkeys(ROW, _ANY)), more=st.dictionaries(st.text(), _ANY, max_size=1)
+    values=st.fixed_dictionaries(dict.fromkeys(ROW, _ANY)),
+    more=st.dictionaries(st.text(), _ANY, max_size=1),
 )
 def test_any_row_is_read_or_refused(values: Any, more: Any, folder: Path) -> None:
     card = read_card(folder)
@@ -281,7 +310,7 @@ def test_the_description_types_each_column(folder: Path) -> None:
     assert pixels.is_valid({"pixels": [[1, 2, 3], [4, 5, 6]]})
     assert not pixels.is_valid({"pixels": [[1, 2], [4, 5]]})
     document = describe_server({"animals": card, "digits": PIXELS}, has_token=True)
-    example = document["paths"]["/v1/animals/predict"]["post"]["requestBody"]["content"]["application/json"][
-        "example"
-    ]
+    example = document["paths"]["/v1/animals/predict"]["post"]["requestBody"]["content"][
+        "application/json"
+    ]["example"]
     RowReader(card).read(example["rows"])

@@ -79,7 +79,10 @@ def test_rows_of_every_kind_are_answered(server: Server) -> None:
     assert answer.status_code == 200
     first, second = answer.json()["answers"]
     assert first == {"values": {"years": 103.0}}
-    assert second == {"values": {"years": 3.0}, "notes": ["column 'animal': training never saw 'bird'"]}
+    assert second == {
+        "values": {"years": 3.0},
+        "notes": ["column 'animal': training never saw 'bird'"],
+    }
     [answer] = server.predict("sum", {"inputs": [-1, -2, 0, 0]}).json()["answers"]
     assert answer["class"] == "low"
 
@@ -110,7 +113,9 @@ def test_the_description_is_true(server: Server) -> None:
 def test_a_wrong_request_is_refused_in_words(
     server: Server, path: str, content: bytes, kind: str, status: int
 ) -> None:
-    answer = server.client.post(f"/v1/{path}/predict", content=content, headers={"Content-Type": kind})
+    answer = server.client.post(
+        f"/v1/{path}/predict", content=content, headers={"Content-Type": kind}
+    )
     assert answer.status_code == status
     assert answer.json()["problem"]
     if status == 415:
@@ -130,7 +135,11 @@ def test_only_the_token_opens_what_shows_models(server: Server) -> None:
     import httpx
 
     for path in ("/metrics", "/openapi.json", "/v1", "/v1/sum", "/nothing"):
-        for wrong in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {server.token}"}):
+        for wrong in (
+            {},
+            {"Authorization": "Bearer x"},
+            {"Authorization": f"Basic {server.token}"},
+        ):
             answer = httpx.get(server.url + path, headers=wrong)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     for path in ("/health", "/ready", "/"):
@@ -169,7 +178,10 @@ def test_without_a_token_only_names_of_this_machine_are_served(start: Any, bundl
 
 
 def test_a_server_that_cannot_start_states_why(
-    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bundles: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
     open_file = tmp_path / "open"
@@ -245,7 +257,9 @@ def test_a_newer_bundle_takes_over_under_load_without_a_failed_request(
 
 
 async def find_capacity(server: Server, seconds: float) -> float:
-    """Return the requests that are answered per second when four clients always wait for an answer."""
+    """Return the requests that are answered per second when four clients always wait for an
+    answer.
+    """
     end_s = time.monotonic() + seconds
 
     async def send(connection: Connection) -> int:
@@ -261,7 +275,9 @@ async def find_capacity(server: Server, seconds: float) -> float:
 REQUEST = body_of(*[{"inputs": [1, 2, 3, 4]}] * 8)
 
 
-async def overload(server: Server, rate_per_s: float, seconds: float) -> tuple[Counter[int], list[int]]:
+async def overload(
+    server: Server, rate_per_s: float, seconds: float
+) -> tuple[Counter[int], list[int]]:
     """Send requests at random times; return the statuses, and when the refused may try again."""
     statuses: Counter[int] = Counter()
     waits: list[int] = []
@@ -272,7 +288,9 @@ async def overload(server: Server, rate_per_s: float, seconds: float) -> tuple[C
         connection = idle.pop() if idle else Connection(server)
         try:
             status, headers, _ = await connection.post("/v1/slow/predict", REQUEST)
-        except ConnectionResetError:  # after 75 idle seconds; the server's counts show whether any was lost
+        except (
+            ConnectionResetError
+        ):  # after 75 idle seconds; the server's counts show whether any was lost
             status, headers, _ = await connection.post("/v1/slow/predict", REQUEST)
         idle.append(connection)
         statuses[status] += 1
@@ -310,14 +328,18 @@ def test_four_times_its_capacity_is_refused_in_part_and_loses_nothing(
     assert min(waits) >= 1
     assert server.metric(counted) == before + statuses[200]
     rejected = 'workbench_rejected_total{{model="slow",reason="{}"}}'
-    num_rejected = sum(server.metric(rejected.format(reason)) for reason in ("queue_full", "too_many"))
+    num_rejected = sum(
+        server.metric(rejected.format(reason)) for reason in ("queue_full", "too_many")
+    )
     assert num_rejected == statuses[429]
     assert memory_bytes(server) < memory + MAX_GROWTH_BYTES
     assert server.predict("slow", {"inputs": [1, 1, 1, 1]}).status_code == 200
     assert server.stop() == 0
 
 
-def test_more_requests_at_once_than_it_holds_are_refused_in_words(start: Any, bundles: Path) -> None:
+def test_more_requests_at_once_than_it_holds_are_refused_in_words(
+    start: Any, bundles: Path
+) -> None:
     server = start(bundles / "slow", "--queue", "100000")
     num_sent = MAX_REQUESTS + 200
 
@@ -327,12 +349,19 @@ def test_more_requests_at_once_than_it_holds_are_refused_in_words(start: Any, bu
 
     responses = asyncio.run(main())
     refused = [(headers, body) for status, headers, body in responses if status == 429]
-    assert Counter(status for status, _, _ in responses) == {200: num_sent - len(refused), 429: len(refused)}
+    assert Counter(status for status, _, _ in responses) == {
+        200: num_sent - len(refused),
+        429: len(refused),
+    }
     assert refused, "none was too many"
-    assert all(headers["retry-after"] == "1" and b"are being answered" in body for headers, body in refused)
+    assert all(
+        headers["retry-after"] == "1" and b"are being answered" in body for headers, body in refused
+    )
 
 
-def test_sigterm_under_load_answers_what_was_accepted_and_refuses_the_rest(start: Any, bundles: Path) -> None:
+def test_sigterm_under_load_answers_what_was_accepted_and_refuses_the_rest(
+    start: Any, bundles: Path
+) -> None:
     server = start(bundles / "slow", "--max-batch", "4", "--queue", "400")
     statuses: Counter[int] = Counter()
 
@@ -367,7 +396,8 @@ def test_what_was_served_is_kept_and_compared_with_the_training_data(
     bundle = write_table_bundle(tmp_path / "animals")
     alerted, settings = tmp_path / "alerted.json", tmp_path / "settings.yaml"
     settings.write_text(
-        f"sinks: {{desk: {{kind: command, command: [cp, /dev/stdin, '{alerted}']}}}}\nalerts: [{{on: drift}}]"
+        f"sinks: {{desk: {{kind: command, command: [cp, /dev/stdin, '{alerted}']}}}}\nalerts:"
+        " [{on: drift}]"
     )
     monkeypatch.setenv("WORKBENCH_SETTINGS", str(settings))
     server = start(bundle, "--keep", "1")
@@ -383,7 +413,9 @@ def test_what_was_served_is_kept_and_compared_with_the_training_data(
     assert "animal" in capsys.readouterr().out
     assert server.stop() == 0
     alert = json.loads(alerted.read_text())
-    assert alert["text"].startswith("animals (20261123-digits): drift from the training data in animal")
+    assert alert["text"].startswith(
+        "animals (20261123-digits): drift from the training data in animal"
+    )
     assert (alert["on"], alert["look"]) == ("drift", f"workbench drift {server.url}")
     assert "alert: animals: drift from the training data" in server.log.read_text()
     assert run_command(["drift", str(bundle)]) == 1
@@ -393,7 +425,9 @@ def test_what_was_served_is_kept_and_compared_with_the_training_data(
 @pytest.mark.parametrize(
     "model", ["tests.deploy.trained:build_own", pytest.param("convnet", marks=pytest.mark.slow)]
 )
-def test_what_an_export_wrote_is_answered_as_its_model_does(model: str, start: Any, tmp_path: Path) -> None:
+def test_what_an_export_wrote_is_answered_as_its_model_does(
+    model: str, start: Any, tmp_path: Path
+) -> None:
     trained, data, _ = exported(tmp_path / "bundle", model, "digits")
     server = start(tmp_path / "bundle")
     samples = data.validation.batch(np.arange(3))[0]

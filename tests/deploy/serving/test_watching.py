@@ -73,7 +73,10 @@ def test_drift_is_that_of_the_last_rows(bundle: Path) -> None:
 
     usual = [row_of(age, animal) for age in (1, 3, 5, 7) for animal in ("cat", "dog")]
     add(200, *usual)
-    assert {each.name: each.index < 0.01 for each in monitor.columns()} == {"age": True, "animal": True}
+    assert {each.name: each.index < 0.01 for each in monitor.columns()} == {
+        "age": True,
+        "animal": True,
+    }
     assert monitor.describe()["next_steps"] == []
     add(200, row_of(100, "bird"))
     assert [each.name for each in monitor.columns() if each.has_drifted] == ["animal", "age"]
@@ -84,7 +87,9 @@ def test_drift_is_that_of_the_last_rows(bundle: Path) -> None:
     assert not monitor.describe()["drifted"]
 
 
-def test_the_command_shows_drift_and_the_next_step(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_drift_and_the_next_step(
+    bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(["drift", str(bundle)]) == 2
     assert "--keep 0.1" in capsys.readouterr().err
     card = read_card(bundle)

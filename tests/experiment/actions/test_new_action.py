@@ -1,4 +1,7 @@
-"""A new action is one entry of the table and its implementation; everything else follows from the table."""
+"""A new action is one entry of the table and its implementation.
+
+Everything else follows from the table.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,17 @@ REMARK = Action(
     "driver",
     explanation="The remark appears in the log.",
     arguments=(
-        Argument("text", "text", "Write this remark.", label="Remark", is_required=True, is_positional=True),
-        Argument("level", "count", "Give it this importance.", label="Importance", hint="1 is normal"),
+        Argument(
+            "text",
+            "text",
+            "Write this remark.",
+            label="Remark",
+            is_required=True,
+            is_positional=True,
+        ),
+        Argument(
+            "level", "count", "Give it this importance.", label="Importance", hint="1 is normal"
+        ),
     ),
     for_run=lambda run: run.is_alive,
     asks_first=True,
@@ -100,13 +112,17 @@ def test_the_command_line_has_it_with_its_options(shell: Shell, run: Run) -> Non
 
 def test_python_and_the_driver_check_its_arguments(run: Run) -> None:
     assert run.act("remark", {"text": "hello"}) == "noted with importance 1"
-    with pytest.raises(ArgumentError, match="level: 0 is not valid; allowed: a whole number from 1"):
+    with pytest.raises(
+        ArgumentError, match="level: 0 is not valid; allowed: a whole number from 1"
+    ):
         run.act("remark", {"text": "hello", "level": 0})
     with pytest.raises(RunError, match="refused: level: 'high' is not valid"):
         run.command("remark", {"text": "hello", "level": "high"})
 
 
-def test_the_server_offers_it_does_it_and_shows_its_snippet(shell: Shell, run: Run, tmp_path: Path) -> None:
+def test_the_server_offers_it_does_it_and_shows_its_snippet(
+    shell: Shell, run: Run, tmp_path: Path
+) -> None:
     history = History.of(run.experiment, run.events())
     offers = offers_of_run(run.row, history, is_advice=False)
     offer = next(each for each in offers if each.kind == "remark")
@@ -125,8 +141,15 @@ def test_the_server_offers_it_does_it_and_shows_its_snippet(shell: Shell, run: R
     assert done.answer == "noted with importance 3"
     assert done.command == f"workbench remark {run.run_id} --text 'it'\"'\"'s done' --level 3"
     assert done.python == f'wb.attach("{run.run_id}").remark("it\'s done", level=3)'
-    assert (runner.snippet(request).command, runner.snippet(request).python) == (done.command, done.python)
-    for arguments, field in (({"text": 1}, "text"), ({}, "text"), ({"text": "a", "colour": "red"}, "colour")):
+    assert (runner.snippet(request).command, runner.snippet(request).python) == (
+        done.command,
+        done.python,
+    )
+    for arguments, field in (
+        ({"text": 1}, "text"),
+        ({}, "text"),
+        ({"text": "a", "colour": "red"}, "colour"),
+    ):
         with pytest.raises(ArgumentError) as caught:
             runner.do(action_messages.Action(kind="remark", run=run.run_id, arguments=arguments))
         assert caught.value.field == field

@@ -15,7 +15,14 @@ import pytest
 from workbench.cli.entry import group
 from workbench.cli.options import read_settings
 from workbench.experiment import Experiment
-from workbench.experiment.actions import ACTIONS, Standing, action_of, command_words, snippet_of, suggest
+from workbench.experiment.actions import (
+    ACTIONS,
+    Standing,
+    action_of,
+    command_words,
+    snippet_of,
+    suggest,
+)
 from workbench.runs import Run, attach, read_experiment, sweep
 
 
@@ -48,11 +55,15 @@ def test_the_command_is_one_of_the_command_line(example: Example) -> None:
         assert (parsed.get(name) or {}) == arguments.get(name, {})
     for option, value in arguments.items():
         if option not in ("path", "settings", "params"):
-            assert value in [list(one) if isinstance(one, tuple) else one for one in parsed.values()]
+            assert value in [
+                list(one) if isinstance(one, tuple) else one for one in parsed.values()
+            ]
 
 
 @pytest.mark.parametrize(
-    "example", [each for each in EXAMPLES if each.kind != "start"], ids=lambda example: example.command
+    "example",
+    [each for each in EXAMPLES if each.kind != "start"],
+    ids=lambda example: example.command,
 )
 def test_the_python_calls_what_there_is(example: Example) -> None:
     kind, run_id, arguments = example[:3]
@@ -71,13 +82,19 @@ def test_the_python_calls_what_there_is(example: Example) -> None:
     [
         {"path": "small.yaml"},
         {"path": "small.yaml", "name": 'it\'s "mine"'},
-        {"path": "small.yaml", "settings": {"budget.trials": 3, "sampler": "random"}, "name": "mine"},
+        {
+            "path": "small.yaml",
+            "settings": {"budget.trials": 3, "sampler": "random"},
+            "name": "mine",
+        },
     ],
 )
 def test_the_python_of_a_start_sweeps_what_the_command_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
 ) -> None:
-    (tmp_path / "small.yaml").write_text("train: a.b:c\nobjectives: [{metric: loss, goal: minimize}]\n")
+    (tmp_path / "small.yaml").write_text(
+        "train: a.b:c\nobjectives: [{metric: loss, goal: minimize}]\n"
+    )
     monkeypatch.chdir(tmp_path)
     wb = SimpleNamespace(sweep=create_autospec(sweep))
     exec(snippet_of("start", "", arguments).python, {"wb": wb})
@@ -98,7 +115,9 @@ def test_a_sweep_without_a_file_repeats_the_run_that_it_learns_from() -> None:
     assert suggestion.python is not None
     first, second = suggestion.python.splitlines()
     assert first == "from workbench.runs import change_experiment"
-    changed = "change_experiment(wb.attach('r-1').experiment, {'training.epochs': 2})".replace("'", '"')
+    changed = "change_experiment(wb.attach('r-1').experiment, {'training.epochs': 2})".replace(
+        "'", '"'
+    )
     assert second == f'wb.sweep({changed}, warm_start=["r-1"])'
 
 
@@ -112,7 +131,9 @@ def test_a_sweep_without_a_file_repeats_the_run_that_it_learns_from() -> None:
         (Standing(state="complete"), False),
     ],
 )
-def test_a_run_whose_driver_gives_no_sign_can_be_given_another(standing: Standing, is_possible: bool) -> None:
+def test_a_run_whose_driver_gives_no_sign_can_be_given_another(
+    standing: Standing, is_possible: bool
+) -> None:
     for_run = ACTIONS["resume"].for_run
     assert for_run is not None
     assert for_run(standing) is is_possible

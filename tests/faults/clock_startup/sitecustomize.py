@@ -1,7 +1,7 @@
 """Shows every Python process that finds this first on its path a clock that can be set, by a file.
 
-It imports nothing but the standard library, as it runs before everything else. What has passed since some
-moment (`time.monotonic`) is not changed, as on a real machine.
+It imports nothing but the standard library, as it runs before everything else. What has passed
+since some moment (`time.monotonic`) is not changed, as on a real machine.
 """
 
 import os

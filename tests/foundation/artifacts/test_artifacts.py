@@ -26,14 +26,18 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Artifacts:
         case "memory":
             return open_artifacts(f"mock:///{tmp_path.name}/runs/one?unique={tmp_path}")
         case "s3":
-            return open_artifacts(request.getfixturevalue("s3_server").url(f"{tmp_path.name}/runs/one"))
+            return open_artifacts(
+                request.getfixturevalue("s3_server").url(f"{tmp_path.name}/runs/one")
+            )
         case _:
             (tmp_path / "tree").mkdir()
             tree = SubTreeFileSystem(str(tmp_path / "tree"), LocalFileSystem())
             return RemoteArtifacts("tree://somewhere/runs/one", tree, "runs/one")
 
 
-def test_what_is_written_is_read_replaced_listed_and_deleted(place: Artifacts, tmp_path: Path) -> None:
+def test_what_is_written_is_read_replaced_listed_and_deleted(
+    place: Artifacts, tmp_path: Path
+) -> None:
     place.write("a/b/one.txt", b"first")
     place.write("a/b/one.txt", b"second")
     place.write("a/empty", b"")
@@ -102,7 +106,9 @@ def test_keys_in_a_url_are_never_told(url: str) -> None:
     assert place.url.count("word") == url.count("word")
 
 
-def test_a_process_that_is_killed_while_it_writes_leaves_the_file_that_was_there(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_while_it_writes_leaves_the_file_that_was_there(
+    tmp_path: Path,
+) -> None:
     program = (
         "import os, sys\n"
         "from workbench.foundation.artifacts import open_artifacts\n"
@@ -111,7 +117,9 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_file_that_was_there
     )
     place = open_artifacts(tmp_path)
     place.write("x", b"whole")
-    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -9
+    assert (
+        subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -9
+    )
     assert place.read("x") == b"whole"
 
 

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.hardware.performance.corrected_law import Array, Belief, Columns, CorrectedLaw, Part, order_of
+from workbench.hardware.performance.corrected_law import (
+    Array,
+    Belief,
+    Columns,
+    CorrectedLaw,
+    Part,
+    order_of,
+)
 
 
 def line(parameters: Array, columns: Columns) -> Array:
@@ -20,15 +27,21 @@ def fit(x: Array, kind: Array, logs: Array, *, settles: bool = True) -> Correcte
     columns = {"x": x, "kind": kind}
     order = order_of(columns, logs, 1000)
     chosen = {name: values[order] for name, values in columns.items()}
-    return CorrectedLaw(line, BELIEF, PARTS, 0.03, chosen, logs[order], list(chosen["kind"]), settles=settles)
+    return CorrectedLaw(
+        line, BELIEF, PARTS, 0.03, chosen, logs[order], list(chosen["kind"]), settles=settles
+    )
 
 
 def test_what_is_alike_for_a_kind_is_found_beside_the_law() -> None:
     random = np.random.default_rng(0)
     x, kind = np.tile(np.arange(12.0), 3), np.repeat([0.0, 1.0, 2.0], 12)
-    logs = 1.0 + 0.2 * x + np.array([0.3, 0.0, -0.3])[kind.astype(int)] + random.normal(0.0, 0.01, 36)
+    logs = (
+        1.0 + 0.2 * x + np.array([0.3, 0.0, -0.3])[kind.astype(int)] + random.normal(0.0, 0.01, 36)
+    )
     seen = ~((kind == 0.0) & (x > 5.0))
-    found, deviations = fit(x[seen], kind[seen], logs[seen]).predict({"x": x[~seen], "kind": kind[~seen]})
+    found, deviations = fit(x[seen], kind[seen], logs[seen]).predict(
+        {"x": x[~seen], "kind": kind[~seen]}
+    )
     assert np.abs(found - logs[~seen]) == pytest.approx(0.0, abs=0.06)
     assert np.all(np.abs(found - logs[~seen]) < 3.0 * deviations)
 

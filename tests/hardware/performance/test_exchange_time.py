@@ -14,7 +14,11 @@ SIZES: tuple[int, ...] = (4096, 65536, 524288, 4194304)
 
 
 @given(
-    st.floats(1e-6, 1e-2), st.floats(1e6, 1e11), st.integers(2, 64), st.integers(0, 10**9), st.integers(1, 4)
+    st.floats(1e-6, 1e-2),
+    st.floats(1e6, 1e11),
+    st.integers(2, 64),
+    st.integers(0, 10**9),
+    st.integers(1, 4),
 )
 def test_a_sweep_without_errors_shows_latency_and_bandwidth(
     latency_s: float, bytes_per_s: float, num_replicas: int, num_bytes: int, num_rounds: int
@@ -31,7 +35,9 @@ def test_a_sweep_without_errors_shows_latency_and_bandwidth(
 
 
 @given(st.lists(st.floats(1e-6, 10.0), min_size=2, max_size=4), st.integers(2, 16))
-def test_no_sweep_makes_a_time_negative_and_intervals_hold_it(times: list[float], num_replicas: int) -> None:
+def test_no_sweep_makes_a_time_negative_and_intervals_hold_it(
+    times: list[float], num_replicas: int
+) -> None:
     sweep = dict(zip(SIZES, times, strict=False))
     found = Link.fit(sweep, num_replicas)
     assert found.latency_s >= 0.0
@@ -55,10 +61,14 @@ def test_each_way_takes_its_closed_form(
     way: Way, num_replicas: int, num_servers: int, expected_s: float
 ) -> None:
     link = Link(0.001, 1e-6)
-    assert link.seconds(way, 10**6, num_replicas, num_servers=num_servers) == pytest.approx(expected_s)
+    assert link.seconds(way, 10**6, num_replicas, num_servers=num_servers) == pytest.approx(
+        expected_s
+    )
 
 
-def test_agreeing_by_way_of_nodes_reduces_and_broadcasts_inside_them_and_adds_up_between_them() -> None:
+def test_agreeing_by_way_of_nodes_reduces_and_broadcasts_inside_them_and_adds_up_between_them() -> (
+    None
+):
     inside, between = Link(0.001, 1e-9), Link(0.01, 1e-6)
     expected_s = 2 * 6 * (0.001 + 0.00025) + 2 * (0.01 + 0.5)
     found_s = seconds_by_nodes(inside, between, 10**6, most_on_a_node=4, num_nodes=2)

@@ -18,7 +18,10 @@ from workbench.training.strategies.recompute import recompute_blocks
 
 
 def test_two_linear_layers_need_five_products() -> None:
-    """512-2048-512 with 64 samples: two products forward, three backward, as inputs need no gradient."""
+    """512-2048-512 with 64 samples.
+
+    Two products forward, three backward, as inputs need no gradient.
+    """
     model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 512))
     flops = count_flops(model, functional.mse_loss, torch.zeros(64, 512), torch.zeros(64, 512))
     assert flops == 5 * 2 * 64 * 512 * 2048 == 671088640
@@ -27,7 +30,9 @@ def test_two_linear_layers_need_five_products() -> None:
 
 def test_a_convolution_counts_its_products() -> None:
     model = nn.Conv2d(3, 8, 3, bias=False)
-    flops = count_flops(model, functional.mse_loss, torch.zeros(2, 3, 10, 10), torch.zeros(2, 8, 8, 8))
+    flops = count_flops(
+        model, functional.mse_loss, torch.zeros(2, 3, 10, 10), torch.zeros(2, 8, 8, 8)
+    )
     assert flops == 2 * (2 * 2 * 8 * 8 * 8 * 3 * 9)  # forward, and backward to the weights
 
 
@@ -56,9 +61,12 @@ class Recurrent(nn.Module):
 
 
 def test_a_recurrent_layer_counts_every_step() -> None:
-    flops = count_flops(Recurrent(), functional.mse_loss, torch.ones(2, 5, 8), torch.zeros(2, 5, 16))
+    flops = count_flops(
+        Recurrent(), functional.mse_loss, torch.ones(2, 5, 8), torch.zeros(2, 5, 16)
+    )
     of_inputs, of_hidden = 2 * 2 * 64 * 8, 2 * 2 * 64 * 16
-    # Forward and to the weights at five steps; to the hidden state at the four that have one before them.
+    # Forward and to the weights at five steps; to the hidden state at the four that have one before
+    # them.
     assert flops == 2 * 5 * (of_inputs + of_hidden) + 4 * of_hidden
 
 

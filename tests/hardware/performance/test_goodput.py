@@ -66,7 +66,9 @@ def test_golden_optima(nodes: int, gpus: int, goodput: float, micro_batch: int) 
     assert best is not None
     assert (best.micro_batch, best.accumulation) == (micro_batch, 1)
     assert best.goodput_samples_per_s == pytest.approx(goodput, abs=1e-3)
-    assert best.goodput_samples_per_s == pytest.approx(best.throughput_samples_per_s * best.efficiency)
+    assert best.goodput_samples_per_s == pytest.approx(
+        best.throughput_samples_per_s * best.efficiency
+    )
 
 
 def test_large_batches_are_accumulated_and_impossible_ones_left_out() -> None:
@@ -92,11 +94,15 @@ def test_large_batches_are_accumulated_and_impossible_ones_left_out() -> None:
 
 
 positive = st.floats(1e-4, 1.0)
-laws = st.builds(PolluxLaw, positive, positive, positive, positive, positive, positive, st.floats(1.0, 10.0))
+laws = st.builds(
+    PolluxLaw, positive, positive, positive, positive, positive, positive, st.floats(1.0, 10.0)
+)
 
 
 @given(st.floats(1.0, 1e4), st.floats(0.0, 1e6), st.floats(1.0, 1e3), st.floats(1.0, 1e3))
-def test_efficiency_is_a_falling_part(base: float, noise: float, factor: float, further: float) -> None:
+def test_efficiency_is_a_falling_part(
+    base: float, noise: float, factor: float, further: float
+) -> None:
     small, large = efficiency(np.array([base * factor, base * factor * further]), base, noise)
     assert 0.0 < large <= small <= 1.0 + 1e-12
 

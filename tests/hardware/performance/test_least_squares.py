@@ -19,7 +19,10 @@ def test_it_finds_what_scipy_finds() -> None:
 
     ours = minimise(residuals, means, deviations, [means, means + 1.0])
     theirs = least_squares(
-        lambda at: np.concatenate([residuals(at), (at - means) / deviations]), means, xtol=1e-12, ftol=1e-12
+        lambda at: np.concatenate([residuals(at), (at - means) / deviations]),
+        means,
+        xtol=1e-12,
+        ftol=1e-12,
     )
     np.testing.assert_allclose(ours, theirs.x, rtol=1e-3)
 

@@ -38,7 +38,11 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(
     assert law.peak_bytes(largest + 1) > room * (1 - 1e-9)
 
 
-@given(st.integers(1, 10**6), st.integers(0, 10**9), st.lists(st.integers(1, 4096), min_size=2, unique=True))
+@given(
+    st.integers(1, 10**6),
+    st.integers(0, 10**9),
+    st.lists(st.integers(1, 4096), min_size=2, unique=True),
+)
 def test_a_law_is_found_again(per_sample: int, constant: int, batches: list[int]) -> None:
     law = fit_law([step(batch, per_sample * batch + constant) for batch in batches])
     assert law.per_sample_bytes == pytest.approx(per_sample, rel=1e-6)

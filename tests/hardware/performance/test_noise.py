@@ -1,4 +1,7 @@
-"""Gradient noise from norms of gradients: unbiased, smoothed apart, never a number that it cannot be."""
+"""Gradient noise from norms of gradients.
+
+Unbiased, smoothed apart, never a number that it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,12 @@ def toy_moments(num_steps: int, seed: int) -> list[GradientMoments]:
     ]
 
 
-@given(signal=st.floats(0, 1e3), noise=st.floats(0, 1e6), small=st.floats(1, 100), times=st.floats(1.5, 64))
+@given(
+    signal=st.floats(0, 1e3),
+    noise=st.floats(0, 1e6),
+    small=st.floats(1, 100),
+    times=st.floats(1.5, 64),
+)
 def test_expected_norms_of_two_batches_give_signal_and_noise_back(
     signal: float, noise: float, small: float, times: float
 ) -> None:
@@ -52,12 +60,15 @@ def test_expected_norms_of_two_batches_give_signal_and_noise_back(
 
 
 def test_parts_of_a_step_give_what_adaptdl_computes_from_them() -> None:
-    # adaptdl: sqr = (n avg - mean) / (n - 1), var = (mean - avg) / (n - 1) x scale, at the initial batch.
+    # adaptdl: sqr = (n avg - mean) / (n - 1), var = (mean - avg) / (n - 1) x scale, at the initial
+    # batch.
     mean_part, averaged, parts, part_batch, initial_batch = 10.0, 4.0, 4, 8, 16
     found = GradientMoments.of_parts(mean_part, averaged, num_parts=parts, part_batch=part_batch)
     scale = parts * part_batch / initial_batch
     assert found.signal_sqr == pytest.approx((parts * averaged - mean_part) / (parts - 1)) == 2.0
-    assert found.noise / initial_batch == pytest.approx((mean_part - averaged) / (parts - 1) * scale)
+    assert found.noise / initial_batch == pytest.approx(
+        (mean_part - averaged) / (parts - 1) * scale
+    )
     assert found.noise_scale() == pytest.approx(32.0)
 
 
@@ -69,7 +80,9 @@ def test_one_part_or_two_equal_batches_say_nothing() -> None:
 
 
 @pytest.mark.parametrize("moments", [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.0), (1.0, -1.0)])
-def test_what_is_not_positive_is_not_estimable_rather_than_infinite(moments: tuple[float, float]) -> None:
+def test_what_is_not_positive_is_not_estimable_rather_than_infinite(
+    moments: tuple[float, float],
+) -> None:
     assert GradientMoments(*moments).noise_scale() is None
 
 
@@ -129,7 +142,9 @@ def test_a_smoother_goes_on_from_a_checkpoint_as_if_it_had_never_stopped() -> No
     assert after.num_steps == 240
 
 
-@pytest.mark.parametrize(("batch", "worth"), [(128, 1.0), (256, 0.888889), (512, 0.727273), (1024, 0.533333)])
+@pytest.mark.parametrize(
+    ("batch", "worth"), [(128, 1.0), (256, 0.888889), (512, 0.727273), (1024, 0.533333)]
+)
 def test_samples_are_worth_what_pollux_publishes(batch: int, worth: float) -> None:
     # Gradient variance 7 and squared norm 1 at batch 128.
     found = gain(batch, reference_batch=128, noise_scale=128 * 7)
@@ -146,7 +161,9 @@ def test_a_step_is_worth_between_one_and_all_of_its_samples(
 
 
 @given(critical=st.floats(1, 1e6), least_steps=st.floats(1, 1e6))
-def test_the_critical_batch_doubles_both_steps_and_samples(critical: float, least_steps: float) -> None:
+def test_the_critical_batch_doubles_both_steps_and_samples(
+    critical: float, least_steps: float
+) -> None:
     least_samples = critical * least_steps
     batch = critical_batch(least_steps=least_steps, least_samples=least_samples)
     assert batch == pytest.approx(critical)

@@ -51,9 +51,14 @@ def test_noise_that_stays_gives_the_steps_of_the_closed_form() -> None:
 
 
 @given(growth=st.floats(0, 2), batch=st.floats(101, 1e5), times=st.floats(1.1, 10))
-def test_a_larger_batch_takes_fewer_steps_and_more_samples(growth: float, batch: float, times: float) -> None:
+def test_a_larger_batch_takes_fewer_steps_and_more_samples(
+    growth: float, batch: float, times: float
+) -> None:
     course = NoiseCourse(progress=1000.0, scale=1000.0, growth=growth, end=2000.0)
-    few, many = course.steps(batch * times, reference_batch=100), course.steps(batch, reference_batch=100)
+    few, many = (
+        course.steps(batch * times, reference_batch=100),
+        course.steps(batch, reference_batch=100),
+    )
     assert few < many
     assert few * times > many
 

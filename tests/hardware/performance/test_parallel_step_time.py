@@ -43,7 +43,8 @@ def test_plans_divided_in_several_ways_follow_from_those_divided_in_one() -> Non
 def test_nine_of_ten_lie_within_the_interval_and_nothing_is_extrapolated() -> None:
     found = predict_steps(MEASURED, TWO_WAYS)
     inside = [
-        each.low_s <= true_step_s(plan) <= each.high_s for each, plan in zip(found, TWO_WAYS, strict=True)
+        each.low_s <= true_step_s(plan) <= each.high_s
+        for each, plan in zip(found, TWO_WAYS, strict=True)
     ]
     assert np.mean(inside) >= 0.8
     assert not any(each.extrapolated for each in found)
@@ -65,7 +66,9 @@ def test_steps_of_other_models_on_one_node_leave_predictions_across_nodes_as_the
     alone = predict_steps(across, wanted)
     assert predict_steps([*MEASURED, *across], wanted) == alone
     # Those of the same model say something of it.
-    own = [MeasuredStep(replace(each.plan, shape=other), 2.0 * each.step_time_s) for each in MEASURED]
+    own = [
+        MeasuredStep(replace(each.plan, shape=other), 2.0 * each.step_time_s) for each in MEASURED
+    ]
     assert predict_steps([*own, *across], wanted) != alone
 
 
@@ -95,7 +98,9 @@ def test_identical_rows_are_predicted_as_measured() -> None:
 
 
 def test_a_model_of_unknown_size_is_predicted_too() -> None:
-    unknown = [MeasuredStep(replace(each.plan, shape=ModelShape()), each.step_time_s) for each in MEASURED]
+    unknown = [
+        MeasuredStep(replace(each.plan, shape=ModelShape()), each.step_time_s) for each in MEASURED
+    ]
     plans = [replace(plan, shape=ModelShape()) for plan in TWO_WAYS]
     found = np.array([each.step_time_s for each in predict_steps(unknown, plans)])
     assert np.mean(np.abs(found / [true_step_s(plan) for plan in TWO_WAYS] - 1.0)) < 0.08
@@ -125,7 +130,9 @@ def test_tensor_parts_of_a_node_share_its_links_to_others() -> None:
     fast = np.zeros(len(PARAMETERS))
     slow = fast + 3.0 * (np.array(PARAMETERS) == "replicas_across")
     # A node sends as many bytes, whether its replicas are whole or divided among its devices.
-    columns = put_in_columns([ParallelPlan(4, 1, tensor, nodes=2, shape=SMALL) for tensor in (1, 2, 4)])
+    columns = put_in_columns(
+        [ParallelPlan(4, 1, tensor, nodes=2, shape=SMALL) for tensor in (1, 2, 4)]
+    )
     longer_s = np.exp(law.log_step(slow, columns)) - np.exp(law.log_step(fast, columns))
     assert longer_s[0] > 0.0
     assert longer_s == pytest.approx([longer_s[0]] * 3)
@@ -193,7 +200,8 @@ _PLANS = st.builds(
 
 @settings(max_examples=50)
 @given(
-    st.lists(st.tuples(_PLANS, st.floats(0.95, 1.05)), min_size=1, max_size=12), st.lists(_PLANS, min_size=1)
+    st.lists(st.tuples(_PLANS, st.floats(0.95, 1.05)), min_size=1, max_size=12),
+    st.lists(_PLANS, min_size=1),
 )
 def test_no_step_is_predicted_faster_with_more_micro_batches_or_larger_ones(
     measured: list[tuple[ParallelPlan, float]], plans: list[ParallelPlan]

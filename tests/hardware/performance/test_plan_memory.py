@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from tests.builders.divided_plans import true_peak_gb
 from workbench.hardware.performance.parallel_plans import ModelShape, ParallelPlan, put_in_columns
-from workbench.hardware.performance.plan_memory import PARAMETERS, MeasuredPeak, log_peak, predict_memory
+from workbench.hardware.performance.plan_memory import (
+    PARAMETERS,
+    MeasuredPeak,
+    log_peak,
+    predict_memory,
+)
 
 SMALL = ModelShape(layers=16, hidden=2048, feed_forward=8192, vocabulary=128_000, sequence=2048)
 LARGE = replace(SMALL, layers=28, hidden=3072, feed_forward=9216)
@@ -57,7 +62,8 @@ def test_few_rows_give_finite_intervals_around_the_estimate(num_rows: int) -> No
 
 def test_a_model_of_unknown_size_takes_its_bytes_from_the_measurements() -> None:
     measured = [
-        MeasuredPeak(replace(each.plan, shape=ModelShape()), 7.0 * each.memory_gb) for each in MEASURED
+        MeasuredPeak(replace(each.plan, shape=ModelShape()), 7.0 * each.memory_gb)
+        for each in MEASURED
     ]
     found = predict_memory(measured[::2], [each.plan for each in measured[1::2]])
     truth = np.array([each.memory_gb for each in measured[1::2]])
@@ -67,7 +73,8 @@ def test_a_model_of_unknown_size_takes_its_bytes_from_the_measurements() -> None
 def test_a_much_larger_model_is_extrapolated_and_less_sure() -> None:
     plan = PLANS[0]
     near, far = predict_memory(
-        MEASURED, [replace(plan, shape=LARGE), replace(plan, shape=replace(SMALL, layers=80, hidden=16384))]
+        MEASURED,
+        [replace(plan, shape=LARGE), replace(plan, shape=replace(SMALL, layers=80, hidden=16384))],
     )
     assert [near.extrapolated, far.extrapolated] == [False, True]
     assert far.high_gb / far.low_gb > near.high_gb / near.low_gb
@@ -75,7 +82,9 @@ def test_a_much_larger_model_is_extrapolated_and_less_sure() -> None:
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
     found = np.array(predict_memory(MEASURED, PLANS[:4]), float)
-    assert np.array(predict_memory(MEASURED[::-1], PLANS[:4]), float) == pytest.approx(found, rel=1e-9)
+    assert np.array(predict_memory(MEASURED[::-1], PLANS[:4]), float) == pytest.approx(
+        found, rel=1e-9
+    )
 
 
 def test_nothing_measured_is_an_error() -> None:
@@ -123,7 +132,9 @@ def test_a_small_model_predicts_with_the_table_that_embeds_and_a_large_one_with_
 
 def test_a_width_that_is_unknown_is_as_usual_or_as_that_of_the_measured_models() -> None:
     def of(shape: ModelShape, feed_forward: int | None) -> list[ParallelPlan]:
-        return [replace(plan, shape=replace(shape, feed_forward=feed_forward)) for plan in PLANS[:4]]
+        return [
+            replace(plan, shape=replace(shape, feed_forward=feed_forward)) for plan in PLANS[:4]
+        ]
 
     def measured(feed_forward: int | None) -> list[MeasuredPeak]:
         return [MeasuredPeak(plan, 10.0 + at) for at, plan in enumerate(of(LARGE, feed_forward))]

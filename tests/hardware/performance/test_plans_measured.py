@@ -9,7 +9,8 @@ from tests.builders.measured import find_measured
 
 FOLDER = find_measured("parallel")
 needs_measurements = pytest.mark.skipif(
-    FOLDER is None, reason="no measurements: WORKBENCH_MEASURED names the folder that holds parallel/"
+    FOLDER is None,
+    reason="no measurements: WORKBENCH_MEASURED names the folder that holds parallel/",
 )
 
 

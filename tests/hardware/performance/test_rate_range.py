@@ -1,4 +1,7 @@
-"""What losses over rising rates say: curves whose best rate is known, and curves that say nothing."""
+"""What losses over rising rates say.
+
+Curves whose best rate is known, and curves that say nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.hardware.performance.rate_range import LossCurve, RateRange, rising_rates, suggest_rate
+from workbench.hardware.performance.rate_range import (
+    LossCurve,
+    RateRange,
+    rising_rates,
+    suggest_rate,
+)
 
 RATES = rising_rates(1e-5, 10.0, 80)
 
@@ -62,7 +70,9 @@ def test_the_steepest_fall_is_found(optimizer: str, rate: float) -> None:
 
 
 @given(rate=st.floats(1e-4, 1.0), highest=st.floats(1e-3, 1.0), seed=st.integers(0, 99))
-def test_a_suggestion_stays_below_what_diverges_however_noisy(rate: float, highest: float, seed: int) -> None:
+def test_a_suggestion_stays_below_what_diverges_however_noisy(
+    rate: float, highest: float, seed: int
+) -> None:
     losses = np.array(falling_at(rate, highest=highest))
     losses += 0.01 * np.random.default_rng(seed).normal(size=len(losses))
     rates = RATES[: len(losses)]

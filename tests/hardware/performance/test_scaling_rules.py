@@ -39,7 +39,9 @@ def test_efficiency_by_overhead(overhead: float, efficiencies: tuple[float, ...]
         (8, 0.90, 0.0161),
     ],
 )
-def test_the_overhead_that_an_efficiency_allows(num_gpus: int, efficiency: float, overhead: float) -> None:
+def test_the_overhead_that_an_efficiency_allows(
+    num_gpus: int, efficiency: float, overhead: float
+) -> None:
     assert most_overhead(num_gpus, efficiency) == pytest.approx(overhead, abs=5e-5)
 
 

@@ -35,7 +35,9 @@ def test_a_step_takes_as_long_as_its_longer_part_and_no_longer_than_both(
 
 
 @given(laws, parameters)
-def test_steps_grow_with_the_batch_and_one_gpu_talks_to_nobody(law: StepLaw, at: np.ndarray) -> None:
+def test_steps_grow_with_the_batch_and_one_gpu_talks_to_nobody(
+    law: StepLaw, at: np.ndarray
+) -> None:
     step_s = np.exp(law.log_step(at, PLANS)).reshape(-1, 3)
     assert np.all(np.diff(step_s, axis=1) >= 0)
     communication_s = law.communication_s(at, PLANS)

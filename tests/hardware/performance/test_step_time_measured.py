@@ -16,13 +16,16 @@ from tests.builders.measured import find_measured, read_placements
 
 FOLDER = find_measured("step_time")
 needs_measurements = pytest.mark.skipif(
-    FOLDER is None, reason="no measurements: WORKBENCH_MEASURED names the folder that holds step_time/"
+    FOLDER is None,
+    reason="no measurements: WORKBENCH_MEASURED names the folder that holds step_time/",
 )
 
 
 @needs_measurements
 @pytest.mark.parametrize("split", LIMITS)
-def test_unseen_steps_are_predicted_within_the_limit_and_better_than_by_the_nearest_row(split: str) -> None:
+def test_unseen_steps_are_predicted_within_the_limit_and_better_than_by_the_nearest_row(
+    split: str,
+) -> None:
     assert FOLDER is not None
     ours, nearest, covered = [], [], []
     for place in sorted(FOLDER.iterdir()):

@@ -15,7 +15,10 @@ BATCHES = (8.0, 16.0, 32.0, 64.0, 128.0)
 
 
 def ring_cluster(topology: Topology, micro_batch: float) -> float:
-    """A law that is not ours: bytes over the narrowest link of a ring, three quarters of it hidden."""
+    """A law that is not ours.
+
+    Bytes over the narrowest link of a ring, three quarters of it hidden.
+    """
     gpus, compute_s = topology.num_gpus, 0.02 + 0.002 * micro_batch
     if gpus == 1:
         return compute_s
@@ -29,7 +32,9 @@ def server_cluster(topology: Topology, micro_batch: float) -> float:
     return compute_s + (0.0 if gpus == 1 else 0.03 * gpus)
 
 
-def spread(nodes: Sequence[int] = (1, 2, 3, 4), per_node: Sequence[int] = (1, 2, 4)) -> list[Topology]:
+def spread(
+    nodes: Sequence[int] = (1, 2, 3, 4), per_node: Sequence[int] = (1, 2, 4)
+) -> list[Topology]:
     return [Topology.of(num, num * each) for num in nodes for each in per_node]
 
 
@@ -42,7 +47,11 @@ def measure(
 ) -> list[Measurement]:
     random = np.random.default_rng(seed)
     return [
-        Measurement(topology, batch, truth(topology, batch) * float(np.exp(noise * random.standard_normal())))
+        Measurement(
+            topology,
+            batch,
+            truth(topology, batch) * float(np.exp(noise * random.standard_normal())),
+        )
         for topology in topologies
         for batch in batches
     ]
@@ -55,7 +64,9 @@ def errors(found: Sequence[Prediction], points: Sequence[Point], truth: Truth) -
 
 def coverage(found: Sequence[Prediction], times: Sequence[float]) -> float:
     return float(
-        np.mean([each.low_s <= time <= each.high_s for each, time in zip(found, times, strict=True)])
+        np.mean(
+            [each.low_s <= time <= each.high_s for each, time in zip(found, times, strict=True)]
+        )
     )
 
 
@@ -79,7 +90,10 @@ def test_twelve_rows_on_four_placements_say_much_about_a_cluster() -> None:
 
 def test_the_law_of_communication_is_the_one_that_held_out_placements_follow() -> None:
     topologies = spread((1, 2, 3, 4, 6, 8), (1, 2, 4))
-    assert fit(measure(server_cluster, topologies, noise=0.01)).law.communication == "linear in the group"
+    assert (
+        fit(measure(server_cluster, topologies, noise=0.01)).law.communication
+        == "linear in the group"
+    )
 
 
 def test_nine_of_ten_rows_lie_in_their_intervals() -> None:
@@ -123,7 +137,9 @@ def test_beyond_a_boundary_that_was_not_measured_it_says_so_and_is_unsure(
         assert np.log(found.high_s / found.low_s) > 2 * np.log(known.high_s / known.low_s)
 
 
-@pytest.mark.parametrize(("batch", "beyond"), [(5.0, False), (3.0, True), (256.0, False), (257.0, True)])
+@pytest.mark.parametrize(
+    ("batch", "beyond"), [(5.0, False), (3.0, True), (256.0, False), (257.0, True)]
+)
 def test_batches_far_outside_are_extrapolated(batch: float, beyond: bool) -> None:
     model = fit(measure(ring_cluster, [Topology.of(1, 1)]))
     assert model.predict([Point(Topology.of(1, 1), batch)])[0].extrapolated is beyond
@@ -131,7 +147,9 @@ def test_batches_far_outside_are_extrapolated(batch: float, beyond: bool) -> Non
 
 def test_one_row_is_enough_for_an_answer_and_says_little() -> None:
     model = fit([Measurement(Topology.of(1, 1), 32.0, 0.1)])
-    same, elsewhere = model.predict([Point(Topology.of(1, 1), 32.0), Point(Topology.of(2, 8), 32.0)])
+    same, elsewhere = model.predict(
+        [Point(Topology.of(1, 1), 32.0), Point(Topology.of(2, 8), 32.0)]
+    )
     assert same.step_time_s == pytest.approx(0.1, rel=0.02)
     assert elsewhere.low_s < 0.1 < elsewhere.high_s
     assert elsewhere.high_s > 5 * elsewhere.low_s
@@ -156,7 +174,9 @@ def test_micro_steps_before_the_last_only_compute() -> None:
     )
     assert alone[1].step_time_s == pytest.approx(4 * alone[0].step_time_s, rel=1e-6)
     model = fit(measure(ring_cluster, spread(), noise=0.0))
-    once, twice, thrice = model.predict([Point(topology, 32.0, accumulation) for accumulation in (1, 2, 3)])
+    once, twice, thrice = model.predict(
+        [Point(topology, 32.0, accumulation) for accumulation in (1, 2, 3)]
+    )
     further_s = twice.step_time_s - once.step_time_s
     assert thrice.step_time_s - twice.step_time_s == pytest.approx(further_s)
     assert further_s == pytest.approx(0.02 + 0.002 * 32, rel=0.2)
@@ -166,16 +186,22 @@ def test_micro_steps_before_the_last_only_compute() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(spread((1, 2, 3), (1, 2))), st.sampled_from(BATCHES), st.floats(1e-4, 10.0)
+            st.sampled_from(spread((1, 2, 3), (1, 2))),
+            st.sampled_from(BATCHES),
+            st.floats(1e-4, 10.0),
         ),
         min_size=1,
         max_size=8,
     )
 )
-def test_more_micro_steps_never_make_a_step_faster(rows: list[tuple[Topology, float, float]]) -> None:
+def test_more_micro_steps_never_make_a_step_faster(
+    rows: list[tuple[Topology, float, float]],
+) -> None:
     model = fit([Measurement(*row) for row in rows])
     for topology in spread((1, 2, 4), (1, 2)):
-        points = [Point(topology, batch, times) for batch in (8.0, 100.0) for times in (1, 2, 3, 16)]
+        points = [
+            Point(topology, batch, times) for batch in (8.0, 100.0) for times in (1, 2, 3, 16)
+        ]
         found = np.reshape([each.step_time_s for each in model.predict(points)], (2, 4))
         assert np.all(np.diff(found, axis=1) > 0.0)
 
@@ -184,7 +210,9 @@ def test_synchronisation_times_separate_computing_from_communicating() -> None:
     topology = Topology.of(2, 4)
     rows = measure(server_cluster, [topology], noise=0.0)
     told = [
-        Measurement(row.topology, row.micro_batch, row.step_time_s, sync_time_s=0.03 * topology.num_gpus)
+        Measurement(
+            row.topology, row.micro_batch, row.step_time_s, sync_time_s=0.03 * topology.num_gpus
+        )
         for row in rows
     ]
     truth_s = 0.02 + 0.002 * 32
@@ -203,7 +231,11 @@ def test_the_same_rows_give_the_same_answers() -> None:
 rows_of_tables = st.lists(
     st.builds(
         Measurement,
-        st.builds(lambda nodes, each: Topology.of(nodes, nodes * each), st.integers(1, 9), st.integers(1, 9)),
+        st.builds(
+            lambda nodes, each: Topology.of(nodes, nodes * each),
+            st.integers(1, 9),
+            st.integers(1, 9),
+        ),
         st.floats(1.0, 1e5),
         st.floats(1e-6, 1e5),
         st.none() | st.just(0.0) | st.floats(1e-7, 1e-6),
@@ -216,7 +248,11 @@ rows_of_tables = st.lists(
 @settings(max_examples=10)
 @given(rows_of_tables)
 def test_any_table_has_an_answer(rows: list[Measurement]) -> None:
-    points = [Point(Topology.of(*each), batch) for each in ((1, 1), (1, 4), (3, 7)) for batch in (1.0, 1e4)]
+    points = [
+        Point(Topology.of(*each), batch)
+        for each in ((1, 1), (1, 4), (3, 7))
+        for batch in (1.0, 1e4)
+    ]
     found = np.array(fit(rows).predict(points))
     assert np.all(np.isfinite(found))
     assert np.all((found[:, 1] > 0) & (found[:, 1] <= found[:, 0]) & (found[:, 0] <= found[:, 2]))

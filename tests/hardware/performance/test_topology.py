@@ -11,12 +11,18 @@ from workbench.hardware.performance.topology import Topology
 @given(st.lists(st.integers(1, 16), min_size=1, max_size=8))
 def test_a_topology_counts_what_it_was_made_of_in_any_order(gpus: list[int]) -> None:
     made = Topology.of(len(gpus), sum(gpus), gpus)
-    assert (made.num_nodes, made.num_gpus, made.most_gpus_per_node) == (len(gpus), sum(gpus), max(gpus))
+    assert (made.num_nodes, made.num_gpus, made.most_gpus_per_node) == (
+        len(gpus),
+        sum(gpus),
+        max(gpus),
+    )
     assert made == Topology.of(len(gpus), sum(gpus), gpus[::-1])
 
 
 @given(st.integers(1, 20), st.integers(0, 200))
-def test_gpus_are_spread_as_evenly_as_can_be_where_nothing_is_said(num_nodes: int, more: int) -> None:
+def test_gpus_are_spread_as_evenly_as_can_be_where_nothing_is_said(
+    num_nodes: int, more: int
+) -> None:
     made = Topology.of(num_nodes, num_nodes + more)
     assert made.num_gpus == num_nodes + more
     assert made.num_nodes == num_nodes

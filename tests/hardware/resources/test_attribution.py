@@ -1,4 +1,7 @@
-"""Which trial used how much: nothing twice, nothing invented, and what is not known stays unknown."""
+"""Which trial used how much.
+
+Nothing twice, nothing invented, and what is not known stays unknown.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,13 @@ WITHOUT = Inventory("node", 8, 1 << 34)
 
 
 def tenure(trial: int, began_s: float, ended_s: float | None = None, **more: object) -> Assignment:
-    given_: dict[str, object] = {"rank": 0, "pid": 100 + trial, "node": "n", "gpus": ("0",), "gpu_share": 1.0}
+    given_: dict[str, object] = {
+        "rank": 0,
+        "pid": 100 + trial,
+        "node": "n",
+        "gpus": ("0",),
+        "gpu_share": 1.0,
+    }
     return Assignment(trial=trial, began_unix_s=began_s, ended_unix_s=ended_s, **{**given_, **more})  # type: ignore[arg-type]
 
 
@@ -40,7 +49,12 @@ def worker(pid: int, cpu_energy_j: float | None) -> WorkerUsage:
 
 
 def test_a_trial_used_what_its_gpus_used_while_it_held_them() -> None:
-    tenures = [tenure(1, -5.0, 2.5), tenure(2, 5.0), tenure(3, 0.0, gpus=("GPU-1",)), tenure(4, 11.0)]
+    tenures = [
+        tenure(1, -5.0, 2.5),
+        tenure(2, 5.0),
+        tenure(3, 0.0, gpus=("GPU-1",)),
+        tenure(4, 11.0),
+    ]
     used = attribute("n", look(100.0, 40.0), tenures, {1: TrialEnergy(7.0, None)})
     assert {trial: one.gpu_j for trial, one in used.items()} == {1: 7.0 + 25.0, 2: 50.0, 3: 40.0}
     assert attribute("other", look(100.0, 40.0), tenures, {}) == {}
@@ -66,9 +80,13 @@ def test_processors_are_divided_by_who_kept_them_busy() -> None:
 def test_what_nobody_metered_is_unknown_and_not_nothing() -> None:
     unmetered = attribute("n", look(None, 5.0), [tenure(1, 0.0)], {})[1]
     assert (unmetered, unmetered.total_wh, unmetered.is_known) == (TrialEnergy(), None, False)
-    on_processors = attribute("n", look(workers=(worker(101, None),)), [tenure(1, 0.0, gpus=())], {})[1]
+    on_processors = attribute(
+        "n", look(workers=(worker(101, None),)), [tenure(1, 0.0, gpus=())], {}
+    )[1]
     assert (on_processors.total_wh, on_processors.is_known) == (None, False)
-    on_gpus = attribute("n", look(3600.0, 0.0, workers=(worker(101, None),)), [tenure(1, 0.0)], {})[1]
+    on_gpus = attribute("n", look(3600.0, 0.0, workers=(worker(101, None),)), [tenure(1, 0.0)], {})[
+        1
+    ]
     assert on_gpus.total_wh == 1.0
     on_a_part_that_does_not_tell = tenure(1, 0.0, gpus=("MIG-1",))
     assert attribute("n", look(3600.0, 0.0), [on_a_part_that_does_not_tell], {})[1].total_wh is None

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.hardware.resources import EnergyCounter, energy_between_j, gpu_counter, processor_counters
+from workbench.hardware.resources import (
+    EnergyCounter,
+    energy_between_j,
+    gpu_counter,
+    processor_counters,
+)
 
 
 def show(folder: Path, zone: str, used_uj: int, most_uj: int = 262_143_328_850) -> None:
@@ -36,7 +41,9 @@ def test_counters_that_may_not_be_read_are_left_out(tmp_path: Path) -> None:
 
 
 @given(st.floats(0.0, 262_143.0), st.floats(0.0, 262_143.0))
-def test_a_counter_that_began_again_tells_the_same_as_one_that_did_not(start_j: float, used_j: float) -> None:
+def test_a_counter_that_began_again_tells_the_same_as_one_that_did_not(
+    start_j: float, used_j: float
+) -> None:
     wraps_at_j = 262_143.0
     before = {"package": EnergyCounter(start_j, wraps_at_j)}
     after = {"package": EnergyCounter((start_j + used_j) % wraps_at_j, wraps_at_j)}

@@ -1,4 +1,6 @@
-"""GPUs of every kind and fault, as a stand-in for NVIDIA's library plays them to a process of its own."""
+"""GPUs of every kind and fault, as a stand-in for NVIDIA's library plays them to a process of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from workbench.hardware.resources.nvml import FoundGpus
 ROOT = Path(__file__).parents[3]
 LOST, NEEDS_RESET, NO_DRIVER, WRONG_DRIVER, NO_PERMISSION = 15, 16, 9, 18, 4
 
-# Lines are expressions; what they come to is written back. `meter` looks at the GPUs of the last `find()`.
+# Lines are expressions; what they come to is written back. `meter` looks at the GPUs of the last
+# `find()`.
 PROGRAM = """
 import base64, pickle, sys
 from workbench.hardware.resources import GpuMeter, Sampler, gpu_counter, inventory
@@ -71,7 +74,11 @@ def machine(fake_nvml_library: FakeNvml) -> Iterator[Machine]:
 
 
 def test_what_is_missing_has_a_name_and_is_no_exception(machine: Machine) -> None:
-    for code, state in ((NO_DRIVER, "no driver"), (WRONG_DRIVER, "wrong driver"), (NO_PERMISSION, "failed")):
+    for code, state in (
+        (NO_DRIVER, "no driver"),
+        (WRONG_DRIVER, "wrong driver"),
+        (NO_PERMISSION, "failed"),
+    ):
         machine.play(H100, init=code)
         found = machine.ask("find()")
         assert (found.gpus, found.state, machine.ask("meter.read()")) == ((), state, ())
@@ -197,7 +204,9 @@ def test_a_look_at_a_machine_tells_whose_memory_of_a_gpu_it_is(machine: Machine)
     pid = machine.ask("__import__('os').getpid()")
     machine.play({**H100, "processes": f"{pid} 4096 1 8192"})
     look = "__import__('workbench.hardware.resources').hardware.resources"
-    sample = machine.ask(f"Sampler().sample([{look}.WatchedWorker({pid}, trial=7, rank=1, gpus=('0',))])")
+    sample = machine.ask(
+        f"Sampler().sample([{look}.WatchedWorker({pid}, trial=7, rank=1, gpus=('0',))])"
+    )
     (worker,) = sample.workers
     assert (worker.trial, worker.rank, worker.gpus) == (7, 1, ("GPU-00000000-fake",))
     assert worker.gpu_memory_bytes == 4096

@@ -46,9 +46,24 @@ def write(root: Path, files: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("membership", "files", "num_cpus", "memory_bytes"),
     [
-        ("0::/job/step\n", {"job/step/cpu.max": "max 100000\n", "job/step/memory.max": "max\n"}, 64, 2**40),
-        ("0::/job/step\n", {"job/step/cpu.max": "250000 100000\n", "job/step/memory.max": "1024\n"}, 3, 1024),
-        ("0::/job/step\n", {"job/step/cpu.max": "max 100000\n", "job/cpu.max": "50000 100000\n"}, 1, 2**40),
+        (
+            "0::/job/step\n",
+            {"job/step/cpu.max": "max 100000\n", "job/step/memory.max": "max\n"},
+            64,
+            2**40,
+        ),
+        (
+            "0::/job/step\n",
+            {"job/step/cpu.max": "250000 100000\n", "job/step/memory.max": "1024\n"},
+            3,
+            1024,
+        ),
+        (
+            "0::/job/step\n",
+            {"job/step/cpu.max": "max 100000\n", "job/cpu.max": "50000 100000\n"},
+            1,
+            2**40,
+        ),
         ("0::/host/path\n", {"cpu.max": "400000 100000\n", "memory.max": "4096\n"}, 4, 4096),
         (
             "4:memory:/job\n3:cpu,cpuacct:/job\n",
@@ -60,7 +75,12 @@ def write(root: Path, files: dict[str, str]) -> None:
             2,
             2048,
         ),
-        ("3:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64, 2**40),
+        (
+            "3:cpu:/\n",
+            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            64,
+            2**40,
+        ),
         ("", {}, 64, 2**40),
     ],
 )

@@ -1,4 +1,7 @@
-"""What is kept of many looks: bounded in number, and true to energies, extremes and what was rare."""
+"""What is kept of many looks.
+
+Bounded in number, and true to energies, extremes and what was rare.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ def samples(draw: st.DrawFn) -> NodeSample:
 
 
 def moments(found: list[NodeSample]) -> list[Rollup]:
-    return [Rollup(replace(sample, time_unix_s=1000.0 + PERIOD_S * n)) for n, sample in enumerate(found)]
+    return [
+        Rollup(replace(sample, time_unix_s=1000.0 + PERIOD_S * n)) for n, sample in enumerate(found)
+    ]
 
 
 @settings(max_examples=50)
@@ -83,7 +88,9 @@ def test_a_span_is_read_as_it_was_written(found: list[NodeSample]) -> None:
 
 def test_what_is_rare_and_matters_is_kept() -> None:
     fine = NodeSample(MACHINE, 1.0, gpus=(GpuUsage(ecc_uncorrected=0),))
-    hurt = NodeSample(MACHINE, 3.0, gpus=(GpuUsage(ecc_uncorrected=2, xids=(79,), slowed_by=("heat",)),))
+    hurt = NodeSample(
+        MACHINE, 3.0, gpus=(GpuUsage(ecc_uncorrected=2, xids=(79,), slowed_by=("heat",)),)
+    )
     gone = NodeSample(MACHINE, 5.0, "silent", gpus=(GpuUsage(state="lost", xids=(31,)),))
     merged = merge([Rollup(each) for each in (fine, hurt, gone, replace(fine, time_unix_s=7.0))])
     assert merged.mean.state == "silent"
@@ -115,14 +122,20 @@ def thin(stored: dict[int, dict[Moment, Rollup]], now_s: float) -> None:
     """Do with a dictionary what the driver does with its store."""
     for level in LEVELS:
         until_s = outdated_before(level, now_s)
-        old = {moment: span for moment, span in stored[level.span_s].items() if moment.time_unix_s < until_s}
+        old = {
+            moment: span
+            for moment, span in stored[level.span_s].items()
+            if moment.time_unix_s < until_s
+        }
         longer_s = next_span_s(level)
         for moment in old:
             del stored[level.span_s][moment]
         if longer_s is not None:
             longer = stored[longer_s]
             begins = {math.floor(moment.time_unix_s / longer_s) * longer_s for moment in old}
-            old |= {moment: longer[moment] for moment in list(longer) if moment.time_unix_s in begins}
+            old |= {
+                moment: longer[moment] for moment in list(longer) if moment.time_unix_s in begins
+            }
             longer |= aggregate(level, old.items())
 
 
@@ -144,7 +157,9 @@ def test_a_run_of_years_keeps_so_many_rows_and_every_joule_of_its_last_month() -
             thin(stored, now_s)
     every = [span for level in stored.values() for span in level.values()]
     assert sum(span.num_looks for span in every) == num_looks
-    assert sum(span.mean.gpus[0].energy_j or 0.0 for span in every) == pytest.approx(100.0 * num_looks)
+    assert sum(span.mean.gpus[0].energy_j or 0.0 for span in every) == pytest.approx(
+        100.0 * num_looks
+    )
     ranges = [span.extremes.gpus["GPU-0"].temperature_c for span in every]
     assert max(one.most for one in ranges if one is not None) == hottest
     assert min(one.least for one in ranges if one is not None) == 40

@@ -15,7 +15,8 @@ from tests.services.waiting import wait_until
 from workbench.hardware.resources import EnergyCounter, Sampler, WatchedWorker, sampler
 
 BUSY = (
-    "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'while True: pass']); print(flush=True)"
+    "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'while True: pass']);"
+    " print(flush=True)"
 )
 
 
@@ -44,7 +45,11 @@ def end(process: subprocess.Popen[str]) -> None:
 def test_a_machine_is_seen_from_look_to_look() -> None:
     looks = Sampler()
     first = looks.sample()
-    assert (first.elapsed_s, first.cpu_utilisation, first.network_sent_bytes_per_s) == (0.0, None, None)
+    assert (first.elapsed_s, first.cpu_utilisation, first.network_sent_bytes_per_s) == (
+        0.0,
+        None,
+        None,
+    )
     assert first.workers == ()
     sum(range(10**6))
     then = looks.sample()

@@ -17,7 +17,13 @@ from sklearn.datasets import load_digits
 import workbench as wb
 from tests.services.waiting import wait_until
 from workbench.foundation.errors import DataError, RunError, RunNotFoundError
-from workbench.foundation.events import AdviceGiven, Noted, PlanMeasured, RunStateChanged, TrialProposed
+from workbench.foundation.events import (
+    AdviceGiven,
+    Noted,
+    PlanMeasured,
+    RunStateChanged,
+    TrialProposed,
+)
 from workbench.runs.notebook_output import RUN_MIME_TYPE
 from workbench.sweeps import sweep_advisor
 
@@ -42,9 +48,9 @@ def customers(num_rows: int = 300) -> pd.DataFrame:
             "customer_id": np.arange(num_rows) + 1000,
             "age": age,
             "city": city,
-            "since": pd.Series(pd.date_range("2020-01-01", periods=num_rows, freq="3D")).dt.strftime(
-                "%d/%m/%Y"
-            ),
+            "since": pd.Series(
+                pd.date_range("2020-01-01", periods=num_rows, freq="3D")
+            ).dt.strftime("%d/%m/%Y"),
             "stays": np.where(stays, "yes", "no"),
         }
     )
@@ -90,7 +96,9 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     assert len(tested) == 2
     assert tested.iloc[-1]["model"] == "most frequent class"
     held = [bool(each.models) for each in found._chosen.candidates]
-    assert held == [weight > 0 for weight in found._chosen.weights], "models that are not used are let go"
+    assert held == [weight > 0 for weight in found._chosen.weights], (
+        "models that are not used are let go"
+    )
     tried = {trial.params["family"] for trial in found.run.history.trials.values()}
     assert tried == {"mlp", "boosted_trees", "forest"}
     assert not found.run.history.in_state("failed")
@@ -109,10 +117,13 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     assert RUN_MIME_TYPE in found._repr_mimebundle_(), "so the live view shows it"
     with pytest.raises(DataError, match=r"^samples: there is no column 'city'; needed: "):
         found.predict(table[["age", "since"]])
-    with pytest.raises(DataError, match=r"^samples: the column 'age' is infinite in row 2 \(from 0\)"):
+    with pytest.raises(
+        DataError, match=r"^samples: the column 'age' is infinite in row 2 \(from 0\)"
+    ):
         found.predict(table[:4].assign(age=[1.0, 2.0, np.inf, np.nan]))
     with pytest.raises(
-        DataError, match=r"^samples: .*'since' held dates in the training data: row 0 .*as day/month/year"
+        DataError,
+        match=r"^samples: .*'since' held dates in the training data: row 0 .*as day/month/year",
     ):
         found.predict(table[:1].assign(since="soon"))
     with pytest.raises(DataError, match=r"^data: the column 'age' is infinite in row 0"):
@@ -136,13 +147,17 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_long_run_measures_plans_first_and_all_of_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_measures_plans_first_and_all_of_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sweep_advisor, "LONG_RUN_S", 40.0)  # of ten minutes, as they are
     found = wb.automl(customers(), "stays", time="40s", launcher="inline")
 
     history, run = found.run.history, found.run
     kinds = [item.event for item in run.store.events(run.run_id)]
-    first_trial = next(place for place, event in enumerate(kinds) if isinstance(event, TrialProposed))
+    first_trial = next(
+        place for place, event in enumerate(kinds) if isinstance(event, TrialProposed)
+    )
     measured = [event for event in kinds[:first_trial] if isinstance(event, PlanMeasured)]
     assert measured, [event.message for event in kinds if isinstance(event, Noted)]
     assert {event.plan["workers"] for event in measured} == {1}
@@ -154,8 +169,12 @@ def test_a_long_run_measures_plans_first_and_all_of_it_counts(monkeypatch: pytes
     assert not history.in_state("failed")
     families = {trial.params["family"] for trial in history.in_state("complete")}
     assert families == {"mlp", "boosted_trees", "forest"}, "trees are trained as ever"
-    globals_ = {trial.plan.global_batch for trial in history.in_state("complete") if "lr" in trial.params}
-    assert globals_ == {run.experiment.training.global_batch}, "only how a step is divided is decided"
+    globals_ = {
+        trial.plan.global_batch for trial in history.in_state("complete") if "lr" in trial.params
+    }
+    assert globals_ == {run.experiment.training.global_batch}, (
+        "only how a step is divided is decided"
+    )
     assert found.score()["accuracy"] > found.baseline["accuracy"] + 0.15
 
 
@@ -166,7 +185,10 @@ def test_images_are_learnt_by_networks_and_labels_keep_their_type() -> None:
     end_after(found, 2)
 
     assert found.score()["accuracy"] > 0.7
-    assert {trial.params["family"] for trial in found.run.history.trials.values()} <= {"convnet", "resnet"}
+    assert {trial.params["family"] for trial in found.run.history.trials.values()} <= {
+        "convnet",
+        "resnet",
+    }
     said = found.predict(digits.images[700:710])
     assert said.dtype.kind == "i"
     with pytest.raises(DataError, match="table were given"):
@@ -238,6 +260,8 @@ def test_the_command_line_tests_a_regression(folder: Path) -> None:
     assert told["num_samples"] == {"learning": 200, "test": 50}
     assert "candidate   1  mlp" in err
     assert not [line for line in err.splitlines() if "trial" in line or "enqueue" in line]
-    wrong = subprocess.run([*command, "prize"], cwd=folder, capture_output=True, text=True, check=False)
+    wrong = subprocess.run(
+        [*command, "prize"], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert wrong.returncode == 2
     assert "there is no column 'prize'; allowed: rooms, size, price" in wrong.stderr

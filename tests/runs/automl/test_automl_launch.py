@@ -47,9 +47,12 @@ def test_the_time_of_a_run_in_this_process_counts_from_the_call_too(
 ) -> None:
     counted = []
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        monkeypatch.setattr("workbench.cluster.head.attachment.attached", lambda _: contextlib.nullcontext())
         monkeypatch.setattr(
-            "workbench.runs.launch.start", lambda run, **_: counted.extend(store.commands(run.run_id))
+            "workbench.cluster.head.attachment.attached", lambda _: contextlib.nullcontext()
+        )
+        monkeypatch.setattr(
+            "workbench.runs.launch.start",
+            lambda run, **_: counted.extend(store.commands(run.run_id)),
         )
         found = launch.create(table(), "y", time="1m", store=store)
         num_before = len(store.commands(found.run.run_id))
@@ -58,7 +61,9 @@ def test_the_time_of_a_run_in_this_process_counts_from_the_call_too(
     assert (waited.kind, waited.arguments["seconds"]) == ("count_wait", pytest.approx(20, abs=2))
 
 
-def test_a_run_that_was_too_short_for_any_model_answers_with_the_simplest_guess(tmp_path: Path) -> None:
+def test_a_run_that_was_too_short_for_any_model_answers_with_the_simplest_guess(
+    tmp_path: Path,
+) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         found = launch.create(table(), "y", time="10s", store=store)
         append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
@@ -79,11 +84,17 @@ def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         found = launch.create(table(), "y", time="10s", store=store)
         proposed = TrialProposed(trial=0, params={"family": "mlp"}, configuration=0, seed=1)
-        failed = TrialEnded(trial=0, attempt=0, state="failed", reason="error", message="ValueError: wide")
-        append(store, found.run.run_id, [*begin(), proposed, failed, *finish(10, "complete", "time")])
+        failed = TrialEnded(
+            trial=0, attempt=0, state="failed", reason="error", message="ValueError: wide"
+        )
+        append(
+            store, found.run.run_id, [*begin(), proposed, failed, *finish(10, "complete", "time")]
+        )
 
         assert not found.has_result
-        with pytest.raises(RunError, match=r"no model .* was trained; the last failed: ValueError: wide"):
+        with pytest.raises(
+            RunError, match=r"no model .* was trained; the last failed: ValueError: wide"
+        ):
             found.predict(table())
 
 
@@ -98,7 +109,11 @@ def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:
     ],
 )
 def test_trials_report_and_are_compared_by_what_is_optimised(
-    tmp_path: Path, y: Any, metric: str | None, objective: tuple[str, str], reported: list[str] | None
+    tmp_path: Path,
+    y: Any,
+    metric: str | None,
+    objective: tuple[str, str],
+    reported: list[str] | None,
 ) -> None:
     data = pd.DataFrame({"x": [3, 1, 4, 1, 5] * 8, "paid": y, "y": y})
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
@@ -116,7 +131,9 @@ def test_trials_report_and_are_compared_by_what_is_optimised(
 
 def test_what_cannot_be_optimised_or_left_out_is_refused(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        with pytest.raises(ArgumentError, match="metric: 'rmse' cannot be optimised in a classification"):
+        with pytest.raises(
+            ArgumentError, match="metric: 'rmse' cannot be optimised in a classification"
+        ):
             launch.create(table(), "y", metric="rmse", store=store)
         with pytest.raises(DataError, match="drop: there is no column 'z'"):
             launch.create(table().assign(w=1), "y", drop="z", store=store)

@@ -37,7 +37,10 @@ FAMILIES = ("mlp", "forest", "mlp", "forest")
 
 
 def events() -> list[Event]:
-    """Four candidates in three folds: complete, pruned in the second fold, failed, and one under way."""
+    """Four candidates in three folds.
+
+    Complete, pruned in the second fold, failed, and one under way.
+    """
     found: list[Event] = [
         DriverStarted(pid=1, host="here", num_cpus=2),
         RunStateChanged(state="running"),
@@ -51,11 +54,19 @@ def events() -> list[Event]:
             params: dict[str, Any] = {"family": FAMILIES[configuration], "forest_num_trees": 5}
             found.append(
                 TrialProposed(
-                    trial=number, params=params, configuration=configuration, repeat=repeat, seed=repeat
+                    trial=number,
+                    params=params,
+                    configuration=configuration,
+                    repeat=repeat,
+                    seed=repeat,
                 )
             )
             if state is not None:
-                values = {"val_loss": 0.25 + configuration + repeat, "val_accuracy": 0.5, "train_loss": 0.1}
+                values = {
+                    "val_loss": 0.25 + configuration + repeat,
+                    "val_accuracy": 0.5,
+                    "train_loss": 0.1,
+                }
                 reason: Any = "error" if state == "failed" else None
                 found.append(
                     TrialEnded(
@@ -93,7 +104,10 @@ def test_trials_that_differ_in_their_fold_are_one_candidate() -> None:
 def test_a_candidate_whose_family_is_not_searched_has_the_model_of_the_experiment() -> None:
     proposed = TrialProposed(trial=0, params={"lr": 0.1}, configuration=0, seed=0)
     fixed = Experiment(
-        model="mlp", data="digits", objectives=EXPERIMENT.objectives, search={"lr": {"low": 0.1, "high": 1.0}}
+        model="mlp",
+        data="digits",
+        objectives=EXPERIMENT.objectives,
+        search={"lr": {"low": 0.1, "high": 1.0}},
     )
     for experiment, family in ((fixed, "mlp"), (EXPERIMENT, "model")):
         (found,) = candidates_of(History.of(experiment, [proposed]))
@@ -117,12 +131,19 @@ def test_a_terminal_is_told_of_candidates_and_their_scores_alone(
     assert (streams.out == "") == as_json
     lines = [line.strip() for line in (streams.err if as_json else streams.out).splitlines()]
     assert [line[line.index("candidate") :] for line in lines] == [
-        "candidate   1  mlp            loss 1.2500, accuracy 0.5000  (best so far)  forest_num_trees=5",
-        "candidate   2  forest         loss 1.2500, accuracy 0.5000  set aside after 1 of 3 folds  "
-        "num_trees=5",
+        (
+            "candidate   1  mlp            loss 1.2500, accuracy 0.5000  (best so far) "
+            " forest_num_trees=5"
+        ),
+        (
+            "candidate   2  forest         loss 1.2500, accuracy 0.5000  set aside after 1 of 3"
+            " folds  num_trees=5"
+        ),
         "candidate   3  mlp            failed: ValueError: too",
-        "candidate   4  forest         loss 3.2500, accuracy 0.5000  cut short after 1 of 3 folds  "
-        "num_trees=5",
+        (
+            "candidate   4  forest         loss 3.2500, accuracy 0.5000  cut short after 1 of 3"
+            " folds  num_trees=5"
+        ),
     ]
 
 
@@ -135,7 +156,9 @@ def test_a_candidate_of_few_folds_is_the_best_only_where_none_has_all() -> None:
 
 
 def history_of(*candidates: tuple[str, list[float]], goal: str = "minimize") -> History:
-    """Return an ended run of candidates, by the state of the last fold and the values of all folds."""
+    """Return an ended run of candidates, by the state of the last fold and the values of all
+    folds.
+    """
     objective = {"metric": "val_loss", "goal": goal}
     history = History.of(EXPERIMENT.replace(objectives=[objective]), events()[:2])
     number = 0
@@ -145,7 +168,11 @@ def history_of(*candidates: tuple[str, list[float]], goal: str = "minimize") -> 
             last: Any = state if repeat == len(values) - 1 else "complete"
             for event in (
                 TrialProposed(
-                    trial=number, params=params, configuration=configuration, repeat=repeat, seed=repeat
+                    trial=number,
+                    params=params,
+                    configuration=configuration,
+                    repeat=repeat,
+                    seed=repeat,
                 ),
                 CheckpointSaved(trial=number, attempt=0, step=1, path="kept", best=True),
                 TrialEnded(trial=number, attempt=0, state=last, step=1, values={"val_loss": value}),
@@ -157,14 +184,16 @@ def history_of(*candidates: tuple[str, list[float]], goal: str = "minimize") -> 
 
 
 def test_a_candidate_that_was_cut_short_while_it_was_ahead_is_named_with_the_numbers() -> None:
-    # On the same two folds: 0.3 against 0.4, although the mean of all folds of the complete one is 0.3.
+    # On the same two folds: 0.3 against 0.4, although the mean of all folds of the complete one is
+    # 0.3.
     history = history_of(
         ("complete", [0.4, 0.4, 0.1]), ("stopped", [0.3, 0.3, 9.0]), ("stopped", [0.35, 9.0])
     )
-    assert describe_cut_short(history) == (
-        "candidate 2 (mlp) was cut short after 2 of 3 folds, where its val_loss was 0.3 and that of "
-        "candidate 1, the best complete one, 0.4 on the same folds, the most of 2 such candidates: only "
-        "complete candidates are used, so more time may find a better model"
+    assert (
+        describe_cut_short(history)
+        == "candidate 2 (mlp) was cut short after 2 of 3 folds, where its val_loss was 0.3 and that"
+        " of candidate 1, the best complete one, 0.4 on the same folds, the most of 2 such"
+        " candidates: only complete candidates are used, so more time may find a better model"
     )
     in_first = describe_cut_short(history_of(("complete", [0.4, 0.4, 0.4]), ("stopped", [0.2])))
     assert in_first is not None
@@ -172,10 +201,13 @@ def test_a_candidate_that_was_cut_short_while_it_was_ahead_is_named_with_the_num
 
 
 def test_a_candidate_that_was_cut_short_behind_the_best_is_not_named() -> None:
-    assert describe_cut_short(history_of(("complete", [0.4, 0.4, 0.1]), ("stopped", [0.45, 9.0]))) is None
-    assert describe_cut_short(history_of(("complete", [0.4] * 3), ("pruned", [0.2, 0.2]))) is None, (
-        "set aside"
+    assert (
+        describe_cut_short(history_of(("complete", [0.4, 0.4, 0.1]), ("stopped", [0.45, 9.0])))
+        is None
     )
+    assert (
+        describe_cut_short(history_of(("complete", [0.4] * 3), ("pruned", [0.2, 0.2]))) is None
+    ), "set aside"
     assert describe_cut_short(history_of(("stopped", [0.45, 9.0]))) is None, "it is what was chosen"
     maximised = history_of(("complete", [0.4] * 3), ("stopped", [0.5, 0.5]), goal="maximize")
     assert "0.5" in (describe_cut_short(maximised) or "")

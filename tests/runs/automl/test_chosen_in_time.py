@@ -22,7 +22,9 @@ NUM_CANDIDATES = 3
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
-    """A run of three candidates whose folds were trained in this process, and which has not ended."""
+    """A run of three candidates whose folds were trained in this process, and which has not
+    ended.
+    """
     store = wb.Store.open(str(tmp_path_factory.mktemp("store") / "store.sqlite"))
     found = launch.create(TABLE, "y", time="10s", metric="macro_f1", store=store)
     run_id, experiment = found.run.run_id, found.run.experiment
@@ -41,7 +43,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
             trial = configuration * len(seeds) + repeat
             events.append(
                 TrialProposed(
-                    trial=trial, params=params, configuration=configuration, repeat=repeat, seed=seed
+                    trial=trial,
+                    params=params,
+                    configuration=configuration,
+                    repeat=repeat,
+                    seed=seed,
                 )
             )
             task = TrialTask(
@@ -60,7 +66,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
     return store, run_id
 
 
-def test_as_many_candidates_are_compared_as_there_is_time_for(trained: tuple[wb.Store, str]) -> None:
+def test_as_many_candidates_are_compared_as_there_is_time_for(
+    trained: tuple[wb.Store, str],
+) -> None:
     store, run_id = trained
     ending = RunStateChanged(state="complete", reason="time")
     (stored,) = result_of(store, run_id, wb.attach(run_id, store=store).experiment, ending)

@@ -60,15 +60,18 @@ def test_columns_that_are_the_same_in_every_row_are_noted() -> None:
     _, notes = told(
         table(site=["Rome"] * NUM_ROWS, version=3, paid=[1, None, 1] * (NUM_ROWS // 3), remark=None)
     )
-    assert notes == (
-        "columns without any value: remark / left out columns that are the same in every row: site (always "
-        "'Rome'), version (always 3)"
+    assert (
+        notes
+        == "columns without any value: remark / left out columns that are the same in every row:"
+        " site (always 'Rome'), version (always 3)"
     )
 
 
 def test_numbers_with_a_unit_are_kept() -> None:
     for unit in ("$", "coins"):
-        columns, notes = told(table(price=[f"{row:,} {unit}" for row in range(1000, 1000 + NUM_ROWS)]))
+        columns, notes = told(
+            table(price=[f"{row:,} {unit}" for row in range(1000, 1000 + NUM_ROWS)])
+        )
         assert columns == ["size", "price"]
         assert f"read as numbers without their unit: price (such as '1,000 {unit}')" in notes
 
@@ -153,7 +156,9 @@ def test_many_different_texts_are_used_by_how_often_they_occur_and_that_is_said(
 
 @pytest.mark.parametrize("num_values", [NUM_ROWS, 40, 5])
 def test_numbers_with_decimal_commas_are_read_and_noted(num_values: int) -> None:
-    columns, notes = told(table(price=["n/a", *(f"-{row % num_values},5" for row in range(1, NUM_ROWS))]))
+    columns, notes = told(
+        table(price=["n/a", *(f"-{row % num_values},5" for row in range(1, NUM_ROWS))])
+    )
     assert columns == ["size", "price"]
     assert "read as numbers with decimal commas: price (such as '-1,5')" in notes
 
@@ -164,7 +169,9 @@ def test_numbers_with_decimal_commas_beside_others_are_texts_and_a_note_says_wha
 
 
 def test_a_table_of_names_of_rows_alone_is_refused() -> None:
-    with pytest.raises(DataError, match="no column is left to predict the target from: left out columns"):
+    with pytest.raises(
+        DataError, match="no column is left to predict the target from: left out columns"
+    ):
         usable_columns(pd.DataFrame({"id": range(NUM_ROWS)}))
 
 
@@ -180,26 +187,33 @@ def test_other_texts_among_numbers_are_noted_with_their_share_and_the_first_of_t
     spend[7] = spend[9] = "unknown"
     columns, notes = told(table(spend=spend))
     assert columns == ["size", "spend"]
-    assert notes == (
-        "spend is read as numbers: 2 of 60 values (3.3%) are something else and count as missing, the first "
-        "of them 'unknown' in row 7 (from 0)"
+    assert (
+        notes == "spend is read as numbers: 2 of 60 values (3.3%) are something else and count as"
+        " missing, the first of them 'unknown' in row 7 (from 0)"
     )
     spend[10:18] = ["unknown"] * 8
     _, notes = told(table(spend=spend))
-    assert "spend is read as text: row 7 (from 0) holds 'unknown', although most others are numbers" in notes
+    assert (
+        "spend is read as text: row 7 (from 0) holds 'unknown', although most others are numbers"
+        in notes
+    )
 
 
 def test_a_unit_that_only_some_numbers_have_is_noted() -> None:
     area = [f"{row}.5" if row % 4 == 0 else f"{row}.5 m²" for row in range(NUM_ROWS)]
     columns, notes = told(table(**{"area m2": area}))
     assert columns == ["size", "area m2"]
-    assert notes == (
-        "read as numbers without their unit: area m2 (such as '1.5 m²'; 15 of 60 cells have none)"
+    assert (
+        notes
+        == "read as numbers without their unit: area m2 (such as '1.5 m²'; 15 of 60 cells have"
+        " none)"
     )
     columns, notes = told(table(area=[*area[:30], *(f"{row}.5 ft" for row in range(30))]))
     assert columns == ["size", "area"]
     assert "area is read as text: its numbers have no common unit (30 with ft, 22 with m²" in notes
-    _, notes = told(table(flat=[f"{row} door{row}" for row in range(NUM_ROWS - 20)] + ["none"] * 20))
+    _, notes = told(
+        table(flat=[f"{row} door{row}" for row in range(NUM_ROWS - 20)] + ["none"] * 20)
+    )
     assert "unit" not in notes
 
 

@@ -41,7 +41,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def fold(trial: int, configuration: int, repeat: int, state: str = "complete") -> list[Event]:
     values = {"val_loss": 0.5 + configuration}
     proposed = TrialProposed(
-        trial=trial, params={"family": "mlp"}, configuration=configuration, repeat=repeat, seed=repeat
+        trial=trial,
+        params={"family": "mlp"},
+        configuration=configuration,
+        repeat=repeat,
+        seed=repeat,
     )
     ended = TrialEnded(trial=trial, attempt=0, state=state, values=values, step=1)  # pyright: ignore
     return [proposed, ended]
@@ -112,7 +116,15 @@ def test_show_counts_candidates_where_folds_are_trials(
     found = launch.create(TABLE, "y", time="10s", store=store)
     cut = [*fold(2, 1, 0, "stopped")]
     saved = CheckpointSaved(trial=2, attempt=0, step=1, path="trials/2/best", best=True)
-    events = [*begin(), *fold(0, 0, 0), *fold(1, 0, 1), cut[0], saved, cut[1], *finish(9, "complete", "time")]
+    events = [
+        *begin(),
+        *fold(0, 0, 0),
+        *fold(1, 0, 1),
+        cut[0],
+        saved,
+        cut[1],
+        *finish(9, "complete", "time"),
+    ]
     append(store, found.run.run_id, events)
 
     run_command(["show", found.run.run_id])
@@ -131,7 +143,10 @@ def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_th
     append(store, found.run.run_id, [*begin(), *fold(0, 1, 0), *fold(1, 0, 0), *fold(2, 0, 1)])
     history = found.run.history
     for trial in history.trials.values():
-        trial.values |= {"val_mean_absolute_error": 5_500.0, "val_root_mean_squared_error": 11_000.0}
+        trial.values |= {
+            "val_mean_absolute_error": 5_500.0,
+            "val_root_mean_squared_error": 11_000.0,
+        }
         trial.best_checkpoint = "kept"
     shown = candidates(history)
     assert shown is not None

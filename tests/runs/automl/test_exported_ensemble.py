@@ -25,7 +25,10 @@ from workbench.runs.automl.task_detection import as_samples, read_problem
 def chosen_from(
     data: Any, target: str | None, *families: str, num_folds: int = 5
 ) -> tuple[ChosenModel, LearningData, HeldOut]:
-    """Return an ensemble of a model of each family on the first folds: grown trees, untrained networks."""
+    """Return an ensemble of a model of each family on the first folds.
+
+    Grown trees, untrained networks.
+    """
     learning, held_out = prepare(read_problem(data, target), 0, [0, 1, 2, 3, 4])
     num_classes = learning.num_outputs if learning.class_names else None
     candidates = []
@@ -44,7 +47,9 @@ def chosen_from(
             )
         candidates.append(Candidate(number, family, {"family": family}, models, np.zeros(0), 0.0))
     weights = (0.75, 0.25)[: len(candidates)] if len(candidates) > 1 else (1.0,)
-    chosen = ChosenModel(tuple(candidates), weights, np.zeros(0), held_out.interpreter, held_out.guess)
+    chosen = ChosenModel(
+        tuple(candidates), weights, np.zeros(0), held_out.interpreter, held_out.guess
+    )
     return chosen, learning, held_out
 
 
@@ -62,7 +67,14 @@ def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
     assert len(learning.folds) > 1
 
     write_ensemble(
-        run, chosen, learning, held_out, tmp_path / "best", label="two", values={"test_r2": 0.5}, force=False
+        run,
+        chosen,
+        learning,
+        held_out,
+        tmp_path / "best",
+        label="two",
+        values={"test_r2": 0.5},
+        force=False,
     )
 
     bundle = wb.load_bundle(tmp_path / "best")
@@ -87,13 +99,17 @@ def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3)])
-def test_images_are_taken_as_they_were_given(shape: tuple[int, ...], run: wb.Run, tmp_path: Path) -> None:
+def test_images_are_taken_as_they_were_given(
+    shape: tuple[int, ...], run: wb.Run, tmp_path: Path
+) -> None:
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (90, *shape)).astype(np.uint8)
     labels = np.where(images[:, 0, 0].reshape(90, -1)[:, 0] > 128, "bright", "dark")
     chosen, learning, held_out = chosen_from((images, labels), None, "forest")
 
-    write_ensemble(run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False)
+    write_ensemble(
+        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
+    )
 
     answers = wb.load_bundle(tmp_path / "best").predict(images[:7])
     assert answers.probabilities == pytest.approx(chosen.outputs(images[:7]), abs=1e-5)
@@ -104,7 +120,9 @@ def test_columns_of_an_array_are_known_by_their_place(run: wb.Run, tmp_path: Pat
     rows[:, 1] = 1.0  # constant, so it is no input
     chosen, learning, held_out = chosen_from((rows, rows[:, 0] + rows[:, 3]), None, "boosted_trees")
 
-    write_ensemble(run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False)
+    write_ensemble(
+        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
+    )
 
     bundle = wb.load_bundle(tmp_path / "best")
     assert [one.name for one in bundle.card.inputs] == ["x0", "x2", "x3"]
@@ -117,20 +135,28 @@ def written_texts() -> pd.DataFrame:
     chance = np.random.default_rng(0)
     texts = [" ".join([*chance.choice(words, 6), f"{number}th"]) for number in range(90)]
     label = ["yes" if "good" in text else "no" for text in texts]
-    return pd.DataFrame({"title": [f"The {n}, written" for n in range(90)], "review": texts, "liked": label})
+    return pd.DataFrame(
+        {"title": [f"The {n}, written" for n in range(90)], "review": texts, "liked": label}
+    )
 
 
-@pytest.mark.parametrize(("columns", "family"), [(["review"], "mlp"), (["title", "review"], "forest")])
+@pytest.mark.parametrize(
+    ("columns", "family"), [(["review"], "mlp"), (["title", "review"], "forest")]
+)
 def test_texts_are_counted_without_scikit_learn(
     columns: list[str], family: str, run: wb.Run, tmp_path: Path
 ) -> None:
     frame = written_texts()[[*columns, "liked"]]
     chosen, learning, held_out = chosen_from(frame, "liked", family, num_folds=2)
 
-    write_ensemble(run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False)
+    write_ensemble(
+        run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False
+    )
 
     bundle = wb.load_bundle(tmp_path / "best")
-    assert [(one.name, one.kind) for one in bundle.card.inputs] == [(name, "text") for name in columns]
+    assert [(one.name, one.kind) for one in bundle.card.inputs] == [
+        (name, "text") for name in columns
+    ]
     rows = frame[columns].head(9).copy()
     rows.loc[0, "review"] = "nothing-of-this Was Learnt"
     rows.loc[1, "review"] = None

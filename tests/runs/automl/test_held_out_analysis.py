@@ -12,14 +12,23 @@ from workbench.experiment import Experiment
 from workbench.foundation.events import RunStateChanged
 from workbench.foundation.events.model_chosen import ModelChosen
 from workbench.runs.automl import held_out_analysis
-from workbench.runs.automl.held_out_analysis import MAX_CLASSES, TestAnalysis, analyse, describe_analysis
+from workbench.runs.automl.held_out_analysis import (
+    MAX_CLASSES,
+    TestAnalysis,
+    analyse,
+    describe_analysis,
+)
 from workbench.runs.plots.figures import FIGURES
 from workbench.runs.plots.prepare_model import model_figures
 from workbench.runs.plots.run_data import RunData
 
 RANDOM = np.random.default_rng(0)
 TABLE = pd.DataFrame(
-    {"used": RANDOM.normal(size=200), "idle": RANDOM.normal(size=200), "kind": RANDOM.choice(["a", "b"], 200)}
+    {
+        "used": RANDOM.normal(size=200),
+        "idle": RANDOM.normal(size=200),
+        "kind": RANDOM.choice(["a", "b"], 200),
+    }
 )
 EXPERIMENT = Experiment.model_validate(
     {
@@ -48,9 +57,14 @@ def drawn(found: dict[str, Any], name: str) -> Any:
 
 def test_errors_of_numbers_are_in_the_unit_of_the_target() -> None:
     off = np.where(np.arange(200) < 150, 2.0, -20.0)
-    found = analyse(number_of, TABLE, number_of(TABLE)[:, 0] - off, "regression", target_name="price")
+    found = analyse(
+        number_of, TABLE, number_of(TABLE)[:, 0] - off, "regression", target_name="price"
+    )
     errors = TestAnalysis(found).errors()
-    assert (len(errors), errors["error"].round(6).value_counts().to_dict()) == (200, {2.0: 150, -20.0: 50})
+    assert (len(errors), errors["error"].round(6).value_counts().to_dict()) == (
+        200,
+        {2.0: 150, -20.0: 50},
+    )
     assert describe_analysis(found)[0] == "errors of price: half are below 2, nine in ten below 20"
     figure = drawn(found, "prediction_errors")
     assert figure.layout.xaxis.title.text == "True price"
@@ -60,7 +74,10 @@ def test_errors_of_numbers_are_in_the_unit_of_the_target() -> None:
 def test_errors_of_a_target_that_is_written_with_a_unit_have_that_unit() -> None:
     wanted = number_of(TABLE)[:, 0] - 2.0
     found = analyse(number_of, TABLE, wanted, "regression", target_name="rent", target_unit="CHF")
-    assert describe_analysis(found)[0] == "errors of rent: half are below 2 CHF, nine in ten below 2 CHF"
+    assert (
+        describe_analysis(found)[0]
+        == "errors of rent: half are below 2 CHF, nine in ten below 2 CHF"
+    )
     figure = drawn(found, "prediction_errors")
     assert figure.layout.xaxis.title.text == "True rent (CHF)"
     assert "below 2 CHF, nine in ten below 2 CHF" in figure.to_json()
@@ -86,13 +103,18 @@ def test_classes_are_counted_as_they_are_confused() -> None:
     assert counts.loc["no"].sum() == 150
     assert counts.loc["yes", "yes"] == np.count_nonzero(TABLE["used"].to_numpy()[150:] > 0)
     wrong = counts.loc["no", "yes"]
-    assert describe_analysis(found)[0] == f"most frequent mistake: yes instead of no, {wrong} of 150 times"
+    assert (
+        describe_analysis(found)[0]
+        == f"most frequent mistake: yes instead of no, {wrong} of 150 times"
+    )
     assert drawn(found, "confusion").data[0].text[0] == counts.loc["no"].tolist()
 
 
 def test_rare_classes_stand_together() -> None:
     targets = np.concatenate([np.arange(30), np.repeat(np.arange(5, 30), 3)])
-    found = analyse(lambda one: np.eye(30)[one], targets, targets, "classification", labels=range(30))
+    found = analyse(
+        lambda one: np.eye(30)[one], targets, targets, "classification", labels=range(30)
+    )
     labels = found["confusion"]["labels"]
     assert (len(labels), labels[-1]) == (MAX_CLASSES + 1, "(others)")
     assert np.trace(np.array(found["confusion"]["counts"])) == len(targets)
@@ -119,8 +141,12 @@ def test_a_model_that_predicts_slowly_is_asked_as_seldom_as_possible() -> None:
         return number_of(table)
 
     targets = number_of(TABLE)[:, 0]
-    found = analyse(predict, TABLE, targets, "regression", predicted=number_of(TABLE), longest_s=-1.0)
-    assert len(tables) == 1, "one column is shuffled once; what was predicted before is not predicted again"
+    found = analyse(
+        predict, TABLE, targets, "regression", predicted=number_of(TABLE), longest_s=-1.0
+    )
+    assert len(tables) == 1, (
+        "one column is shuffled once; what was predicted before is not predicted again"
+    )
     assert len(found["importance"]["columns"]) == 1
 
 

@@ -12,7 +12,15 @@ from workbench.data.encoders import learn_encoder
 from workbench.foundation.errors import RunError
 from workbench.models.adapters import load_metrics
 from workbench.runs.automl.candidates import experiment_for, first_configurations
-from workbench.runs.automl.preparation import Fold, LearningData, divide, fold, pack, prepare, unpack
+from workbench.runs.automl.preparation import (
+    Fold,
+    LearningData,
+    divide,
+    fold,
+    pack,
+    prepare,
+    unpack,
+)
 from workbench.runs.automl.task_detection import Problem, read_problem, take
 from workbench.sweeps.preflight import check
 
@@ -40,7 +48,9 @@ def images() -> tuple[np.ndarray, np.ndarray]:
 
 def texts() -> tuple[list[str], list[str]]:
     words = ["cat sat on a mat", "rain falls on the hills", "stocks rose again today"]
-    return [f"{words[index % 3]} number {index}" for index in range(60)], [str(i % 3) for i in range(60)]
+    return [f"{words[index % 3]} number {index}" for index in range(60)], [
+        str(i % 3) for i in range(60)
+    ]
 
 
 QUESTIONS = {
@@ -60,7 +70,9 @@ def question_of(classes: np.ndarray | None, num_samples: int) -> Problem:
 
 
 @given(st.lists(st.integers(3, 40), min_size=2, max_size=5), st.integers(0, 1000), st.booleans())
-def test_learning_and_test_samples_are_disjoint_complete_and_have_every_class(counts, seed, has_classes):
+def test_learning_and_test_samples_are_disjoint_complete_and_have_every_class(
+    counts, seed, has_classes
+):
     classes = np.repeat(np.arange(len(counts)), counts)
     parts = divide(question_of(classes if has_classes else None, len(classes)), seed)
     assert sorted(np.concatenate(parts)) == list(range(len(classes)))
@@ -76,7 +88,9 @@ def test_learning_and_test_samples_are_disjoint_complete_and_have_every_class(co
     st.sampled_from([1, 3, 5]),
     st.booleans(),
 )
-def test_each_sample_is_held_out_once_and_every_class_is_left_to_learn_from(counts, seed, number, stratified):
+def test_each_sample_is_held_out_once_and_every_class_is_left_to_learn_from(
+    counts, seed, number, stratified
+):
     classes = np.repeat(np.arange(len(counts)), counts)
     parts = fold(len(classes), number, seed, classes if stratified else None)
     assert len(parts) == number
@@ -91,7 +105,10 @@ def test_each_sample_is_held_out_once_and_every_class_is_left_to_learn_from(coun
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_nothing_that_is_learnt_or_chosen_by_depends_on_test_samples(name):
-    """Other test samples, wild ones, give trials the same bytes: the same experiment, by its hash."""
+    """Other test samples, wild ones, give trials the same bytes.
+
+    The same experiment, by its hash.
+    """
     problem = QUESTIONS[name]()
     _, test = divide(problem, seed=5)
     learning, held_out = prepare(problem, 5, SEEDS)
@@ -103,7 +120,10 @@ def test_nothing_that_is_learnt_or_chosen_by_depends_on_test_samples(name):
         for each in (learning, other)
     ]
     assert made[0] == made[1]
-    inputs = [each.interpreter.readers[0].encoder.encode(each.samples) for each in (held_out, other_held_out)]
+    inputs = [
+        each.interpreter.readers[0].encoder.encode(each.samples)
+        for each in (held_out, other_held_out)
+    ]
     assert not np.array_equal(*inputs)
     assert np.array_equal(held_out.guess, other_held_out.guess)
 
@@ -133,10 +153,15 @@ def test_scales_and_vocabularies_are_those_of_the_train_part(name):
     classes = problem.targets[rest] if problem.class_names else None
     parts = fold(len(rest), len(learning.folds), 0, classes)
     assert held_out.num_samples == (len(rest), len(test))
-    for part, encoded, reader in zip(parts, learning.folds, held_out.interpreter.readers, strict=True):
+    for part, encoded, reader in zip(
+        parts, learning.folds, held_out.interpreter.readers, strict=True
+    ):
         train = np.delete(rest, part)
         alone = learn_encoder(problem.kind, take(problem.samples, train))
-        for samples, inputs in ((train, encoded.train_inputs), (rest[part], encoded.validation_inputs)):
+        for samples, inputs in (
+            (train, encoded.train_inputs),
+            (rest[part], encoded.validation_inputs),
+        ):
             np.testing.assert_array_equal(alone.encode(take(problem.samples, samples)), inputs)
         assert np.isfinite(encoded.train_inputs).all()
         if problem.task == "regression":
@@ -151,24 +176,35 @@ def test_each_training_of_a_configuration_gets_a_fold_of_its_own():
     for seed, encoded in zip(SEEDS, learning.folds, strict=True):
         found = load(learning, {"held_out": "0"}, training_seed=seed)
         assert found.validation.batch(np.arange(1))[0].shape[1:] == encoded.input_shape
-        np.testing.assert_array_equal(found.train.batch(np.arange(len(found.train)))[0], encoded.train_inputs)
+        np.testing.assert_array_equal(
+            found.train.batch(np.arange(len(found.train)))[0], encoded.train_inputs
+        )
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_experiment_can_be_carried_out_and_its_first_configurations_are_of_its_space(name):
     problem = QUESTIONS[name]()
     learning, _ = prepare(problem, 0, SEEDS)
-    experiment = experiment_for(problem.kind, learning, held_out="0" * 64, time_s=60.0, seed=0, name="automl")
+    experiment = experiment_for(
+        problem.kind, learning, held_out="0" * 64, time_s=60.0, seed=0, name="automl"
+    )
     check(experiment)
     first = first_configurations(experiment)
-    assert {params["family"] for params in first} == set(experiment.search.root["family"].values() or ())
+    assert {params["family"] for params in first} == set(
+        experiment.search.root["family"].values() or ()
+    )
     for params in first:
         experiment.search.check(params)
 
 
 @pytest.mark.parametrize(("num_train", "least"), [(50, 1), (20_000, 1), (100_000, 5)])
-def test_forests_of_large_data_hold_more_samples_in_a_leaf_and_stay_small(num_train: int, least: int) -> None:
-    inputs, targets = np.zeros((num_train, 2), dtype=np.float32), np.zeros(num_train, dtype=np.float32)
+def test_forests_of_large_data_hold_more_samples_in_a_leaf_and_stay_small(
+    num_train: int, least: int
+) -> None:
+    inputs, targets = (
+        np.zeros((num_train, 2), dtype=np.float32),
+        np.zeros(num_train, dtype=np.float32),
+    )
     learning = LearningData((Fold(inputs, targets, inputs[:10], targets[:10]),), (1,), ())
     experiment = experiment_for("table", learning, held_out="0" * 64, time_s=60.0, seed=0, name="n")
     leaf = experiment.search.root["forest_min_samples_leaf"]
@@ -182,7 +218,10 @@ def test_forests_of_large_data_hold_more_samples_in_a_leaf_and_stay_small(num_tr
 
 @pytest.mark.parametrize(("num_train", "most"), [(12, 11), (33, 32), (4_000, 64)])
 def test_a_step_of_small_data_is_no_larger_than_any_fold(num_train: int, most: int) -> None:
-    inputs, targets = np.zeros((num_train, 2), dtype=np.float32), np.zeros(num_train, dtype=np.float32)
+    inputs, targets = (
+        np.zeros((num_train, 2), dtype=np.float32),
+        np.zeros(num_train, dtype=np.float32),
+    )
     learning = LearningData((Fold(inputs, targets, inputs[:3], targets[:3]),), (1,), ())
     experiment = experiment_for("table", learning, held_out="0" * 64, time_s=60.0, seed=0, name="n")
     assert experiment.training.global_batch == most
@@ -207,6 +246,11 @@ def test_trials_of_a_regression_report_their_errors_in_the_unit_of_the_target() 
         metrics = load_metrics(None, "regression", target_scale=datasets.target_scale)
         guess, targets = torch.zeros(len(scaled), 1), torch.tensor(scaled)[:, None]
         found = {name: metric.measure(guess, targets) for name, metric in metrics.items()}
-        errors = {name: metrics[name].finish(float(total) / int(num)) for name, (total, num) in found.items()}
+        errors = {
+            name: metrics[name].finish(float(total) / int(num))
+            for name, (total, num) in found.items()
+        }
         assert errors["mean_absolute_error"] == pytest.approx(np.abs(wrong_by).mean(), rel=1e-4)
-        assert errors["root_mean_squared_error"] == pytest.approx(np.sqrt((wrong_by**2).mean()), rel=1e-4)
+        assert errors["root_mean_squared_error"] == pytest.approx(
+            np.sqrt((wrong_by**2).mean()), rel=1e-4
+        )

@@ -21,7 +21,10 @@ def test_the_simplest_guess_scores_what_it_should():
     assert scores_of(guessed, targets, "classification")["accuracy"] == 0.75
     assert scores_of(guessed, targets, "classification")["balanced_accuracy"] == 0.5
     numbers = np.array([1.0, 2.0, 6.0])
-    assert scores_of(np.tile(simplest_guess(numbers, None), (3, 1)), numbers, "regression")["r2"] == 0.0
+    assert (
+        scores_of(np.tile(simplest_guess(numbers, None), (3, 1)), numbers, "regression")["r2"]
+        == 0.0
+    )
 
 
 def test_what_is_optimised_comes_first_and_its_loss_falls_where_it_is_better():
@@ -41,22 +44,32 @@ def test_what_is_optimised_comes_first_and_its_loss_falls_where_it_is_better():
     assert scores_of(poor, targets, "classification", "roc_auc")["roc_auc"] == pytest.approx(
         roc_auc_score(targets, poor, multi_class="ovr")
     )
-    assert list(scores_of(poor, targets, "classification")) == ["accuracy", "balanced_accuracy", "log_loss"]
+    assert list(scores_of(poor, targets, "classification")) == [
+        "accuracy",
+        "balanced_accuracy",
+        "log_loss",
+    ]
 
 
 def test_errors_of_numbers_are_better_where_they_are_smaller():
     numbers = np.array([1.0, 2.0, 6.0])
     good, poor = (numbers + 0.5)[:, None], (numbers - 1.0)[:, None]
     for metric in METRICS["regression"]:
-        first, second = (scores_of(each, numbers, "regression", metric)[metric] for each in (good, poor))
+        first, second = (
+            scores_of(each, numbers, "regression", metric)[metric] for each in (good, poor)
+        )
         assert is_better(metric, "regression", first, second)
-        assert loss_of(good, numbers, "regression", metric) < loss_of(poor, numbers, "regression", metric)
+        assert loss_of(good, numbers, "regression", metric) < loss_of(
+            poor, numbers, "regression", metric
+        )
 
 
 def test_a_metric_of_the_other_task_is_refused_with_what_is_allowed():
     check_metric(None, "regression")
     check_metric("rmse", "regression")
-    with pytest.raises(ArgumentError, match=r"'macrof1' cannot be optimised in a classification.*macro_f1\?"):
+    with pytest.raises(
+        ArgumentError, match=r"'macrof1' cannot be optimised in a classification.*macro_f1\?"
+    ):
         check_metric("macrof1", "classification")
     with pytest.raises(ArgumentError, match="allowed: rmse, mae, r2"):
         check_metric("accuracy", "regression")

@@ -23,7 +23,12 @@ def frame(num_rows: int = 40) -> pd.DataFrame:
         ((RNG.normal(size=(40, 3)).tolist(), ["a", "b"] * 20), None, "table", "classification"),
         ((RNG.normal(size=(40, 8, 8)), np.arange(40) % 4), None, "images", "classification"),
         ((RNG.normal(size=(40, 8, 8, 3)), RNG.normal(size=40)), None, "images", "regression"),
-        (([f"some words {i}" for i in range(40)], np.arange(40) % 2), None, "texts", "classification"),
+        (
+            ([f"some words {i}" for i in range(40)], np.arange(40) % 2),
+            None,
+            "texts",
+            "classification",
+        ),
         (
             pd.DataFrame({"review": [f"it was good {i}" for i in range(40)], "stars": [1, 5] * 20}),
             "stars",
@@ -56,7 +61,12 @@ def test_a_file_is_read_and_its_labels_come_back_as_they_were(tmp_path):
         (frame(), "z", DataError, "no column 'z'; allowed: x, y"),
         (frame(3), "y", DataError, "3 samples with a target are too few"),
         (frame().assign(y="same"), "y", DataError, "target: the target 'y' is 'same' in every"),
-        (frame().assign(y=0.5), "y", DataError, "'y' is 0.5 in every sample; allowed: .*Add samples"),
+        (
+            frame().assign(y=0.5),
+            "y",
+            DataError,
+            "'y' is 0.5 in every sample; allowed: .*Add samples",
+        ),
         (frame().assign(y=np.nan), "y", DataError, r"0 samples with a target .*\(40 have none\)"),
         (
             frame().assign(y=["yes", "yes", None, np.nan] * 10),
@@ -70,14 +80,24 @@ def test_a_file_is_read_and_its_labels_come_back_as_they_were(tmp_path):
             DataError,
             r"target: the target 'y' is infinite in 20 of 40 samples: 1, 2, 5, 6, 9, \.\.\. \(from",
         ),
-        ((np.ones((30, 1)), pd.Series([None, 1.5, np.inf] * 10, dtype=object)), None, DataError, "10 of 30"),
+        (
+            (np.ones((30, 1)), pd.Series([None, 1.5, np.inf] * 10, dtype=object)),
+            None,
+            DataError,
+            "10 of 30",
+        ),
         (
             frame().assign(y=pd.date_range("2026-01-01", periods=40)),
             "y",
             DataError,
             r"'y' holds dates or times, such as 2026-01-01 00:00:00; allowed: .*\.dt\.days",
         ),
-        (frame().assign(y=pd.date_range("2026-01-01", periods=40).date), "y", DataError, "holds dates"),
+        (
+            frame().assign(y=pd.date_range("2026-01-01", periods=40).date),
+            "y",
+            DataError,
+            "holds dates",
+        ),
         (frame().assign(y=pd.to_timedelta(range(40), unit="h")), "y", DataError, "holds dates"),
         (
             frame().assign(y=[f"2026-01-{day % 28:02}" for day in range(1, 41)]),
@@ -106,7 +126,9 @@ def test_what_cannot_be_learnt_from_is_refused_in_words(data, target, error, par
 
 @pytest.mark.parametrize("write", ["CHF {:,}", "{} CHF", "{:.1f} kg"])
 def test_a_target_of_numbers_with_a_unit_is_a_number_and_noted(write):
-    problem = read_problem(frame().assign(y=[write.format(2 * row + 990) for row in range(40)]), "y")
+    problem = read_problem(
+        frame().assign(y=[write.format(2 * row + 990) for row in range(40)]), "y"
+    )
     assert problem.task == "regression"
     assert problem.targets.tolist() == [2.0 * row + 990 for row in range(40)]
     assert any(note.startswith("read as numbers without their unit: y") for note in problem.notes)
@@ -114,7 +136,9 @@ def test_a_target_of_numbers_with_a_unit_is_a_number_and_noted(write):
 
 def test_samples_of_rare_classes_are_not_left_out_in_bulk():
     codes = [f"code {row}" for row in range(30)] + ["a", "a", "a", "b", "b", "b"] + ["c"] * 4
-    with pytest.raises(DataError, match=r"^target: 30 of 40 samples are of 30 classes .* plain numbers"):
+    with pytest.raises(
+        DataError, match=r"^target: 30 of 40 samples are of 30 classes .* plain numbers"
+    ):
         read_problem(frame().assign(y=codes), "y")
 
 
@@ -143,15 +167,23 @@ def test_classes_of_whole_numbers_stay_whole_beside_missing_targets(tmp_path):
     # Without the row that has none, the column may still be of floating-point numbers.
     samples = table.iloc[1:]
     assert read_labelled(samples, "y", problem.labels)[1].tolist() == [0, 1, 2] * 13
-    assert read_labelled(samples.astype({"y": int}), "y", (0.0, 1.0, 2.0))[1].tolist() == [0, 1, 2] * 13
+    assert (
+        read_labelled(samples.astype({"y": int}), "y", (0.0, 1.0, 2.0))[1].tolist()
+        == [0, 1, 2] * 13
+    )
 
 
 def test_dates_are_classes_and_no_number_only_where_that_is_said():
     days = frame().assign(y=pd.to_datetime(["2026-01-01", "2026-02-01"] * 20))
-    assert read_problem(days, "y", task="classification").class_names == ("2026-01-01", "2026-02-01")
+    assert read_problem(days, "y", task="classification").class_names == (
+        "2026-01-01",
+        "2026-02-01",
+    )
     with pytest.raises(DataError, match="holds dates"):
         read_problem(days, "y", task="regression")
-    with pytest.raises(DataError, match=r"values that are not numbers: .*allowed: numbers .*set task to"):
+    with pytest.raises(
+        DataError, match=r"values that are not numbers: .*allowed: numbers .*set task to"
+    ):
         read_problem(frame().assign(y=["a", "b"] * 20), "y", task="regression")
 
 
@@ -179,7 +211,11 @@ def test_columns_are_left_out_on_request():
 @pytest.mark.parametrize(
     ("data", "drop", "part"),
     [
-        (frame().assign(paid=1), ["payed"], r"^drop: there is no column 'payed'.*Did you mean paid\?"),
+        (
+            frame().assign(paid=1),
+            ["payed"],
+            r"^drop: there is no column 'payed'.*Did you mean paid\?",
+        ),
         (frame(), ["y"], "^drop: 'y' is the column to predict"),
         (frame(), [name for name in frame().columns if name != "y"], "^drop: no column is left"),
     ],
@@ -218,10 +254,16 @@ def test_copies_of_rows_are_noted_unless_rows_have_few_possible_values():
     frame = pd.DataFrame(
         {"x": rng.normal(size=50), "town": rng.choice(["a", "b"], 50), "y": rng.normal(size=50)}
     )
-    (note,) = [note for note in read_problem(pd.concat([frame, frame[:10]]), "y").notes if "copies" in note]
+    (note,) = [
+        note for note in read_problem(pd.concat([frame, frame[:10]]), "y").notes if "copies" in note
+    ]
     assert note.startswith("10 of 60 rows are copies of others")
     coins = pd.DataFrame(
-        {"coin": rng.choice([0, 1], 60), "town": rng.choice(["a", "b"], 60), "y": rng.choice([0, 1], 60)}
+        {
+            "coin": rng.choice([0, 1], 60),
+            "town": rng.choice(["a", "b"], 60),
+            "y": rng.choice([0, 1], 60),
+        }
     )
     for unique in (frame, coins):
         assert not [note for note in read_problem(unique, "y").notes if "copies" in note]
@@ -242,6 +284,8 @@ def test_tensors_and_sparse_arrays_are_read_or_refused_by_their_type():
     torch = pytest.importorskip("torch")
     sparse = pytest.importorskip("scipy.sparse")
     targets = torch.arange(40.0, requires_grad=True)
-    assert read_problem((torch.randn(40, 2, requires_grad=True), targets)).targets.tolist() == list(range(40))
+    assert read_problem((torch.randn(40, 2, requires_grad=True), targets)).targets.tolist() == list(
+        range(40)
+    )
     with pytest.raises(DataError, match=r"type csr_array are sparse.*X.toarray"):
         read_problem((sparse.csr_array(np.eye(40)), np.arange(40.0)))

@@ -26,7 +26,9 @@ def test_what_stands_for_trials_is_coloured_by_a_parameter_and_the_best_stays(ru
     for name in sorted({*COLOURED} - {"parallel", "pareto"}):
         figure = run.figure(name, colour="width")
         traces = [trace for trace in figure.data if trace.meta == TRIALS]
-        coloured = [trace for trace in traces if trace.marker.coloraxis or trace.marker.line.coloraxis]
+        coloured = [
+            trace for trace in traces if trace.marker.coloraxis or trace.marker.line.coloraxis
+        ]
         assert coloured, name
         complete = next(trace for trace in coloured if trace.name == "complete")
         numbers = [int(item[0]) for item in complete.customdata]
@@ -68,7 +70,9 @@ def test_each_of_a_few_values_is_a_field_of_its_own_in_the_bar(domain, texts, mi
     ticks = [(place - bar["cmin"]) / span for place in bar["colorbar"]["tickvals"]]
     assert ticks == pytest.approx(middles)
     fields = [
-        (low, high) for (low, colour), (high, same) in itertools.pairwise(bar["colorscale"]) if colour == same
+        (low, high)
+        for (low, colour), (high, same) in itertools.pairwise(bar["colorscale"])
+        if colour == same
     ]
     assert all(low < tick < high for tick, (low, high) in zip(ticks, fields, strict=True))
     assert len({colour for _, colour in bar["colorscale"]}) == len(texts)

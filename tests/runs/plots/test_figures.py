@@ -16,7 +16,9 @@ from workbench.runs.plots.run_data import RunData
 
 @pytest.mark.parametrize("num_trials", [0, 1, 8, 300])
 @pytest.mark.parametrize("kind", sorted(FIGURES))
-def test_every_figure_is_valid_json_whatever_happened(kind, num_trials, make_events, two_objectives):
+def test_every_figure_is_valid_json_whatever_happened(
+    kind, num_trials, make_events, two_objectives
+):
     run = RunData.of(two_objectives, make_events(two_objectives, num_trials))
     options = (
         {"importance": {"x": (0.7, 0.5, 0.8), "kind": (float("nan"), 0.0, 1.0)}}
@@ -73,5 +75,8 @@ def test_a_range_of_more_decades_than_a_quotient_can_hold_is_drawn(kind, make_ev
     )
     run = RunData.of(experiment, make_events(experiment, 8))
     json.loads(FIGURES[kind](run).to_json(), parse_constant=pytest.fail)
-    places = [ParameterLayout("x", experiment.search.root["x"], []).place(x) for x in (1e-300, 1e-135, 1e30)]
+    places = [
+        ParameterLayout("x", experiment.search.root["x"], []).place(x)
+        for x in (1e-300, 1e-135, 1e30)
+    ]
     assert places == pytest.approx([0.0, 0.5, 1.0])

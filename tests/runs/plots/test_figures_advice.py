@@ -47,7 +47,12 @@ def test_every_figure_of_advice_is_listed_with_all_others():
         ("step_time", {"1 worker", "2 workers", "4 workers", "recommended"}),
         (
             "scaling",
-            {"ideal", "micro batch 8, measured", "micro batch 128, measured", "micro batch 128, trials"},
+            {
+                "ideal",
+                "micro batch 8, measured",
+                "micro batch 128, measured",
+                "micro batch 128, trials",
+            },
         ),
         ("memory", {"estimated", "measured", "does not fit", "recommended, measured"}),
         ("noise", {"other trials", "noise scale, trial 0", "critical batch so far"}),
@@ -167,7 +172,9 @@ def test_no_number_however_strange_breaks_a_figure(seed):
 
 def test_noise_that_is_not_finite_is_not_drawn():
     spoiled = [
-        event.model_copy(update={"gradient_noise": math.inf}) if event.type == "trial_reported" else event
+        event.model_copy(update={"gradient_noise": math.inf})
+        if event.type == "trial_reported"
+        else event
         for event in events()
     ]
     assert len(FIGURES["noise"](RunData.of(EXPERIMENT, spoiled)).data) == 0

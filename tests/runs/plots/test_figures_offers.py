@@ -88,7 +88,12 @@ def test_names_stay_in_the_picture() -> None:
     [
         (10_000.0, 5.0, {"deadline", "budget"}, "this many workers"),
         (1e6, 5.0, {"budget"}, "this many workers; the deadline (11 d 14 h) lies beyond"),
-        (1e6, 1e4, set(), "this many workers; the deadline (11 d 14 h) and the budget ($10,000) lie beyond"),
+        (
+            1e6,
+            1e4,
+            set(),
+            "this many workers; the deadline (11 d 14 h) and the budget ($10,000) lie beyond",
+        ),
         (10_000.0, 0.01, {"deadline"}, "this many workers; the budget ($0.01) lies beyond"),
     ],
 )

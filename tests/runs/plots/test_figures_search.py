@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from workbench.runs.plots.figures import FIGURES
-from workbench.runs.plots.prepare_search import prepare_best_by_trial, prepare_distribution, prepare_pairs
+from workbench.runs.plots.prepare_search import (
+    prepare_best_by_trial,
+    prepare_distribution,
+    prepare_pairs,
+)
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import BEST
 from workbench.runs.plots.tooltips import hover_of
@@ -46,7 +50,9 @@ def test_pairs_rank_the_best_first_and_estimate_within_what_was_seen(run):
         assert all(min(seen) <= value <= max(seen) for row in panel.grid for value in row)
 
 
-@pytest.mark.parametrize("name", ["parallel", "slice", "timeline", "best_by_trial", "edf", "contour", "rank"])
+@pytest.mark.parametrize(
+    "name", ["parallel", "slice", "timeline", "best_by_trial", "edf", "contour", "rank"]
+)
 def test_points_of_trials_have_the_number_and_the_configuration(run, name):
     figure = FIGURES[name](run)
     marked = [trace for trace in figure.data if trace.meta == "trials"]
@@ -59,5 +65,7 @@ def test_points_of_trials_have_the_number_and_the_configuration(run, name):
 
 
 def test_what_a_user_wrote_is_text_in_a_tooltip(run):
-    numbers = [trial.number for trial in run.history.trials.values() if trial.params["kind"] == "a<i>"]
+    numbers = [
+        trial.number for trial in run.history.trials.values() if trial.params["kind"] == "a<i>"
+    ]
     assert "kind: a&lt;i&gt;" in hover_of(run)(numbers[0])

@@ -8,7 +8,13 @@ import pytest
 
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import DriverStarted, TrialEnded, TrialProposed, TrialReported, TrialStarted
+from workbench.foundation.events import (
+    DriverStarted,
+    TrialEnded,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+)
 from workbench.runs.plots.figures import draw_curves
 from workbench.runs.plots.figures_trials import draw_slice
 from workbench.runs.plots.parameter_axes import ParameterAxis
@@ -49,13 +55,20 @@ EXPERIMENT = Experiment(
 
 def trial_events(number, params, reports, end=None, *, at_s=0.0):
     begin = 1000.0 + at_s
-    yield TrialProposed(time_unix_s=begin, trial=number, params=params, configuration=number, seed=number)
+    yield TrialProposed(
+        time_unix_s=begin, trial=number, params=params, configuration=number, seed=number
+    )
     yield TrialStarted(time_unix_s=begin + 1, trial=number, attempt=0, worker_pids=[1])
     for step, value in enumerate(reports, start=1):
         now = begin + 1 + 10 * step
         values = {"accuracy": value}
         yield TrialReported(
-            time_unix_s=now, trial=number, step=step, epoch=step / 2, values=values, samples_per_s=50.0
+            time_unix_s=now,
+            trial=number,
+            step=step,
+            epoch=step / 2,
+            values=values,
+            samples_per_s=50.0,
         )
     if end:
         finished = begin + 2 + 10 * len(reports)
@@ -69,9 +82,15 @@ def small_run() -> RunData:
         EXPERIMENT,
         [
             DriverStarted(time_unix_s=1000.0, pid=1, host="here", num_cpus=1),
-            *trial_events(0, {"rate": 0.1, "kind": "a", "fixed": 5}, [0.2, math.nan, 0.6], "complete"),
-            *trial_events(1, {"rate": 1.0, "kind": "b", "depth": 2, "fixed": 5}, [0.5, 0.8], "complete"),
-            *trial_events(2, {"rate": 0.01, "kind": "b", "depth": 3, "fixed": 5}, [0.1], "pruned", at_s=40),
+            *trial_events(
+                0, {"rate": 0.1, "kind": "a", "fixed": 5}, [0.2, math.nan, 0.6], "complete"
+            ),
+            *trial_events(
+                1, {"rate": 1.0, "kind": "b", "depth": 2, "fixed": 5}, [0.5, 0.8], "complete"
+            ),
+            *trial_events(
+                2, {"rate": 0.01, "kind": "b", "depth": 3, "fixed": 5}, [0.1], "pruned", at_s=40
+            ),
         ],
     )
 
@@ -83,7 +102,8 @@ def test_a_narrow_logarithmic_range_of_whole_numbers_has_its_ends_as_marks():
         search={"width": {"low": 16, "high": 64, "log": True}},
     )
     trials = [
-        trial_events(number, {"width": width}, [0.5], "complete") for number, width in enumerate((20, 32))
+        trial_events(number, {"width": width}, [0.5], "complete")
+        for number, width in enumerate((20, 32))
     ]
     run = RunData.of(experiment, [event for events in trials for event in events])
     assert ParameterAxis("width", "log", ((0.0, "16"), (1.0, "64"))) in prepare_parallel(run).axes
@@ -125,7 +145,9 @@ def test_what_a_failed_trial_had_reported_is_not_the_best_so_far():
 
 
 def test_a_lucky_report_of_a_complete_trial_is_not_the_best_so_far():
-    lucky = list(trial_events(0, {"rate": 0.1, "kind": "a", "fixed": 5}, [0.2, 0.9, 0.5], "complete"))
+    lucky = list(
+        trial_events(0, {"rate": 0.1, "kind": "a", "fixed": 5}, [0.2, 0.9, 0.5], "complete")
+    )
     lucky[-1] = lucky[-1].model_copy(update={"values": {"accuracy": 0.5}})
     started = DriverStarted(time_unix_s=1000.0, pid=1, host="here", num_cpus=1)
     assert prepare_convergence(RunData.of(EXPERIMENT, [started, *lucky])).best_y == (0.2, 0.5, 0.5)
@@ -162,7 +184,9 @@ def test_parallel_coordinates_are_exactly_these(small_run):
         axes=(
             ParameterAxis("rate", "log", ((0.0, "0.01"), (0.5, "0.1"), (1.0, "1"))),
             ParameterAxis("kind", "category", ((0.0, "a"), (1.0, "b"))),
-            ParameterAxis("depth", "linear", ((0.0, "1"), (0.5, "2"), (1.0, "3")), conditional=True),
+            ParameterAxis(
+                "depth", "linear", ((0.0, "1"), (0.5, "2"), (1.0, "3")), conditional=True
+            ),
             data.axes[-1],
         ),
         lines=(
@@ -194,7 +218,8 @@ def test_a_slice_leaves_out_trials_without_the_parameter(small_run):
 
 def test_a_slice_counts_the_trials_outside_its_axis():
     good = [
-        list(trial_events(at, {"rate": 0.1 + 0.01 * at}, [0.8 + 0.001 * at], "complete")) for at in range(30)
+        list(trial_events(at, {"rate": 0.1 + 0.01 * at}, [0.8 + 0.001 * at], "complete"))
+        for at in range(30)
     ]
     far = trial_events(30, {"rate": 0.9}, [0.1], "pruned")
     data = prepare_slice(RunData.of(EXPERIMENT, [*itertools.chain(*good), *far]))
@@ -205,7 +230,10 @@ def test_a_slice_counts_the_trials_outside_its_axis():
 
 
 def test_what_the_curves_leave_out_is_noted_inside_where_no_legend_can_reach():
-    good = [list(trial_events(at, {"rate": 0.1}, [0.8, 0.8 + 0.001 * at], "complete")) for at in range(30)]
+    good = [
+        list(trial_events(at, {"rate": 0.1}, [0.8, 0.8 + 0.001 * at], "complete"))
+        for at in range(30)
+    ]
     far = trial_events(30, {"rate": 0.9}, [-9.0], "pruned")
     data = prepare_convergence(RunData.of(EXPERIMENT, [*itertools.chain(*good), *far]))
     note = draw_curves(data, title="").layout.annotations[-1]
@@ -214,7 +242,9 @@ def test_what_the_curves_leave_out_is_noted_inside_where_no_legend_can_reach():
 
 def test_the_curve_of_a_continuation_begins_on_that_of_the_stopped_trial():
     stopped = list(trial_events(0, {"rate": 0.1}, [0.1, 0.2, 0.3], "pruned"))
-    proposed, started, *reports = trial_events(1, {"rate": 0.1}, [0.0, 0.0, 0.4, 0.5], "complete", at_s=100)
+    proposed, started, *reports = trial_events(
+        1, {"rate": 0.1}, [0.0, 0.0, 0.4, 0.5], "complete", at_s=100
+    )
     resumed = proposed.model_copy(update={"resumes": 0, "configuration": 0})
     data = prepare_convergence(
         RunData.of(EXPERIMENT, [*stopped, resumed, started, *reports[2:]]), axis="step"
@@ -274,7 +304,9 @@ def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):
     )
 
 
-def test_single_repeats_are_not_shown_as_better_than_the_best_configuration(one_objective, make_events):
+def test_single_repeats_are_not_shown_as_better_than_the_best_configuration(
+    one_objective, make_events
+):
     repeated = one_objective.replace(repeats=2)
     events = [
         event.model_copy(update={"configuration": event.trial // 2, "repeat": event.trial % 2})
@@ -285,7 +317,9 @@ def test_single_repeats_are_not_shown_as_better_than_the_best_configuration(one_
     data = prepare_convergence(RunData.of(repeated, events))
     assert data.best_name == "a repeat of the best"
     assert data.best_x == ()
-    assert prepare_convergence(RunData.of(one_objective, make_events(one_objective, 6))).best_x != ()
+    assert (
+        prepare_convergence(RunData.of(one_objective, make_events(one_objective, 6))).best_x != ()
+    )
 
 
 def test_of_several_objectives_each_has_its_best_trial(two_objectives, make_events):

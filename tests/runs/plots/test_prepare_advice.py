@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.builders.advice import EXPERIMENT, GIB, advice, events, interval, peak_bytes, plan, step_s
+from tests.builders.advice import (
+    EXPERIMENT,
+    GIB,
+    advice,
+    events,
+    interval,
+    peak_bytes,
+    plan,
+    step_s,
+)
 from tests.builders.recorded_runs import append
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import (
@@ -45,7 +54,9 @@ from workbench.store.database import Store
 
 
 def run_of(*found: Event) -> RunData:
-    return RunData.of(EXPERIMENT, [DriverStarted(time_unix_s=0.0, pid=1, host="here", num_cpus=1), *found])
+    return RunData.of(
+        EXPERIMENT, [DriverStarted(time_unix_s=0.0, pid=1, host="here", num_cpus=1), *found]
+    )
 
 
 def measured(its_plan: dict[str, Any], time_s: float | None, **fields: Any) -> PlanMeasured:
@@ -63,7 +74,9 @@ def reported(trial: int, step: int, scale: float | None, *, attempt: int = 0) ->
     )
 
 
-def started(trial: int, its_plan: dict[str, Any], *, at_s: float = 0.0, attempt: int = 0) -> list[Event]:
+def started(
+    trial: int, its_plan: dict[str, Any], *, at_s: float = 0.0, attempt: int = 0
+) -> list[Event]:
     return [
         TrialStarted(time_unix_s=at_s, trial=trial, attempt=attempt, worker_pids=[1]),
         TrialPlanned(time_unix_s=at_s, trial=trial, attempt=attempt, plan=its_plan),
@@ -106,7 +119,9 @@ def test_measured_steps_without_an_advice_are_exactly_this():
 
 
 def test_the_slowest_step_is_the_lowest_throughput():
-    group = prepare_throughput_by_batch(run_of(measured(plan(2, 8), 0.1, step_time_spread_s=0.1))).groups[0]
+    group = prepare_throughput_by_batch(
+        run_of(measured(plan(2, 8), 0.1, step_time_spread_s=0.1))
+    ).groups[0]
     assert group.measured.y == pytest.approx((160.0,))
     assert group.measured.low == pytest.approx((16 / 0.15,))
     assert group.measured.high == pytest.approx((16 / 0.05,))
@@ -145,14 +160,19 @@ def test_scaling_is_held_against_one_worker(example):
 
 
 def test_scaling_shows_trials_of_a_run_without_an_advice(tmp_path):
-    """Trials of most runs differ in work: only those with the same are compared, read from a store."""
+    """Trials of most runs differ in work.
+
+    Only those with the same are compared, read from a store.
+    """
 
     def trial(number: int, workers: int, step_time_s: float, width: int = 16) -> list[Event]:
         speed = workers * 32 / step_time_s
         params = {"lr": 0.01 * (number + 1), "width": width}
         return [
             TrialProposed(trial=number, params=params, configuration=number, seed=0),
-            TrialStarted(trial=number, attempt=0, worker_pids=[1] * workers, plan=plan(workers, 32)),
+            TrialStarted(
+                trial=number, attempt=0, worker_pids=[1] * workers, plan=plan(workers, 32)
+            ),
             *(TrialReported(trial=number, step=step, samples_per_s=speed) for step in range(3)),
             TrialEnded(trial=number, attempt=0, state="complete", step=3),
         ]
@@ -161,7 +181,9 @@ def test_scaling_shows_trials_of_a_run_without_an_advice(tmp_path):
         run_id = store.create_run(EXPERIMENT)
         sixteen = [*trial(0, 1, 0.10), *trial(1, 2, 0.125), *trial(2, 2, 0.12), *trial(3, 2, 0.13)]
         append(store, run_id, [*sixteen, *trial(4, 2, 9.0, width=32)])
-        shown = prepare_scaling(RunData.of(EXPERIMENT, (item.event for item in store.events(run_id))))
+        shown = prepare_scaling(
+            RunData.of(EXPERIMENT, (item.event for item in store.events(run_id)))
+        )
     (line,) = shown.lines
     assert (shown.workers, line.micro_batch, line.measured.x) == ((1, 2), 32, ())
     assert line.trials.x == (1, 2)
@@ -171,7 +193,9 @@ def test_scaling_shows_trials_of_a_run_without_an_advice(tmp_path):
 def test_memory_tells_measured_estimated_and_too_large_apart(example):
     shown = prepare_memory(example)
     assert (shown.unit, shown.limit, shown.choice_is_measured) == ("GiB", 8.0, True)
-    assert shown.estimated.y == pytest.approx(tuple(peak_bytes(each) / GIB for each in shown.estimated.x))
+    assert shown.estimated.y == pytest.approx(
+        tuple(peak_bytes(each) / GIB for each in shown.estimated.x)
+    )
     assert max(shown.measured.x) == 128
     assert (shown.too_large.x, shown.too_large.y) == ((256,), (8.0,))
     assert shown.too_large.texts[0].endswith("CUDA out of memory")
@@ -181,7 +205,10 @@ def test_predictions_meet_probes_and_trials(example):
     shown = prepare_predictions(example)
     assert len(shown.probes.x) == 10
     assert [text.split(":")[0] for text in shown.trials.texts] == ["trial 1", "trial 2", "trial 0"]
-    assert shown.subtitle == "On the diagonal, a prediction was exact; 13 of 13 plans lie within 10% of it."
+    assert (
+        shown.subtitle
+        == "On the diagonal, a prediction was exact; 13 of 13 plans lie within 10% of it."
+    )
 
 
 def test_a_prediction_between_micro_batches_lies_on_the_curve():
@@ -230,7 +257,9 @@ def test_noise_is_a_line_a_trial_without_what_cannot_be_estimated():
         reported(0, 60, 128.0),
     )
     shown = prepare_noise(run)
-    assert [(line.trial, line.x, line.scale) for line in shown.lines] == [(0, (3.0, 6.0), (64.0, 128.0))]
+    assert [(line.trial, line.x, line.scale) for line in shown.lines] == [
+        (0, (3.0, 6.0), (64.0, 128.0))
+    ]
     # Weights of 30 steps each: 64 / (64 + 64) and 64 / (128 + 64).
     assert shown.critical == pytest.approx((64.0, (64 / 2 + 128 / 3) / (1 / 2 + 1 / 3)))
     assert (shown.batches, shown.shown_trial, shown.x_title) == ((64,), 0, "Epoch")
@@ -249,7 +278,10 @@ def test_noise_that_a_lost_attempt_reported_is_taken_back():
 
 
 def test_many_trials_of_noise_are_bounded():
-    each = [[proposed(trial), *started(trial, plan(2, 32)), reported(trial, 10, 9.0)] for trial in range(90)]
+    each = [
+        [proposed(trial), *started(trial, plan(2, 32)), reported(trial, 10, 9.0)]
+        for trial in range(90)
+    ]
     assert len(prepare_noise(run_of(*itertools.chain(*each))).lines) == 20
 
 
@@ -297,10 +329,17 @@ def test_candidates_are_lines_that_end_where_they_reach_the_target(example):
 def test_a_candidate_that_was_tried_again_begins_a_line_anew():
     def tried(elapsed_s: float, accuracy: float) -> Event:
         return CandidateTried(
-            plan=plan(1, 8), lr=0.1, elapsed_s=elapsed_s, step=1, epoch=1.0, values={"val_accuracy": accuracy}
+            plan=plan(1, 8),
+            lr=0.1,
+            elapsed_s=elapsed_s,
+            step=1,
+            epoch=1.0,
+            values={"val_accuracy": accuracy},
         )
 
-    line = prepare_candidates(run_of(tried(1.0, 0.1), tried(2.0, 0.2), tried(1.0, math.nan))).lines[0]
+    line = prepare_candidates(run_of(tried(1.0, 0.1), tried(2.0, 0.2), tried(1.0, math.nan))).lines[
+        0
+    ]
     assert line.x == (1.0, 2.0, None, 1.0)
     assert line.y == (0.1, 0.2, None, None)
 

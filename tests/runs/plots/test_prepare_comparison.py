@@ -12,7 +12,10 @@ from workbench.runs.plots.run_data import RunData
 
 @pytest.fixture(scope="module")
 def run() -> RunData:
-    """Three trials of 2 s each, at 1, 2 and 5 s; the second is the best and the third was pruned."""
+    """Three trials of 2 s each, at 1, 2 and 5 s.
+
+    The second is the best and the third was pruned.
+    """
     return RunData.of(
         Experiment(**EXPERIMENT),
         [
@@ -24,7 +27,9 @@ def run() -> RunData:
     )
 
 
-def test_over_time_a_line_rises_when_a_report_is_better_and_reaches_the_last_one(run: RunData) -> None:
+def test_over_time_a_line_rises_when_a_report_is_better_and_reaches_the_last_one(
+    run: RunData,
+) -> None:
     data = prepare_best_so_far(run)
     assert data.x == pytest.approx((2, 3, 4, 7))
     assert data.y == pytest.approx((0.4, 0.8, 0.9, 0.9))
@@ -40,7 +45,9 @@ def test_over_trials_only_complete_ones_count(run: RunData) -> None:
     assert (data.x, data.y) == ((0, 1), (0.8, 0.9))
 
 
-def test_cost_is_the_time_of_all_workers_and_stands_still_while_nothing_trains(run: RunData) -> None:
+def test_cost_is_the_time_of_all_workers_and_stands_still_while_nothing_trains(
+    run: RunData,
+) -> None:
     data = prepare_best_so_far(run, axis="cost")
     assert data.y == pytest.approx((0.4, 0.8, 0.9, 0.9))
     assert list(data.x) == sorted(data.x)

@@ -9,7 +9,15 @@ import pytest
 
 from tests.builders import recorded_runs
 from tests.builders.advice import EXPERIMENT, advice, events
-from tests.builders.recorded_runs import HOSTILE, SVG, attach, begin, finish, record_run, trial_events
+from tests.builders.recorded_runs import (
+    HOSTILE,
+    SVG,
+    attach,
+    begin,
+    finish,
+    record_run,
+    trial_events,
+)
 from workbench.experiment import Experiment
 from workbench.foundation.events import AdviceGiven, AttachmentSaved, Noted, TrialProposed
 from workbench.foundation.formatting import MISSING
@@ -81,7 +89,9 @@ def test_the_page_gives_the_answer_first(recorded_page):
     assert '<div class="value">0.9733</div>' in recorded_page
     assert "Target val_accuracy 0.98 not reached" in recorded_page
     assert "ended early (lost)" in recorded_page
-    assert "Proposed by the sampler auto: configurations that cover the space evenly" in recorded_page
+    assert (
+        "Proposed by the sampler auto: configurations that cover the space evenly" in recorded_page
+    )
     assert "workbench export r-7" in recorded_page
 
 
@@ -91,14 +101,18 @@ def test_the_page_says_how_long_workers_waited_for_proposals(recorded_experiment
         for event in recorded_events
     ]
     page = report_html(recorded_experiment, timed, importance={}, run_id="r-7")
-    found = re.search(r"A proposal took 20 ms in the median; workers waited for proposals ([0-9.]+)%", page)
+    found = re.search(
+        r"A proposal took 20 ms in the median; workers waited for proposals ([0-9.]+)%", page
+    )
     assert found is not None
     trials = History.of(recorded_experiment, recorded_events).trials.values()
     trained_s = sum(trial.duration_s or 0.0 for trial in trials)
     assert float(found[1]) == pytest.approx(100 * 0.02 * len(trials) / trained_s, abs=0.2)
 
 
-def test_the_best_trials_name_those_that_they_continue(recorded_page, recorded_experiment, recorded_events):
+def test_the_best_trials_name_those_that_they_continue(
+    recorded_page, recorded_experiment, recorded_events
+):
     heads = re.search(r"<h2>Best trials</h2>.*?</thead>", recorded_page, re.DOTALL)
     assert heads is not None
     assert "continues" not in heads[0], "no trial continues another"
@@ -121,7 +135,8 @@ def test_the_best_trials_name_those_that_they_continue(recorded_page, recorded_e
     last = {
         int(row[1]): row[2]
         for row in re.finditer(
-            r'<th scope="row" class="number">(\d+)</th>.*?<td class="number">([^<]*)</td></tr>', found[1]
+            r'<th scope="row" class="number">(\d+)</th>.*?<td class="number">([^<]*)</td></tr>',
+            found[1],
         )
     }
     assert last[resuming] == "0"
@@ -135,9 +150,12 @@ def test_every_figure_has_its_place(recorded_page):
 
 def test_a_search_of_one_parameter_has_no_parallel_coordinates():
     search = {"lr": recorded_runs.EXPERIMENT["search"]["lr"]}
-    events = [e for number in range(3) for e in trial_events(number, at_s=number, lr=0.01 * (1 + number))]
+    events = [
+        e for number in range(3) for e in trial_events(number, at_s=number, lr=0.01 * (1 + number))
+    ]
     page = report_html(
-        Experiment(**{**recorded_runs.EXPERIMENT, "search": search}), [*begin(), *events, *finish(9)]
+        Experiment(**{**recorded_runs.EXPERIMENT, "search": search}),
+        [*begin(), *events, *finish(9)],
     )
     places = Outline(without_plotly(page)).places
     assert "plot-slice" in places
@@ -152,7 +170,9 @@ def test_the_page_refers_to_nothing_outside_itself(recorded_page):
 def test_the_experiment_on_the_page_is_the_experiment(recorded_page, recorded_experiment):
     written = re.search(r"digits-mlp.yaml</h3><pre>(.*?)</pre>", recorded_page, re.DOTALL)
     assert written
-    assert Experiment.from_yaml(written[1].replace("&#x27;", "'")).hash() == recorded_experiment.hash()
+    assert (
+        Experiment.from_yaml(written[1].replace("&#x27;", "'")).hash() == recorded_experiment.hash()
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,8 +184,12 @@ def test_the_experiment_on_the_page_is_the_experiment(recorded_page, recorded_ex
         (1, "complete", "loss, trial 0"),
     ],
 )
-def test_the_page_makes_sense_whatever_happened(num_trials, state, said, one_objective, make_events):
-    page = without_plotly(report_html(one_objective, make_events(one_objective, num_trials, state=state)))
+def test_the_page_makes_sense_whatever_happened(
+    num_trials, state, said, one_objective, make_events
+):
+    page = without_plotly(
+        report_html(one_objective, make_events(one_objective, num_trials, state=state))
+    )
     Outline(page)
     assert said in page
 
@@ -187,13 +211,17 @@ def test_repeats_are_ordered_by_their_mean_which_is_shown(one_objective, make_ev
     ]
     history = History.of(experiment, events)
     page = without_plotly(report_html(experiment, events))
-    rows = re.findall(r'<th scope="row" class="number">(\d+)</th><td class="number">([\d.]+)</td>', page)
+    rows = re.findall(
+        r'<th scope="row" class="number">(\d+)</th><td class="number">([\d.]+)</td>', page
+    )
     means = [float(mean) for _, mean in rows]
     assert [int(trial) for trial, _ in rows] == [trial.number for trial in history.ranked()]
     assert means == sorted(means)
     assert means[0] == means[1] != means[2]
     assert '<th scope="col" class="number">mean loss</th>' in page
-    assert "mean loss" not in without_plotly(report_html(one_objective, make_events(one_objective, 6)))
+    assert "mean loss" not in without_plotly(
+        report_html(one_objective, make_events(one_objective, 6))
+    )
 
 
 def test_a_trial_that_was_chosen_by_hand_is_named_and_marked(two_objectives, make_events):
@@ -210,7 +238,10 @@ def test_what_people_wrote_is_escaped(one_objective, make_events):
     events = [*make_events(one_objective, 30), Noted(level="warning", message="<img src=x>")]
     page = without_plotly(
         report_html(
-            one_objective, events, run_id="<r>", importance={"<x>": (1.0, 1.0, 1.0), "<y>": (0.0, 0.0, 0.1)}
+            one_objective,
+            events,
+            run_id="<r>",
+            importance={"<x>": (1.0, 1.0, 1.0), "<y>": (0.0, 0.0, 0.1)},
         )
     )
     Outline(page)
@@ -241,7 +272,10 @@ def test_advice_is_a_section_with_its_card_and_figures():
     outline = Outline(page)
     assert outline.headings[2] == "Advice"
     assert outline.places[:9] == [f"plot-{name}" for name in ADVICE_FIGURES]
-    assert '<th scope="row">global batch</th><td>256 = 128 x 1 x 2</td><td>128 = 64 x 1 x 2</td>' in page
+    assert (
+        '<th scope="row">global batch</th><td>256 = 128 x 1 x 2</td><td>128 = 64 x 1 x 2</td>'
+        in page
+    )
     assert "<li>a micro batch of 256 does not fit the memory of the device</li>" in page
     assert "training: {lr: 0.003, lr_rule: sqrt, warmup_epochs: 1.0}" in page
 

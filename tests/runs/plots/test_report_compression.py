@@ -1,4 +1,7 @@
-"""The report of a compression: its verdict, what lost and why, and the base as a cross beside the front."""
+"""The report of a compression.
+
+Its verdict, what lost and why, and the base as a cross beside the front.
+"""
 
 from __future__ import annotations
 

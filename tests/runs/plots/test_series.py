@@ -34,7 +34,9 @@ EXPERIMENT = Experiment(
 any_float = st.one_of(st.floats(width=32), st.just(math.nan))
 
 
-def report(trial: int, step: int, value: float, *, attempt: int = 0, at_s: float | None = None, **more):
+def report(
+    trial: int, step: int, value: float, *, attempt: int = 0, at_s: float | None = None, **more
+):
     return TrialReported(
         time_unix_s=1000.0 + (step if at_s is None else at_s),
         trial=trial,
@@ -89,7 +91,9 @@ class TestThinning:
         assert thin_indices(np.array(values), 60).tolist() == list(range(len(values)))
 
     def test_a_gap_between_two_stretches_stays_between_them(self):
-        values = np.concatenate((np.linspace(0, 1, 500), np.full(40, np.nan), np.linspace(2, 3, 500)))
+        values = np.concatenate(
+            (np.linspace(0, 1, 500), np.full(40, np.nan), np.linspace(2, 3, 500))
+        )
         thinned = values[thin_indices(values, 100)]
         gap = np.flatnonzero(np.isnan(thinned))
         assert thinned[: gap[0]].max() == 1
@@ -168,10 +172,14 @@ class TestColumns:
 
     @pytest.mark.slow
     def test_a_million_raw_reports_are_read_and_thinned(self):
-        payloads = [to_json(report(trial, 1, 0.5, epoch=1.0, samples_per_s=9.0)) for trial in range(100)]
+        payloads = [
+            to_json(report(trial, 1, 0.5, epoch=1.0, samples_per_s=9.0)) for trial in range(100)
+        ]
         series = RunSeries(EXPERIMENT)
         for n in range(0, 1_000_000, 100):
-            series.add_reports(n % 100, Reports.of([from_json(payloads[n % 100]) for _ in range(100)]))
+            series.add_reports(
+                n % 100, Reports.of([from_json(payloads[n % 100]) for _ in range(100)])
+            )
         thinned = series.thinned()
         assert thinned["accuracy"]
         assert all(len(curve) <= 2000 for curve in thinned["accuracy"])
@@ -179,12 +187,14 @@ class TestColumns:
 
 class TestManyReportsAtOnce:
     @given(
-        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), any_float), max_size=60), st.integers(1, 9)
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), any_float), max_size=60),
+        st.integers(1, 9),
     )
     def test_a_run_read_in_chunks_of_rows_is_the_run_read_event_by_event(self, told, size):
         events: list[Event] = [DriverStarted(time_unix_s=990.0, pid=1, host="here", num_cpus=1)]
         events += [
-            TrialProposed(time_unix_s=991.0, trial=n, params={}, configuration=n, seed=0) for n in range(3)
+            TrialProposed(time_unix_s=991.0, trial=n, params={}, configuration=n, seed=0)
+            for n in range(3)
         ]
         attempts = dict.fromkeys(range(3), 0)
         for step, (trial, again, value) in enumerate(told):
@@ -198,7 +208,9 @@ class TestManyReportsAtOnce:
         ]
         for first in range(0, len(rows), size):
             fast.add_rows(rows[first : first + size])
-        for one, other in zip(slow.series.curves("accuracy"), fast.series.curves("accuracy"), strict=True):
+        for one, other in zip(
+            slow.series.curves("accuracy"), fast.series.curves("accuracy"), strict=True
+        ):
             np.testing.assert_array_equal(one.points, other.points)
         assert fields_of(slow) == fields_of(fast)
         assert slow.last_unix_s == fast.last_unix_s
@@ -207,7 +219,8 @@ class TestManyReportsAtOnce:
     def test_many_reports_read_as_columns_are_those_read_one_by_one(self, odd):
         events: list[Event] = [DriverStarted(time_unix_s=990.0, pid=1, host="here", num_cpus=1)]
         events += [
-            TrialProposed(time_unix_s=991.0, trial=n, params={}, configuration=n, seed=0) for n in range(3)
+            TrialProposed(time_unix_s=991.0, trial=n, params={}, configuration=n, seed=0)
+            for n in range(3)
         ]
         events += [
             TrialReported(
@@ -216,7 +229,8 @@ class TestManyReportsAtOnce:
                 attempt=int(step > 1500),
                 step=step % 1500,
                 epoch=None if step % 7 else float(step // 7),
-                values={"accuracy": odd if step == 999 else step / 3000} | ({} if step % 5 else {"loss": 1}),
+                values={"accuracy": odd if step == 999 else step / 3000}
+                | ({} if step % 5 else {"loss": 1}),
                 samples_per_s=None if step % 4 else 100.0 + step,
                 parts_s={} if step % 2 else {"data": 0.1},
             )

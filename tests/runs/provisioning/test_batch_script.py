@@ -1,4 +1,7 @@
-"""The batch script as Slurm would run it: its commands are stood in for, Ray and the run are real."""
+"""The batch script as Slurm would run it.
+
+Its commands are stood in for, Ray and the run are real.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,11 @@ def job(tmp_path: Path) -> dict[str, str]:
     for name, words in programs.items():
         (environment / name).write_text(f'#!/bin/bash\nexec {sys.executable} {words} "$@"\n')
         (environment / name).chmod(0o755)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("RAY_", "WORKBENCH_"))
+    }
     return kept | {
         "PATH": f"{commands}:{os.environ['PATH']}",
         "PYTHONPATH": str(Path(__file__).parents[3]),
@@ -99,7 +106,9 @@ def finish(batch: subprocess.Popen[str], timeout_s: float = 300.0) -> str:
             os.killpg(batch.pid, signal.SIGKILL)
 
 
-def test_a_job_starts_ray_does_the_run_and_leaves_nothing(tmp_path: Path, job: dict[str, str]) -> None:
+def test_a_job_starts_ray_does_the_run_and_leaves_nothing(
+    tmp_path: Path, job: dict[str, str]
+) -> None:
     said = finish(batch := submit(tmp_path, job, epochs=1, trials=2, nodes=2))
     assert batch.returncode == 0, said
     with Store.open(str(tmp_path / "runs.sqlite")) as store:

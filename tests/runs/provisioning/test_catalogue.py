@@ -40,7 +40,13 @@ def test_every_number_of_the_shipped_one_has_its_source_and_date() -> None:
         assert machine.source.origin
         for price in (machine.on_demand, machine.spot):
             assert (price.usd_per_hour is None) == (price.origin is None) == (price.date is None)
-    assert {machine.provider for machine in catalogue.machines} == {"aws", "gcp", "azure", "lambda", "runpod"}
+    assert {machine.provider for machine in catalogue.machines} == {
+        "aws",
+        "gcp",
+        "azure",
+        "lambda",
+        "runpod",
+    }
     assert any(machine.device is None for machine in catalogue.machines)
 
 
@@ -51,7 +57,9 @@ def test_spot_costs_less_where_both_are_known() -> None:
 
 
 @pytest.mark.parametrize("name", DRIVER_NAMES)
-def test_devices_are_found_by_what_drivers_call_them_and_have_the_peaks_that_steps_are_held_against(name):
+def test_devices_are_found_by_what_drivers_call_them_and_have_the_peaks_that_steps_are_held_against(
+    name,
+):
     found = read_catalogue().device_by_driver_name(DRIVER_NAMES[name])
     assert found is not None
     assert found.name == name
@@ -69,11 +77,17 @@ def test_another_device_of_a_like_name_is_another_one() -> None:
 
 
 def test_what_is_wrong_is_named_by_its_dotted_field(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match=r"own.yaml.machines.0.vcpus: -8 is not valid; allowed: a"):
+    with pytest.raises(
+        ExperimentError, match=r"own.yaml.machines.0.vcpus: -8 is not valid; allowed: a"
+    ):
         read_catalogue(changed(tmp_path, "vcpus: 8", "vcpus: -8"))
-    with pytest.raises(ExperimentError, match=r"machines.0.vcpu: unknown key; .*Did you mean vcpus"):
+    with pytest.raises(
+        ExperimentError, match=r"machines.0.vcpu: unknown key; .*Did you mean vcpus"
+    ):
         read_catalogue(changed(tmp_path, "vcpus: 8", "vcpu: 8"))
-    with pytest.raises(ExperimentError, match=r"machines.1.device: the catalogue has no device 'T5'"):
+    with pytest.raises(
+        ExperimentError, match=r"machines.1.device: the catalogue has no device 'T5'"
+    ):
         read_catalogue(changed(tmp_path, "device: T4", "device: T5"))
     with pytest.raises(ExperimentError, match=r"interruptions.0.most: 0.2 is less than least, 0.9"):
         read_catalogue(changed(tmp_path, "least: 0.0", "least: 0.9"))
@@ -92,7 +106,9 @@ def test_a_price_without_a_source_is_refused(tmp_path: Path) -> None:
     document["machines"][0]["spot"] = {"usd_per_hour": 0.1}
     path = tmp_path / "own.yaml"
     path.write_text(re.sub(r"(\d{4}-\d\d-\d\d)T.*", r"\1", write_yaml(document)))
-    with pytest.raises(ExperimentError, match=r"machines.0.spot.origin: a price needs an origin and a date"):
+    with pytest.raises(
+        ExperimentError, match=r"machines.0.spot.origin: a price needs an origin and a date"
+    ):
         read_catalogue(path)
 
 

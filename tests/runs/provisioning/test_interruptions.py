@@ -17,13 +17,17 @@ def test_without_interruptions_only_writing_checkpoints_costs() -> None:
 
 def test_the_formula_at_a_point() -> None:
     # M = 3600 s, tau = 600 s, R = 300 s: M exp(R/M) (exp(tau/M) - 1) / tau
-    assert slowdown(1.0, 600.0, 300.0) == pytest.approx(6.0 * math.exp(1 / 12) * (math.exp(1 / 6) - 1))
+    assert slowdown(1.0, 600.0, 300.0) == pytest.approx(
+        6.0 * math.exp(1 / 12) * (math.exp(1 / 6) - 1)
+    )
     assert slowdown(1.0, 600.0, 300.0) == pytest.approx(1.182728, abs=1e-6)
 
 
 def test_rare_interruptions_cost_half_a_checkpoint_and_the_restart_each() -> None:
     rate = 1e-3
-    assert slowdown(rate, 600.0, 300.0) == pytest.approx(1.0 + rate / 3600.0 * (300.0 + 300.0), rel=1e-6)
+    assert slowdown(rate, 600.0, 300.0) == pytest.approx(
+        1.0 + rate / 3600.0 * (300.0 + 300.0), rel=1e-6
+    )
 
 
 @given(

@@ -68,7 +68,10 @@ def priced(type: str, on_demand: float | None = None, spot: float | None = None)
     """A catalogue of one machine with prices of the test's own."""
     said = {"origin": "a test", "date": "2026-11-22"}
     machine = CATALOGUE.machine(type).model_dump()
-    machine |= {"on_demand": {"usd_per_hour": on_demand, **said}, "spot": {"usd_per_hour": spot, **said}}
+    machine |= {
+        "on_demand": {"usd_per_hour": on_demand, **said},
+        "spot": {"usd_per_hour": spot, **said},
+    }
     return Catalogue.model_validate(CATALOGUE.model_dump() | {"machines": [machine]})
 
 
@@ -78,7 +81,9 @@ def offer(found: list[Offer], market: str = "on demand", machine: str | None = N
 
 def test_on_the_device_that_was_measured_time_and_cost_follow_from_the_steps(store: Store) -> None:
     known = evidence(store, T4)
-    found = offer(compare(experiment(), known, priced("g4dn.xlarge", 0.5), Requirements(max_nodes=1)))
+    found = offer(
+        compare(experiment(), known, priced("g4dn.xlarge", 0.5), Requirements(max_nodes=1))
+    )
     assert found.measured
     assert (found.plan, found.at_once, found.fits) == ("128 = 128 x 1 x 1", 1, True)
     assert found.step_s is not None
@@ -92,7 +97,9 @@ def test_on_the_device_that_was_measured_time_and_cost_follow_from_the_steps(sto
     assert found.notes == ("measured on Tesla T4",)
 
 
-def test_on_another_device_the_interval_spans_both_data_sheets_and_no_gain_at_all(store: Store) -> None:
+def test_on_another_device_the_interval_spans_both_data_sheets_and_no_gain_at_all(
+    store: Store,
+) -> None:
     known = evidence(store, T4)
     found = offer(compare(experiment(), known, only("a2-highgpu-1g"), Requirements(max_nodes=1)))
     assert not found.measured
@@ -106,7 +113,9 @@ def test_on_another_device_the_interval_spans_both_data_sheets_and_no_gain_at_al
 def test_the_nearest_device_is_taken_of_several_that_were_measured(store: Store) -> None:
     known = evidence(store, "cpu", T4, "NVIDIA L4")
     assert {each.device for each in known} == {"cpu", T4, "NVIDIA L4"}
-    found = compare(experiment(), known, only("g4dn.xlarge", "g2-standard-4", "c5.2xlarge"), Requirements())
+    found = compare(
+        experiment(), known, only("g4dn.xlarge", "g2-standard-4", "c5.2xlarge"), Requirements()
+    )
     assert offer(found, machine="g4dn.xlarge").notes[0] == "measured on Tesla T4"
     assert offer(found, machine="g2-standard-4").notes[0] == "measured on NVIDIA L4"
     assert "measured on CPUs" in offer(found, machine="c5.2xlarge").notes[0]
@@ -131,7 +140,10 @@ def test_what_nothing_tells_of_is_not_guessed() -> None:
     assert "add it to devices" in unknown.reason
     assert transfer(t4, None, precision="fp32", measured_name=T4).factor is None
     assert transfer(None, t4, precision="fp32", measured_name="cpu").factor is None
-    assert transfer(None, t4, precision="bf16", measured_name="cpu", step_flops_per_s=1e9).factor is None
+    assert (
+        transfer(None, t4, precision="bf16", measured_name="cpu", step_flops_per_s=1e9).factor
+        is None
+    )
     same = transfer(None, None, precision="fp32", measured_name="cpu").factor
     assert same is not None
     assert (same.low, same.high) == (1 / CPU_SLACK, CPU_SLACK)
@@ -150,7 +162,9 @@ def test_a_price_that_nobody_knows_stays_unknown(store: Store) -> None:
 
 def test_spot_machines_take_longer_by_what_interruptions_cost(store: Store) -> None:
     known = evidence(store, T4)
-    found = compare(experiment(), known, priced("Standard_NC4as_T4_v3", 1.0, 0.3), Requirements(max_nodes=1))
+    found = compare(
+        experiment(), known, priced("Standard_NC4as_T4_v3", 1.0, 0.3), Requirements(max_nodes=1)
+    )
     steady, spot = offer(found), offer(found, "spot")
     assert steady.run_s is not None
     assert spot.run_s is not None
@@ -166,7 +180,9 @@ def test_spot_machines_take_longer_by_what_interruptions_cost(store: Store) -> N
 
 
 def test_where_nobody_says_how_often_it_is_interrupted_that_is_told(store: Store) -> None:
-    found = offer(compare(experiment(), evidence(store, T4), only("a2-highgpu-1g"), Requirements()), "spot")
+    found = offer(
+        compare(experiment(), evidence(store, T4), only("a2-highgpu-1g"), Requirements()), "spot"
+    )
     assert found.lost is None
     assert found.interruptions is None
     assert "how often it is interrupted is unknown and not taken into account" in found.notes
@@ -189,7 +205,10 @@ def test_more_machines_are_taken_where_the_deadline_asks_for_them(store: Store) 
 
 def test_lines_that_miss_a_wish_are_marked_and_come_after_those_that_do_not(store: Store) -> None:
     found = compare(
-        experiment(), evidence(store, T4), CATALOGUE, Requirements(budget_usd=2.0, deadline_s=36_000.0)
+        experiment(),
+        evidence(store, T4),
+        CATALOGUE,
+        Requirements(budget_usd=2.0, deadline_s=36_000.0),
     )
     assert len(found) == sum(len(machine.markets) for machine in CATALOGUE.machines)
     assert [each.rank() for each in found] == sorted(each.rank() for each in found)
@@ -203,7 +222,9 @@ def test_after_what_has_a_price_comes_what_only_lacks_one_and_then_what_nothing_
     vague = [each.model_copy(update={"step_flops": 1e6}) for each in measured("cpu")]
     append(store, store.create_run(experiment()), [*vague, RunStateChanged(state="complete")])
     machines = only("g4dn.xlarge", "c5.2xlarge", "e2-standard-32")
-    found = compare(experiment(), evidence_of(store, experiment()), machines, Requirements(max_nodes=1))
+    found = compare(
+        experiment(), evidence_of(store, experiment()), machines, Requirements(max_nodes=1)
+    )
     assert [(each.machine, each.cost_usd is not None) for each in found] == [
         ("e2-standard-32", True),
         ("e2-standard-32", True),
@@ -215,18 +236,27 @@ def test_after_what_has_a_price_comes_what_only_lacks_one_and_then_what_nothing_
 
 
 def test_what_does_not_fit_into_memory_says_so(store: Store) -> None:
-    huge = [each.model_copy(update={"peak_bytes": (each.peak_bytes or 0) * 40}) for each in measured()]
+    huge = [
+        each.model_copy(update={"peak_bytes": (each.peak_bytes or 0) * 40}) for each in measured()
+    ]
     run_id = store.create_run(experiment())
     append(store, run_id, [*huge, RunStateChanged(state="complete")])
     found = offer(
-        compare(experiment(), evidence_of(store, experiment()), priced("g4dn.xlarge", 0.5), Requirements())
+        compare(
+            experiment(),
+            evidence_of(store, experiment()),
+            priced("g4dn.xlarge", 0.5),
+            Requirements(),
+        )
     )
     assert found.fits is False
     assert "no plan fits into 16 GiB of a worker" in found.notes
     assert not found.is_recommendable
 
 
-def test_one_long_training_takes_several_gpus_and_says_that_they_were_not_measured(store: Store) -> None:
+def test_one_long_training_takes_several_gpus_and_says_that_they_were_not_measured(
+    store: Store,
+) -> None:
     one = experiment(budget={"trials": 1}, training={"epochs": 50, "global_batch": 2048})
     known = evidence(store, T4, of=one)
     found = offer(compare(one, known, CATALOGUE, Requirements(max_nodes=1)), machine="p4d.24xlarge")
@@ -238,7 +268,9 @@ def test_one_long_training_takes_several_gpus_and_says_that_they_were_not_measur
 
 def test_a_run_that_its_time_ends_takes_that_time(store: Store) -> None:
     short = experiment(budget={"time": 600})
-    found = offer(compare(short, evidence(store, T4, of=short), priced("g4dn.xlarge", 0.5), Requirements()))
+    found = offer(
+        compare(short, evidence(store, T4, of=short), priced("g4dn.xlarge", 0.5), Requirements())
+    )
     assert found.run_s is not None
     assert found.run_s.value == 900.0
     assert any("its time limit of 10 min ends it after about" in note for note in found.notes)
@@ -248,14 +280,18 @@ def test_the_advice_decides_batch_and_precision(store: Store) -> None:
     free = experiment(training={"epochs": 50})
     run_id = store.create_run(free)
     advice = {"choice": {"plan": plan_with(PLAIN, 1, 64, 4).to_json()}}
-    append(store, run_id, [*measured(), AdviceGiven(advice=advice), RunStateChanged(state="complete")])
+    append(
+        store, run_id, [*measured(), AdviceGiven(advice=advice), RunStateChanged(state="complete")]
+    )
     assert evidence_of(store, free)[0].usual.global_batch == 256
 
 
 def test_without_a_measurement_it_says_how_to_get_one(store: Store) -> None:
     store.create_run(experiment())
     append(store, store.create_run(experiment(data="digits")), measured())
-    with pytest.raises(ExperimentError, match=r"no measurement of this experiment.*workbench advise FILE"):
+    with pytest.raises(
+        ExperimentError, match=r"no measurement of this experiment.*workbench advise FILE"
+    ):
         evidence_of(store, experiment())
     with pytest.raises(ExperimentError, match="machines are recommended for models"):
         evidence_of(
@@ -288,9 +324,19 @@ def test_a_run_that_interruptions_keep_from_ending_has_no_time(store: Store) -> 
     restless = priced("g4dn.xlarge", 0.5, 0.1).model_dump()
     often = {"least": 0.999, "most": 0.9999999, "per": "hour"}
     restless["interruptions"] = [each | often for each in restless["interruptions"]]
-    training = {"epochs": 10**7, "global_batch": 128, "checkpoint_every": 10**7, "checkpoint_after": None}
+    training = {
+        "epochs": 10**7,
+        "global_batch": 128,
+        "checkpoint_every": 10**7,
+        "checkpoint_after": None,
+    }
     whole = experiment(training=training)
-    found = compare(whole, evidence(store, T4, of=whole), Catalogue.model_validate(restless), Requirements())
+    found = compare(
+        whole, evidence(store, T4, of=whole), Catalogue.model_validate(restless), Requirements()
+    )
     assert offer(found, "spot").run_s is None
-    assert any("it never gets from one checkpoint to the next" in note for note in offer(found, "spot").notes)
+    assert any(
+        "it never gets from one checkpoint to the next" in note
+        for note in offer(found, "spot").notes
+    )
     assert not offer(found, "spot").is_recommendable

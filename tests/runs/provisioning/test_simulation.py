@@ -27,7 +27,9 @@ clusters = st.builds(
     overhead=st.sampled_from([0.0, 0.1]),
 )
 trials = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.floats(1.0, 1e4)), min_size=1, max_size=25
+    st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.floats(1.0, 1e4)),
+    min_size=1,
+    max_size=25,
 )
 
 
@@ -54,7 +56,9 @@ def most_at_once(result: SimulationResult) -> Counter[str]:
 
 @settings(max_examples=60, deadline=None)
 @given(cluster=clusters, drawn=trials, policy=st.sampled_from(POLICIES), seed=st.integers(0, 3))
-def test_all_work_is_done_once_and_no_machine_ever_holds_more_than_it_has(cluster, drawn, policy, seed):
+def test_all_work_is_done_once_and_no_machine_ever_holds_more_than_it_has(
+    cluster, drawn, policy, seed
+):
     todo = made(drawn)
     result = simulate(cluster, todo, policy, seed)
     sizes = {node.node_id: node.gpus for node in cluster.nodes()}
@@ -94,7 +98,12 @@ def test_one_gpu_and_two_trials_follow_each_other_to_the_second() -> None:
 
 def test_a_failure_costs_what_was_done_since_the_last_checkpoint_and_the_restart() -> None:
     cluster = Cluster(
-        gpus=1, failures_per_node_hour=1.0, checkpoint_s=100.0, restart_s=7.0, repair_s=30.0, overhead=0.0
+        gpus=1,
+        failures_per_node_hour=1.0,
+        checkpoint_s=100.0,
+        restart_s=7.0,
+        repair_s=30.0,
+        overhead=0.0,
     )
     result = simulate(cluster, [Trial("a", 0, 1, 20_000.0)], "workbench", seed=1)
     assert result.failures > 0
@@ -145,7 +154,11 @@ def test_what_can_never_run_or_end_is_refused() -> None:
 
 
 def test_quantiles_are_those_of_what_was_measured() -> None:
-    assert quantiles_ms([n * 1_000_000 for n in range(1, 101)]) == {"median": 50.0, "p99": 99.0, "max": 100.0}
+    assert quantiles_ms([n * 1_000_000 for n in range(1, 101)]) == {
+        "median": 50.0,
+        "p99": 99.0,
+        "max": 100.0,
+    }
 
 
 @pytest.mark.slow
@@ -159,7 +172,9 @@ def test_a_thousand_gpus_and_ten_thousand_trials() -> None:
 
 
 def test_a_trial_begins_on_one_gpu_and_grows_at_a_checkpoint_onto_those_that_idle() -> None:
-    cluster = Cluster(gpus=8, gpus_per_node=8, failures_per_node_hour=0.0, checkpoint_s=600.0, restart_s=10.0)
+    cluster = Cluster(
+        gpus=8, gpus_per_node=8, failures_per_node_hour=0.0, checkpoint_s=600.0, restart_s=10.0
+    )
     result = simulate(cluster, [Trial("a", 0, 8, 10_000.0)], "elastic")
     first, second = result.leases
     assert (len(first.nodes), first.began_s, first.ended_s, first.done_s) == (1, 0.0, 600.0, 600.0)

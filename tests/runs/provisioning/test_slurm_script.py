@@ -27,7 +27,9 @@ def test_a_batch_script_is_one() -> None:
     text = script(options=("--partition=gpu",))
     done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    options = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    options = [
+        line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")
+    ]
     assert {
         "--nodes=3",
         "--cpus-per-task=16",
@@ -51,7 +53,9 @@ def test_the_steps_of_a_job_ask_for_its_cpus_and_ray_for_no_more_memory_than_it_
 
 
 def test_a_job_runs_in_the_folder_that_holds_the_code_with_the_settings_that_were_given() -> None:
-    asked = rental(machine=node_of_slurm(), file=Path("/shared/my net.yaml"), settings=("name=a b",))
+    asked = rental(
+        machine=node_of_slurm(), file=Path("/shared/my net.yaml"), settings=("name=a b",)
+    )
     text = script(asked, folder=Path("/shared/my code"))
     assert "\ncd '/shared/my code' || exit 1\n" in text
     assert "workbench sweep '/shared/my net.yaml' --set 'name=a b' --detach" in text
@@ -93,7 +97,12 @@ def test_what_is_no_option_of_sbatch_is_refused(option: str) -> None:
         ("a", "", "10.0.0.5 192.168.1.2 fd00::1", "10.0.0.5"),
         ("a", "", "127.0.1.1", "127.0.0.1"),
         ("a", "", "fd00::1", "127.0.0.1"),
-        ("a,b", "10.1.0.5", "172.17.0.1 10.1.0.5", "10.1.0.5"),  # and not the bridge that each node has
+        (
+            "a,b",
+            "10.1.0.5",
+            "172.17.0.1 10.1.0.5",
+            "10.1.0.5",
+        ),  # and not the bridge that each node has
         ("a,b", "127.0.1.1", "10.1.0.5", "10.1.0.5"),
         ("a,b", "127.0.1.1", "127.0.0.1 fd00::1", None),
     ],
@@ -112,7 +121,10 @@ srun() {{
 SLURM_JOB_NODELIST={nodes}
 """
     done = subprocess.run(
-        ["bash", "-c", f'{stand_ins}{part}echo "$head_ip"'], text=True, capture_output=True, check=False
+        ["bash", "-c", f'{stand_ins}{part}echo "$head_ip"'],
+        text=True,
+        capture_output=True,
+        check=False,
     )
     assert done.stderr == ""
     if found is None:
@@ -124,18 +136,25 @@ SLURM_JOB_NODELIST={nodes}
 
 @pytest.mark.parametrize(
     "changes",
-    [{"store": "/shared/runs.sqlite"}, {"artifacts": "/shared/runs"}, {"artifacts": "s3://bucket/runs"}],
+    [
+        {"store": "/shared/runs.sqlite"},
+        {"artifacts": "/shared/runs"},
+        {"artifacts": "s3://bucket/runs"},
+    ],
 )
 def test_places_that_all_nodes_share_are_taken_and_others_refused(changes: dict[str, Any]) -> None:
     assert "#SBATCH" in script(rental(machine=node_of_slurm(), **changes))
     name = next(iter(changes))
     with pytest.raises(
-        ArgumentError, match=f"--{name}: runs is a relative path, which is another place on each node"
+        ArgumentError,
+        match=f"--{name}: runs is a relative path, which is another place on each node",
     ):
         script(rental(machine=node_of_slurm(), **{name: "runs"}))
 
 
 def test_a_run_that_waits_for_machines_to_be_started_is_refused() -> None:
     asks = experiment(resources={"autoscaling": True, "concurrency": 4})
-    with pytest.raises(ExperimentError, match=r"resources.autoscaling: .*allowed: false with Slurm"):
+    with pytest.raises(
+        ExperimentError, match=r"resources.autoscaling: .*allowed: false with Slurm"
+    ):
         script(rental(machine=node_of_slurm(), experiment=asks))

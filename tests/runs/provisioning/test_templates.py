@@ -93,7 +93,9 @@ def read(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("provider", MACHINES)
 @pytest.mark.parametrize("spot", [True, False])
-def test_ray_accepts_the_launcher_files_as_its_own_schema_has_them(provider: str, spot: bool) -> None:
+def test_ray_accepts_the_launcher_files_as_its_own_schema_has_them(
+    provider: str, spot: bool
+) -> None:
     from ray.autoscaler import _private
     from ray.autoscaler._private.util import prepare_config, validate_config
 
@@ -155,7 +157,13 @@ def test_a_run_that_asks_for_machines_itself_is_not_asked_for() -> None:
     asks = experiment(name="My Net", resources={"autoscaling": True, "concurrency": 4})
     text = written("aws", experiment=asks)
     assert "await_nodes" not in text
-    assert [words[1] for words in typed_commands(text)] == ["up", "dashboard", "submit", "follow", "down"]
+    assert [words[1] for words in typed_commands(text)] == [
+        "up",
+        "dashboard",
+        "submit",
+        "follow",
+        "down",
+    ]
     (_, what) = read(manifests(rental(experiment=asks), "registry/mine:1"))
     assert "await_nodes" not in what["spec"]["entrypoint"]
     assert "workbench sweep" in what["spec"]["entrypoint"]
@@ -181,7 +189,10 @@ def test_a_package_that_cannot_be_installed_is_refused(package: str, said: str) 
         ("workbench", "workbench[train]"),
         ("workbench>=0.1", "workbench[train]>=0.1"),
         ("workbench[cluster]>=0.1,<2", "workbench[cluster]>=0.1,<2"),
-        ("https://here/w-1-py3-none-any.whl", "workbench[train] @ https://here/w-1-py3-none-any.whl"),
+        (
+            "https://here/w-1-py3-none-any.whl",
+            "workbench[train] @ https://here/w-1-py3-none-any.whl",
+        ),
     ],
 )
 def test_what_pip_finds_by_itself_is_not_copied(package: str, installed: str) -> None:
@@ -210,7 +221,9 @@ def test_ray_refuses_a_launcher_file_with_a_typing_error() -> None:
 
 
 @pytest.mark.parametrize("provider", MACHINES)
-def test_every_start_of_ray_asks_for_the_token_from_a_file_and_no_dashboard_is_public(provider: str) -> None:
+def test_every_start_of_ray_asks_for_the_token_from_a_file_and_no_dashboard_is_public(
+    provider: str,
+) -> None:
     text = written(provider)
     (document,) = read(text)
     starts = [
@@ -232,7 +245,9 @@ def test_every_start_of_ray_asks_for_the_token_from_a_file_and_no_dashboard_is_p
 def test_versions_are_those_that_are_installed_here() -> None:
     (document,) = read(written("aws"))
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
-    assert document["docker"]["worker_image"] == ray_image(1) == f"rayproject/ray:2.60.0-{python}-gpu"
+    assert (
+        document["docker"]["worker_image"] == ray_image(1) == f"rayproject/ray:2.60.0-{python}-gpu"
+    )
     assert f"torch=={versions()['torch']}" in document["setup_commands"][1]
     assert "+" not in versions()["torch"]
 
@@ -242,7 +257,9 @@ def test_the_run_asks_for_its_machines_and_lets_them_go() -> None:
     assert "await_nodes --nodes 4 --cpus 4 --gpus 1" in text
     assert "workbench follow RUN; python -m workbench.cluster.workers.await_nodes --release" in text
     (_, what) = read(manifests(rental(), "registry/mine:1"))
-    assert "await_nodes --nodes 4 --cpus 4 --gpus 1 && workbench sweep" in what["spec"]["entrypoint"]
+    assert (
+        "await_nodes --nodes 4 --cpus 4 --gpus 1 && workbench sweep" in what["spec"]["entrypoint"]
+    )
     assert "await_nodes --release" in what["spec"]["entrypoint"]
     (_, what) = read(manifests(rental(resume="abc"), "registry/mine:1"))
     assert "workbench resume abc;" in what["spec"]["entrypoint"]
@@ -274,11 +291,17 @@ def test_kuberay_accepts_the_manifests(kind: Any, machine: str) -> None:
         (("workerGroupSpecs", 0), "maxReplicas", "4"),
         (("workerGroupSpecs", 0, "template", "spec"), "containres", []),
         (("workerGroupSpecs", 0, "template", "spec", "containers", 0), "privileged", True),
-        (("workerGroupSpecs", 0, "template", "spec", "containers", 0, "resources", "limits"), "cpu", 4),
+        (
+            ("workerGroupSpecs", 0, "template", "spec", "containers", 0, "resources", "limits"),
+            "cpu",
+            4,
+        ),
         (("workerGroupSpecs", 0, "template", "spec", "tolerations", 0), "effect", "Never"),
     ],
 )
-def test_the_schema_refuses_what_kubectl_would(place: tuple[Any, ...], name: str, value: Any) -> None:
+def test_the_schema_refuses_what_kubectl_would(
+    place: tuple[Any, ...], name: str, value: Any
+) -> None:
     _, what = read(manifests(rental(), "registry/mine:1"))
     schema = {**SCHEMAS["RayJob"], "$defs": SCHEMAS["$defs"]}
     part = what["spec"]["rayClusterSpec"]
@@ -346,12 +369,20 @@ def test_experiments_of_different_names_share_a_cluster_only_where_the_names_rea
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"store": "postgresql://me:secret@db/runs"}, "--store: its password would be written into the file"),
+        (
+            {"store": "postgresql://me:secret@db/runs"},
+            "--store: its password would be written into the file",
+        ),
         ({"min_nodes": 5}, "--min-nodes: --min-nodes 5 is more than --nodes 4"),
-        ({"machine": "gpu_1x_a10"}, "--on-demand: lambda does not offer gpu_1x_a10 as a spot machine"),
+        (
+            {"machine": "gpu_1x_a10"},
+            "--on-demand: lambda does not offer gpu_1x_a10 as a spot machine",
+        ),
     ],
 )
-def test_what_gives_a_secret_away_or_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_what_gives_a_secret_away_or_cannot_be_is_refused(
+    changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ArgumentError, match=said):
         rental(**changes)
 
@@ -359,11 +390,19 @@ def test_what_gives_a_secret_away_or_cannot_be_is_refused(changes: dict[str, Any
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"store": "/home/me/runs.sqlite"}, "--store: /home/me/runs.sqlite would be on a machine that ends"),
-        ({"artifacts": "/home/me/runs"}, "--artifacts: /home/me/runs would be on a machine that ends"),
+        (
+            {"store": "/home/me/runs.sqlite"},
+            "--store: /home/me/runs.sqlite would be on a machine that ends",
+        ),
+        (
+            {"artifacts": "/home/me/runs"},
+            "--artifacts: /home/me/runs would be on a machine that ends",
+        ),
     ],
 )
-def test_places_that_one_machine_has_for_itself_are_refused(changes: dict[str, Any], said: str) -> None:
+def test_places_that_one_machine_has_for_itself_are_refused(
+    changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ArgumentError, match=said):
         launcher_file(rental(**changes), "workbench")
     with pytest.raises(ArgumentError, match=said):

@@ -33,11 +33,17 @@ HOUR_S = 3600.0
 NO_WISH = Requirements()
 
 
-def said(known: Sequence[Evidence], catalogue: Catalogue, requirements: Requirements = NO_WISH) -> list[str]:
+def said(
+    known: Sequence[Evidence], catalogue: Catalogue, requirements: Requirements = NO_WISH
+) -> list[str]:
     def compare_for(requirements: Requirements) -> list[Offer]:
         return compare(experiment(), known, catalogue, requirements)
 
-    return list(sentences(compare_for(requirements), requirements, compare=compare_for, catalogue="the.yaml"))
+    return list(
+        sentences(
+            compare_for(requirements), requirements, compare=compare_for, catalogue="the.yaml"
+        )
+    )
 
 
 @pytest.fixture
@@ -53,7 +59,9 @@ def test_what_to_take_is_said_first_with_its_time_and_cost(known: list[Evidence]
 
 
 def test_what_may_miss_a_wish_is_said(known: list[Evidence]) -> None:
-    requirements = Requirements(1.01 * (RUN_S + 300.0), 1.01 * (RUN_S + 300.0) / HOUR_S * 0.5, max_nodes=1)
+    requirements = Requirements(
+        1.01 * (RUN_S + 300.0), 1.01 * (RUN_S + 300.0) / HOUR_S * 0.5, max_nodes=1
+    )
     first, late, dear, *_ = said(known, priced("g4dn.xlarge", 0.5), requirements)
     assert first.startswith("take 1 x g4dn.xlarge")
     assert "it may take up to" in late
@@ -62,7 +70,9 @@ def test_what_may_miss_a_wish_is_said(known: list[Evidence]) -> None:
     assert "the budget is $" in dear
 
 
-def test_a_deadline_that_nothing_meets_names_the_fastest_and_what_would_do(known: list[Evidence]) -> None:
+def test_a_deadline_that_nothing_meets_names_the_fastest_and_what_would_do(
+    known: list[Evidence],
+) -> None:
     first, reason, *_ = said(known, priced("g4dn.xlarge", 0.5), Requirements(400.0, max_nodes=4))
     assert first == "nothing can be recommended"
     assert reason.startswith(
@@ -72,8 +82,12 @@ def test_a_deadline_that_nothing_meets_names_the_fastest_and_what_would_do(known
     assert reason.endswith("or more machines than --max-nodes 4")
 
 
-def test_a_budget_that_nothing_meets_names_the_cheapest_and_what_would_do(known: list[Evidence]) -> None:
-    first, reason, *_ = said(known, priced("g4dn.xlarge", 50.0), Requirements(budget_usd=1.0, max_nodes=4))
+def test_a_budget_that_nothing_meets_names_the_cheapest_and_what_would_do(
+    known: list[Evidence],
+) -> None:
+    first, reason, *_ = said(
+        known, priced("g4dn.xlarge", 50.0), Requirements(budget_usd=1.0, max_nodes=4)
+    )
     assert first == "nothing can be recommended"
     assert reason.startswith("no machine costs $1.00 or less: the cheapest is ")
     assert "Allow --budget " in reason
@@ -86,9 +100,9 @@ def test_a_budget_that_nothing_meets_names_the_cheapest_and_what_would_do(known:
 def test_a_deadline_that_is_allowed_suffices(known: list[Evidence]) -> None:
     _, reason, *_ = said(known, priced("g4dn.xlarge", 0.5), Requirements(400.0, max_nodes=1))
     minutes = float(reason.partition("--deadline ")[2].partition("m")[0])
-    assert said(known, priced("g4dn.xlarge", 0.5), Requirements(minutes * 60.0, max_nodes=1))[0].startswith(
-        "take"
-    )
+    assert said(known, priced("g4dn.xlarge", 0.5), Requirements(minutes * 60.0, max_nodes=1))[
+        0
+    ].startswith("take")
 
 
 def test_requests_that_exclude_each_other_are_distinguished_from_impossible_ones(
@@ -105,7 +119,8 @@ def test_requests_that_exclude_each_other_are_distinguished_from_impossible_ones
     first, reason, *_ = said(known, catalogue, requirements)
     assert first == "nothing can be recommended"
     assert reason.startswith(
-        "deadline and budget can each be met, but not both: within the deadline the cheapest is 8 x g4dn"
+        "deadline and budget can each be met, but not both: within the deadline the cheapest is 8 x"
+        " g4dn"
     )
     assert "within the budget the fastest is 1 x g4dn.xlarge" in reason
 
@@ -115,7 +130,9 @@ def said_of(known: list[Evidence], catalogue: Catalogue, max_nodes: int) -> Offe
     return compare(experiment(), known, catalogue, Requirements(1.0, max_nodes=max_nodes))[0]
 
 
-def test_without_any_price_the_fastest_is_named_and_how_to_fill_one_in(known: list[Evidence]) -> None:
+def test_without_any_price_the_fastest_is_named_and_how_to_fill_one_in(
+    known: list[Evidence],
+) -> None:
     first, reason, fill_in, *_ = said(known, priced("g4dn.xlarge"), Requirements(max_nodes=2))
     assert first == "nothing can be recommended"
     assert reason.startswith("no machine whose time can be estimated has a price; the fastest is ")
@@ -139,7 +156,9 @@ def test_where_no_time_is_known_measuring_comes_first(store: Store) -> None:
 
 
 def test_where_nothing_fits_memory_is_named(store: Store) -> None:
-    huge = [each.model_copy(update={"peak_bytes": (each.peak_bytes or 0) * 40}) for each in measured()]
+    huge = [
+        each.model_copy(update={"peak_bytes": (each.peak_bytes or 0) * 40}) for each in measured()
+    ]
     append(store, store.create_run(experiment()), [*huge, RunStateChanged(state="complete")])
     first, reason, *_ = said(evidence_of(store, experiment()), priced("g4dn.xlarge", 0.5))
     assert first == "nothing can be recommended"
@@ -147,7 +166,7 @@ def test_where_nothing_fits_memory_is_named(store: Store) -> None:
 
 
 def test_a_start_up_of_nothing_is_none(known: list[Evidence]) -> None:
-    (found, *_) = compare(
+    found, *_ = compare(
         experiment(), known, priced("g4dn.xlarge", 0.5), Requirements(max_nodes=1, start_up_s=0.0)
     )
     assert found.run_s is not None

@@ -1,7 +1,9 @@
-"""A library that answers as NVIDIA's would, built by the tests: cards, faults and all, on any machine.
+"""A library that answers as NVIDIA's would, built by the tests.
 
-Programs find it by `LD_LIBRARY_PATH`, so whoever is to see it is started as a process of its own with
-`environment`. What it answers is written with `play`, at any time.
+Cards, faults and all, on any machine.
+
+Programs find it by `LD_LIBRARY_PATH`, so whoever is to see it is started as a process of its own
+with `environment`. What it answers is written with `play`, at any time.
 """
 
 from __future__ import annotations
@@ -52,7 +54,12 @@ T4: dict[str, Any] = {
     "pcie_received_kib_per_s": 4096,
 }
 """One without NVLinks that counts no energy and no bytes."""
-K20: dict[str, Any] = {"name": "Tesla K20m", "memory_bytes": 5 * GIB, "temperature_c": 38, "listens": 0}
+K20: dict[str, Any] = {
+    "name": "Tesla K20m",
+    "memory_bytes": 5 * GIB,
+    "temperature_c": 38,
+    "listens": 0,
+}
 """An old one that tells next to nothing."""
 
 
@@ -69,7 +76,9 @@ class FakeNvml:
         if compiler is None:
             pytest.skip("needs a C compiler (apt-get install gcc libc6-dev)")
         library = folder / "libnvidia-ml.so.1"
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, SOURCE], check=True)
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, SOURCE], check=True
+        )
         self.folder = folder
         self.state = folder / "state"
         self.play()
@@ -84,7 +93,8 @@ class FakeNvml:
         """Have it answer so from now on.
 
         Args:
-            *cards: What each card tells, as in the library's source; one that has no `uuid` gets one.
+            *cards: What each card tells, as in the library's source; one that has no `uuid` gets
+                one.
             **more: What the library tells of itself, such as `init=9`: no driver is loaded.
         """
         lines = [f"count {len(cards)}", *(f"{name} {value}" for name, value in more.items())]

@@ -43,7 +43,9 @@ def test_rules_about_served_models_are_for_no_run(path: Path) -> None:
         wb.Experiment(train={"name": "tests:nothing"}, alerts=[{"on": "drift"}])
 
 
-def test_without_a_file_there_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_there_are_no_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("WORKBENCH_SETTINGS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert settings_path() == tmp_path / "workbench" / "settings.yaml"
@@ -57,7 +59,10 @@ def test_without_a_file_there_are_no_settings(tmp_path: Path, monkeypatch: pytes
             "alerts: [{on: diverged, to: [team]}]",
             r"alerts\.0\.to: there is no sink 'team' .*allowed: jupyter",
         ),
-        ("alerts: [{on: no_progress, within: soon}]", r"alerts\.0\.within: 'soon' is not a duration"),
+        (
+            "alerts: [{on: no_progress, within: soon}]",
+            r"alerts\.0\.within: 'soon' is not a duration",
+        ),
         ("alerts: [{on: earthquake}]", r"alerts\.0\.on: unknown or missing"),
         ("sinks: {jupyter: {kind: command, command: [x]}}", r"sinks\.jupyter: exists already"),
         ("sinks: {'a b': {kind: command, command: [x]}}", r"sinks\.a b: not a valid name"),
@@ -78,12 +83,17 @@ def test_without_a_file_there_are_no_settings(tmp_path: Path, monkeypatch: pytes
         ("alerts: [{on: drift, within: 1h}]", r"alerts\.0\.within: unknown key"),
         ("# nothing yet", r"settings\.yaml is empty; allowed: sinks and alerts; \{\} for neither$"),
         (
-            "sinks: {a: {kind: email, host: h, sender: s, recipients: [r], user: u, password: {env: P},"
-            " security: none}}",
+            (
+                "sinks: {a: {kind: email, host: h, sender: s, recipients: [r], user: u, password:"
+                " {env: P}, security: none}}"
+            ),
             r"sinks\.a\.security: a password would travel unencrypted",
         ),
         (
-            "sinks: {a: {kind: email, host: h, sender: s, recipients: [r], user: u, password: s3cret}}",
+            (
+                "sinks: {a: {kind: email, host: h, sender: s, recipients: [r], user: u, password:"
+                " s3cret}}"
+            ),
             r"sinks\.a\.password",
         ),
         ("sink: {}", "sink: unknown key"),

@@ -88,7 +88,9 @@ def started(trial: int, attempt: int = 0) -> TrialStarted:
 
 
 def diverged(trial: int) -> TrialEnded:
-    return TrialEnded(trial=trial, attempt=0, state="failed", reason="diverged", message="loss became nan")
+    return TrialEnded(
+        trial=trial, attempt=0, state="failed", reason="diverged", message="loss became nan"
+    )
 
 
 def matched(trial: int, pattern: str, attempt: int = 0) -> LogMatched:
@@ -103,7 +105,9 @@ def hot(temperature_c: float) -> NodeReading:
 
 def test_a_trial_that_diverges_is_told_once() -> None:
     told = Told({"on": "diverged"})
-    assert told.happens(proposed(0), started(0), diverged(0)) == ["trial 0 diverged: loss became nan"]
+    assert told.happens(proposed(0), started(0), diverged(0)) == [
+        "trial 0 diverged: loss became nan"
+    ]
     assert told.said[0].trial == 0
     told.is_driven_anew()
     assert told.happens(diverged(0)) == []
@@ -122,13 +126,17 @@ def test_a_rule_that_has_said_enough_says_so() -> None:
 def test_the_target_and_each_end_are_told() -> None:
     told = Told({"on": "target_reached"}, {"on": "run_ended", "states": ["complete", "failed"]})
     reached = {"reason": "target", "message": "trial 3 reached the target"}
-    assert told.happens(RunStateChanged(state="stopping", **reached)) == ["trial 3 reached the target"]
+    assert told.happens(RunStateChanged(state="stopping", **reached)) == [
+        "trial 3 reached the target"
+    ]
     assert told.happens(RunStateChanged(state="complete", **reached)) == [
         "the run is complete: trial 3 reached the target"
     ]
     assert told.happens(RunStateChanged(state="stopped", reason="person")) == []
     told.happens(driver(8), RunStateChanged(state="running"))
-    assert told.happens(RunStateChanged(state="complete", reason="trials")) == ["the run is complete: trials"]
+    assert told.happens(RunStateChanged(state="complete", reason="trials")) == [
+        "the run is complete: trials"
+    ]
 
 
 def test_a_run_of_which_nothing_came_is_told_as_a_warning() -> None:
@@ -162,7 +170,10 @@ def test_a_driver_that_is_gone_is_told_by_whoever_notices_it_first_and_by_nobody
     told.is_driven_anew()
     (said,) = told.alerts.lose(9.0)
     told.stored += [said]
-    assert told.said[-1].message == "the driver, process 7 on here, is gone; resume the run to continue it"
+    assert (
+        told.said[-1].message
+        == "the driver, process 7 on here, is gone; resume the run to continue it"
+    )
     told.is_driven_anew()
     assert told.alerts.lose(9.0) == []
     assert told.happens(driver(8), RunStateChanged(state="running")) == []
@@ -212,7 +223,11 @@ def test_heat_is_told_again_only_after_it_was_clearly_cooler() -> None:
     assert told.reads(hot(85.0)) == []
     assert told.reads(hot(74.0)) == ["GPU GPU-1 on here is at 74 °C"]
     assert told.reads(hot(82.0)) == ["GPU GPU-1 on here is at 82 °C"]
-    assert [event.type for event in told.stored][-3:] == ["alert_raised", "alert_cleared", "alert_raised"]
+    assert [event.type for event in told.stored][-3:] == [
+        "alert_raised",
+        "alert_cleared",
+        "alert_raised",
+    ]
 
 
 def test_disks_and_gpus_are_told_by_node() -> None:
@@ -223,7 +238,9 @@ def test_disks_and_gpus_are_told_by_node() -> None:
         "GPU GPU-1 on a is lost",
     ]
     assert told.reads(NodeReading("b", {"/runs": 0.95})) == ["the disk of /runs on b is 95% full"]
-    assert told.reads(NodeReading("a", {"/runs": 0.89}, (GpuReading("GPU-1"),))) == ["GPU GPU-1 on a is back"]
+    assert told.reads(NodeReading("a", {"/runs": 0.89}, (GpuReading("GPU-1"),))) == [
+        "GPU GPU-1 on a is back"
+    ]
     assert told.reads(NodeReading("a", {"/runs": 0.87})) == ["the disk of /runs on a is 87% full"]
 
 
@@ -288,11 +305,14 @@ def test_every_rule_travels_in_an_event(rule: dict[str, Any]) -> None:
 _TRIALS = st.integers(0, 2)
 _HAPPENINGS = st.one_of(
     st.builds(lambda trial: ("happens", proposed(trial)), _TRIALS),
-    st.builds(lambda trial, attempt: ("happens", started(trial, attempt)), _TRIALS, st.integers(0, 2)),
+    st.builds(
+        lambda trial, attempt: ("happens", started(trial, attempt)), _TRIALS, st.integers(0, 2)
+    ),
     st.builds(lambda trial: ("happens", TrialReported(trial=trial, step=1)), _TRIALS),
     st.builds(lambda trial: ("happens", diverged(trial)), _TRIALS),
     st.builds(
-        lambda trial: ("happens", AttemptEnded(trial=trial, attempt=0, reason="lost", message="")), _TRIALS
+        lambda trial: ("happens", AttemptEnded(trial=trial, attempt=0, reason="lost", message="")),
+        _TRIALS,
     ),
     st.builds(
         lambda trial, pattern, attempt: ("happens", matched(trial, pattern, attempt)),
@@ -315,7 +335,9 @@ _HAPPENINGS = st.one_of(
     st.builds(
         lambda node, used, lost, heat_c: (
             "reads",
-            NodeReading(node, {"/": used}, (GpuReading("GPU-1", "lost" if lost else "well", heat_c),)),
+            NodeReading(
+                node, {"/": used}, (GpuReading("GPU-1", "lost" if lost else "well", heat_c),)
+            ),
         ),
         st.sampled_from(["a", "b"]),
         st.floats(0.8, 1.0),
@@ -340,7 +362,9 @@ def test_a_run_that_is_driven_anew_at_any_time_says_the_same_as_one_that_never_w
     untold: set[tuple[str, str]] = set()
     for event in whole.stored:
         if isinstance(event, AlertRaised):
-            assert (event.rule, event.cause) not in untold, "told twice of one cause that has not passed"
+            assert (event.rule, event.cause) not in untold, (
+                "told twice of one cause that has not passed"
+            )
             untold.add((event.rule, event.cause))
         elif isinstance(event, AlertCleared):
             cleared = whole.said[event.alert]

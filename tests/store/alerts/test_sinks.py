@@ -54,13 +54,17 @@ def test_a_webhook_is_not_followed_elsewhere(location: str) -> None:
     with web_server() as server:
         server.location = location.format(port=server.port)
         server.answers = [302]
-        with pytest.raises(SinkError, match=r"127\.0\.0\.1 answered with status 302, a redirect") as caught:
+        with pytest.raises(
+            SinkError, match=r"127\.0\.0\.1 answered with status 302, a redirect"
+        ) as caught:
             send(sink(kind="webhook", url=server.url), ALERT)
     assert not caught.value.may_pass
     assert (len(server.posted), server.gets) == (1, 0)
 
 
-@pytest.mark.parametrize(("code", "may_pass"), [(404, False), (403, False), (429, True), (503, True)])
+@pytest.mark.parametrize(
+    ("code", "may_pass"), [(404, False), (403, False), (429, True), (503, True)]
+)
 def test_an_answer_that_refuses_is_told_without_the_address(code: int, may_pass: bool) -> None:
     with web_server() as server:
         server.answers = [code]
@@ -88,7 +92,12 @@ def test_an_address_in_a_secret_is_checked_like_any_other(monkeypatch: pytest.Mo
 
 def test_a_mail_says_the_alert() -> None:
     with mail_server() as server:
-        fields = {"host": "127.0.0.1", "port": server.port, "security": "none", "sender": "wb@example.org"}
+        fields = {
+            "host": "127.0.0.1",
+            "port": server.port,
+            "security": "none",
+            "sender": "wb@example.org",
+        }
         mail = sink(kind="email", recipients=["me@example.org", "you@example.org"], **fields)
         send(mail, ALERT | {"text": "two\nlines: trial 3 diverged"})
     assert server.recipients == ["me@example.org", "you@example.org"]
@@ -99,7 +108,12 @@ def test_a_mail_says_the_alert() -> None:
 def test_a_mail_that_is_refused_is_told_without_what_the_server_repeats() -> None:
     with mail_server() as server:
         server.refuses = True
-        fields = {"host": "127.0.0.1", "port": server.port, "security": "none", "sender": "wb@example.org"}
+        fields = {
+            "host": "127.0.0.1",
+            "port": server.port,
+            "security": "none",
+            "sender": "wb@example.org",
+        }
         with pytest.raises(SinkError) as caught:
             send(sink(kind="email", recipients=["s3cret@example.org"], **fields), ALERT)
     assert "s3cret" not in str(caught.value)
@@ -116,9 +130,9 @@ def test_mail_is_not_sent_unencrypted_to_a_server_that_offers_no_encryption() ->
 
 def test_a_command_finds_the_alert_on_its_input_and_in_its_environment(tmp_path: Path) -> None:
     code = (
-        "import json, os, sys; "
-        f"open({str(tmp_path / 'told')!r}, 'w').write(json.dumps([json.load(sys.stdin), "
-        "os.environ['WORKBENCH_ALERT_MESSAGE'], os.environ['WORKBENCH_ALERT_TRIAL'], sys.argv[1:]]))"
+        f"import json, os, sys; open({str(tmp_path / 'told')!r},"
+        " 'w').write(json.dumps([json.load(sys.stdin), os.environ['WORKBENCH_ALERT_MESSAGE'],"
+        " os.environ['WORKBENCH_ALERT_TRIAL'], sys.argv[1:]]))"
     )
     alert = ALERT | {"message": "$(touch hacked); `id`"}
     send(sink(kind="command", command=[sys.executable, "-c", code, "$HOME; ls"]), alert)
@@ -126,7 +140,9 @@ def test_a_command_finds_the_alert_on_its_input_and_in_its_environment(tmp_path:
     assert told == [alert, "$(touch hacked); `id`", "3", ["$HOME; ls"]]
 
 
-def test_a_command_that_fails_hangs_or_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_hangs_or_is_not_there_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Command, "timeout_s", 0.5)
     for command, said in {
         (sys.executable, "-c", "raise SystemExit(3)"): "it ended with exit code 3",

@@ -1,4 +1,7 @@
-"""What the tests of the store share: a store, an experiment, and programs that run beside the test."""
+"""What the tests of the store share.
+
+A store, an experiment, and programs that run beside the test.
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,14 @@ def content(store: Store, run_id: str) -> dict[str, Any]:
         "rows": [chunk for rows in store.event_rows(run_id) for chunk in rows],
         "block": read_block(store, run_id, 0),
         "files": {name: place.read(name) for name in place.sizes()},
-        "labels": (row.name, row.tags, row.notes, row.experiment_hash, row.created_unix_s, row.state),
+        "labels": (
+            row.name,
+            row.tags,
+            row.notes,
+            row.experiment_hash,
+            row.created_unix_s,
+            row.state,
+        ),
     }
 
 
@@ -104,7 +111,9 @@ def test_all_runs_are_restored_into_either_kind_of_store(
     assert len(target.runs()) == 3
 
 
-def test_a_backup_opens_as_a_store_of_its_own(store: Store, experiment: Experiment, tmp_path: Path) -> None:
+def test_a_backup_opens_as_a_store_of_its_own(
+    store: Store, experiment: Experiment, tmp_path: Path
+) -> None:
     run_id = record(store, experiment)
     back_up(store, tmp_path / "backup")
     folder = tmp_path / "backup"
@@ -126,7 +135,9 @@ def test_a_run_that_is_written_meanwhile_is_kept_up_to_some_event(
             number = 0
             while not is_over.is_set():
                 place.write(f"checkpoints/{number % 7}.pt", str(number).encode() * 1000)
-                writer.append(Noted(level="info", message=str(number)), Noted(level="info", message="saved"))
+                writer.append(
+                    Noted(level="info", message=str(number)), Noted(level="info", message="saved")
+                )
                 number += 1
 
         thread = threading.Thread(target=write)
@@ -197,7 +208,9 @@ def test_an_interrupted_backup_has_no_name_and_is_continued(
     "damage",
     [
         lambda folder, _: (folder / "store.sqlite").write_bytes(b"x"),
-        lambda folder, run_id: (folder / "artifacts" / run_id / "trials/00000/log.txt").write_bytes(b"x"),
+        lambda folder, run_id: (folder / "artifacts" / run_id / "trials/00000/log.txt").write_bytes(
+            b"x"
+        ),
         lambda folder, run_id: (folder / "artifacts" / run_id / "trials/00000/log.txt").unlink(),
         lambda folder, _: (folder / MANIFEST).write_text("{"),
         lambda folder, _: (folder / MANIFEST).write_text('{"format": 1}'),
@@ -206,7 +219,13 @@ def test_an_interrupted_backup_has_no_name_and_is_continued(
         ),
         lambda folder, _: (folder / MANIFEST).write_text(
             json.dumps(
-                {"format": 1, "runs": {}, "files": {"../x": ["", 0]}, "store": "", "created_unix_s": 0}
+                {
+                    "format": 1,
+                    "runs": {},
+                    "files": {"../x": ["", 0]},
+                    "store": "",
+                    "created_unix_s": 0,
+                }
             )
         ),
         lambda folder, _: (folder / MANIFEST).unlink(),
@@ -216,7 +235,10 @@ def test_an_interrupted_backup_has_no_name_and_is_continued(
 def test_a_damaged_backup_restores_nothing(
     sqlite_path: str, experiment: Experiment, tmp_path: Path, damage: Any
 ) -> None:
-    with Store.open(sqlite_path) as store, Store.open(str(tmp_path / "x" / "target.sqlite")) as target:
+    with (
+        Store.open(sqlite_path) as store,
+        Store.open(str(tmp_path / "x" / "target.sqlite")) as target,
+    ):
         run_id = record(store, experiment)
         back_up(store, tmp_path / "backup")
         damage(tmp_path / "backup", run_id)
@@ -240,7 +262,9 @@ def test_nothing_is_overwritten_unless_it_is_allowed(
         with pytest.raises(ArgumentError, match="is not an earlier backup"):
             back_up(store, tmp_path / "else", force=force)
     other = record(store, experiment)
-    assert sorted(back_up(store, tmp_path / "backup", force=True).last_seqs) == sorted([run_id, other])
+    assert sorted(back_up(store, tmp_path / "backup", force=True).last_seqs) == sorted(
+        [run_id, other]
+    )
 
     restore(tmp_path / "backup", target)
     target.artifacts_of(run_id).write("trials/00000/log.txt", b"changed")
@@ -274,7 +298,11 @@ def test_files_of_another_store_in_the_same_place_are_not_overwritten(
 
 
 def test_a_restore_that_was_interrupted_can_be_repeated(
-    store: Store, target: Store, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    target: Store,
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_id = record(store, experiment)
     back_up(store, tmp_path / "backup")

@@ -34,7 +34,9 @@ def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     assert "--store" in str(caught.value)
 
 
-def test_damaged_pages_are_told_when_they_are_read(sqlite_path: str, experiment: Experiment) -> None:
+def test_damaged_pages_are_told_when_they_are_read(
+    sqlite_path: str, experiment: Experiment
+) -> None:
     with Store.open(sqlite_path) as store:
         run_id = store.create_run(experiment)
         with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
@@ -75,7 +77,9 @@ def test_a_store_on_a_read_only_disk_can_be_read(
 @contextlib.contextmanager
 def _mounted_read_only(path: Path) -> Iterator[None]:
     commands = [["mount", "--bind", path, path], ["mount", "-o", "remount,bind,ro", path]]
-    mounted = [subprocess.run(command, capture_output=True, check=False).returncode for command in commands]
+    mounted = [
+        subprocess.run(command, capture_output=True, check=False).returncode for command in commands
+    ]
     try:
         if any(mounted):
             pytest.skip("a file system cannot be mounted here")
@@ -105,7 +109,10 @@ def test_database_of_another_program_is_left_alone(url: str) -> None:
     [
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
-        ("mysql://me@host/name", "'mysql' is not a supported kind .*; allowed: the path .*, or postgresql"),
+        (
+            "mysql://me@host/name",
+            "'mysql' is not a supported kind .*; allowed: the path .*, or postgresql",
+        ),
         ("://", "does not name a store"),
     ],
 )
@@ -233,7 +240,9 @@ def test_a_log_that_is_removed_while_it_is_open_costs_no_event(
 ) -> None:
     with Store.open(sqlite_path) as store, Store.open(sqlite_path) as reader:
         run_id = store.create_run(experiment)
-        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=600) as writer:
+        with store.writer(
+            run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=600
+        ) as writer:
             writer.append(Noted(level="info", message="1"), Noted(level="info", message="2"))
             assert len(reader.events(run_id)) == 2
             log_of(sqlite_path).unlink()
@@ -246,10 +255,14 @@ def test_a_log_that_is_removed_while_it_is_open_costs_no_event(
     assert messages == ["1", "2", "3"]
 
 
-def test_events_that_are_gone_are_missed_by_their_writer(sqlite_path: str, experiment: Experiment) -> None:
+def test_events_that_are_gone_are_missed_by_their_writer(
+    sqlite_path: str, experiment: Experiment
+) -> None:
     with Store.open(sqlite_path) as store:
         run_id = store.create_run(experiment)
-        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=600) as writer:
+        with store.writer(
+            run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=600
+        ) as writer:
             writer.append(*(Noted(level="info", message=str(number)) for number in range(3)))
             execute(f"sqlite:///{sqlite_path}", "DELETE FROM events WHERE seq > 1")
             log_of(sqlite_path).unlink()
@@ -266,7 +279,9 @@ def test_a_process_that_comes_while_the_log_is_gone_waits_until_it_is_saved(
 ) -> None:
     with Store.open(sqlite_path) as store:
         run_id = store.create_run(experiment)
-        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=1.0) as writer:
+        with store.writer(
+            run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=1.0
+        ) as writer:
             writer.append(Noted(level="info", message="1"))
             log_of(sqlite_path).unlink()
             with Store.open(sqlite_path) as late:  # the heartbeat of the writer notices

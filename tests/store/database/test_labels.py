@@ -11,7 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from workbench.experiment import Experiment
-from workbench.foundation.errors import ArgumentError, ExperimentError, LeaseError, RunError, RunNotFoundError
+from workbench.foundation.errors import (
+    ArgumentError,
+    ExperimentError,
+    LeaseError,
+    RunError,
+    RunNotFoundError,
+)
 from workbench.foundation.events import RunStateChanged
 from workbench.store.database import Store
 from workbench.store.database.labels import (
@@ -47,7 +53,10 @@ def test_labels_are_kept_beside_the_events(store: Store, experiment: Experiment)
     before = store.events(run_id)
     assert rename(store, run_id, "  With warm-up ") == "With warm-up"
     assert change_tags(store, run_id, add=["good", "new"]) == ["good", "new"]
-    assert change_tags(store, run_id, add=["best", "good"], remove=["new", "never there"]) == ["good", "best"]
+    assert change_tags(store, run_id, add=["best", "good"], remove=["new", "never there"]) == [
+        "good",
+        "best",
+    ]
     write_notes(store, run_id, "First.\r\nSecond.\n")
     set_pinned(store, run_id, True)
     set_archived(store, run_id, True)
@@ -76,7 +85,9 @@ def test_labels_are_kept_beside_the_events(store: Store, experiment: Experiment)
     )
 
 
-def test_tags_that_several_processes_add_at_once_are_all_kept(store: Store, experiment: Experiment) -> None:
+def test_tags_that_several_processes_add_at_once_are_all_kept(
+    store: Store, experiment: Experiment
+) -> None:
     run_id = store.create_run(experiment)
     names = [f"tag-{number}" for number in range(8)]
     threads = [threading.Thread(target=change_tags, args=(store, run_id, [name])) for name in names]
@@ -108,7 +119,9 @@ def test_what_cannot_be_a_label_is_refused(store: Store, experiment: Experiment)
     assert (row.name, row.tags, row.notes) == (experiment.name, (), "")
 
 
-def test_runs_match_by_words_states_tags_pins_and_the_archive(store: Store, experiment: Experiment) -> None:
+def test_runs_match_by_words_states_tags_pins_and_the_archive(
+    store: Store, experiment: Experiment
+) -> None:
     for run_id in ("a", "b", "c", "d"):
         ended_run(store, experiment, run_id)
     change_tags(store, "a", add=["Baseline", "small"])
@@ -132,7 +145,9 @@ def test_runs_match_by_words_states_tags_pins_and_the_archive(store: Store, expe
     assert found(archive="with") == ["a", "d", "c", "b"]
 
 
-def test_a_deleted_run_leaves_nothing_and_the_others_everything(store: Store, experiment: Experiment) -> None:
+def test_a_deleted_run_leaves_nothing_and_the_others_everything(
+    store: Store, experiment: Experiment
+) -> None:
     ended_run(store, experiment, "a")
     ended_run(store, experiment, "b")
     size = measure_run(store, "a")
@@ -152,7 +167,9 @@ def test_a_deleted_run_leaves_nothing_and_the_others_everything(store: Store, ex
         delete_run(store, "a")
 
 
-def test_a_run_that_is_under_way_or_driven_is_not_deleted(store: Store, experiment: Experiment) -> None:
+def test_a_run_that_is_under_way_or_driven_is_not_deleted(
+    store: Store, experiment: Experiment
+) -> None:
     run_id = store.create_run(experiment)
     with pytest.raises(RunError, match=r"is waiting, so it cannot be deleted.*Stop it"):
         delete_run(store, run_id)

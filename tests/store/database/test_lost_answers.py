@@ -47,7 +47,11 @@ def messages_of(store: Store, run_id: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("num_refused", [0, 1, 3])
 def test_events_whose_commit_was_not_answered_are_stored_once(
-    store: Store, link: CutLink, experiment: Experiment, num_refused: int, monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    link: CutLink,
+    experiment: Experiment,
+    num_refused: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ledger, "RETRY_S", 0.01)
     run_id = store.create_run(experiment)

@@ -24,11 +24,17 @@ from workbench.store.database.samples import EnergyRow, read_energy, read_newest
 from workbench.store.database.tables import SCHEMA_VERSION, VERSION_TABLE, metadata
 from workbench.store.database.urls import resolve_url
 
-# One dump of a real store for each released schema and database, made by that version and never changed.
+# One dump of a real store for each released schema and database, made by that version and never
+# changed.
 SCHEMAS = Path(__file__).parent / "schemas"
-DUMPS = {"sqlite": sorted(SCHEMAS.glob("*.sql")), "postgresql": sorted(SCHEMAS.glob("postgresql/*.sql"))}
+DUMPS = {
+    "sqlite": sorted(SCHEMAS.glob("*.sql")),
+    "postgresql": sorted(SCHEMAS.glob("postgresql/*.sql")),
+}
 NAMED_DUMPS = [
-    pytest.param(kind, dump, id=f"{kind}-{dump.stem}") for kind, dumps in DUMPS.items() for dump in dumps
+    pytest.param(kind, dump, id=f"{kind}-{dump.stem}")
+    for kind, dumps in DUMPS.items()
+    for dump in dumps
 ]
 
 
@@ -73,7 +79,10 @@ def test_store_of_every_released_schema_opens_with_all_it_held(
         run = store.run("last")
         assert (run.run_id, run.state, run.last_seq) == ("frozen-1", "complete", 4)
         assert run.owner == (4242, "old-machine")
-        assert run.experiment_hash == "996701c2d96e0dbb3d6aba70f3a00e2f58df07ecfb4f83991236bfd21e67f7f9"
+        assert (
+            run.experiment_hash
+            == "996701c2d96e0dbb3d6aba70f3a00e2f58df07ecfb4f83991236bfd21e67f7f9"
+        )
         assert store.experiment("frozen-1").search.root["lr"].values() is None
         running, reported, ended, complete = (event for _, event in store.events("frozen-1"))
         assert (running, complete) == (
@@ -119,7 +128,8 @@ def assert_chunks_hold(store: Store, events: list[Event]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "dump"), [*NAMED_DUMPS, *(pytest.param(kind, None, id=f"{kind}-new") for kind in DUMPS)]
+    ("kind", "dump"),
+    [*NAMED_DUMPS, *(pytest.param(kind, None, id=f"{kind}-new") for kind in DUMPS)],
 )
 def test_migrations_make_the_tables_of_this_version(
     kind: str, dump: Path | None, request: pytest.FixtureRequest

@@ -1,4 +1,7 @@
-"""Whether a process is known to be dead: real processes, alive, ended, unreaped, and of other machines."""
+"""Whether a process is known to be dead.
+
+Real processes, alive, ended, unreaped, and of other machines.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ def pooled(postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_several_write_and_read_the_same_statements_again_and_again(
     pooled: str, experiment: Experiment
 ) -> None:
-    # The driver of the database would have prepared a statement by its fifth use, in one session of many.
+    # The driver of the database would have prepared a statement by its fifth use, in one session of
+    # many.
     with Store.open(pooled) as one, Store.open(pooled) as other:
         run_ids = [store.create_run(experiment) for store in (one, other)]
         with (
@@ -40,7 +41,9 @@ def test_several_write_and_read_the_same_statements_again_and_again(
             for number in range(20):
                 for writer in (first, second):
                     writer.append(Noted(level="info", message=str(number)))
-                assert [store.run(run_ids[1]).last_seq for store in (one, other)] == [number + 1] * 2
+                assert [store.run(run_ids[1]).last_seq for store in (one, other)] == [
+                    number + 1
+                ] * 2
         for run_id in run_ids:
             told = [each.event for each in one.events(run_id)]
             assert [event.message for event in told if isinstance(event, Noted)] == [

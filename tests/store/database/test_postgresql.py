@@ -1,4 +1,6 @@
-"""A team's store: who may come in, what a person is told, and what happens when the server goes away."""
+"""A team's store: who may come in, what a person is told, and what happens when the server goes
+away.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from workbench.store.database import Store, notifications, postgresql
 from workbench.sweeps import ledger
 from workbench.sweeps.ledger import Ledger
 
-psycopg = pytest.importorskip("psycopg", reason="needs psycopg (pip install 'workbench[postgresql]')")
+psycopg = pytest.importorskip(
+    "psycopg", reason="needs psycopg (pip install 'workbench[postgresql]')"
+)
 
 if TYPE_CHECKING:
     from tests.services.programs import Program
@@ -111,13 +115,33 @@ def test_socket_in_place_of_a_host_opens_the_store(postgresql: Server, database:
         (f"{USER}:wr0ng@HERE/postgres", StoreError, "password is missing or wrong", "PGPASSWORD"),
         (f"{USER}@HERE/postgres", StoreError, "password is missing or wrong", "PGPASSWORD"),
         (f"{USER}:{ESCAPED_PASSWORD}@HERE/nothing", StoreError, "no such database", "createdb"),
-        ("nobody:x@/postgres?host=FOLDER&port=PORT", StoreError, "does not allow this user", "pg_hba"),
-        (f"{USER}:wr0ng@{ADDRESS_OF_NOBODY}/x", StoreUnavailableError, "cannot be reached", "host and port"),
-        (f"{USER}:wr0ng@no.such.host.invalid/x", StoreUnavailableError, "host name cannot be", "the host"),
+        (
+            "nobody:x@/postgres?host=FOLDER&port=PORT",
+            StoreError,
+            "does not allow this user",
+            "pg_hba",
+        ),
+        (
+            f"{USER}:wr0ng@{ADDRESS_OF_NOBODY}/x",
+            StoreUnavailableError,
+            "cannot be reached",
+            "host and port",
+        ),
+        (
+            f"{USER}:wr0ng@no.such.host.invalid/x",
+            StoreUnavailableError,
+            "host name cannot be",
+            "the host",
+        ),
     ],
 )
 def test_who_is_not_let_in_is_told_why_and_what_to_do(
-    postgresql: Server, address: str, given: str, kind: type[StoreError], message: str, next_step: str
+    postgresql: Server,
+    address: str,
+    given: str,
+    kind: type[StoreError],
+    message: str,
+    next_step: str,
 ) -> None:
     places = {"HERE": address, "FOLDER": str(postgresql.folder), "PORT": str(postgresql.port)}
     for word, place in places.items():
@@ -127,7 +151,9 @@ def test_who_is_not_let_in_is_told_why_and_what_to_do(
     assert type(caught.value) is kind
     assert next_step in str(caught.value)
     assert str(caught.value).count("postgresql://") >= 1
-    assert not {"wr0ng", PASSWORD, ESCAPED_PASSWORD} & set(str(caught.value).replace("@", ":").split(":"))
+    assert not {"wr0ng", PASSWORD, ESCAPED_PASSWORD} & set(
+        str(caught.value).replace("@", ":").split(":")
+    )
 
 
 def test_missing_driver_says_how_to_install_it(start: Start) -> None:
@@ -149,7 +175,9 @@ def test_user_who_may_not_create_tables_is_told_what_is_needed(
 ) -> None:
     postgresql.execute(database, "CREATE ROLE guest LOGIN PASSWORD 'guest'")
     try:
-        with pytest.raises(StoreError, match=r"does not have the permission .*GRANT CREATE ON SCHEMA"):
+        with pytest.raises(
+            StoreError, match=r"does not have the permission .*GRANT CREATE ON SCHEMA"
+        ):
             Store.open(f"postgresql://guest:guest@{address}/{database}")
     finally:
         postgresql.execute(database, "DROP ROLE guest")
@@ -158,16 +186,33 @@ def test_user_who_may_not_create_tables_is_told_what_is_needed(
 @pytest.mark.parametrize(
     ("prepare", "kind", "message"),
     [
-        ("ALTER ROLE GUEST CONNECTION LIMIT 0", StoreUnavailableError, "no free connection for this user"),
-        ("ALTER DATABASE HERE CONNECTION LIMIT 0", StoreUnavailableError, "no free connection for this user"),
-        ("ALTER DATABASE HERE ALLOW_CONNECTIONS false", StoreUnavailableError, "refuses the connection now"),
+        (
+            "ALTER ROLE GUEST CONNECTION LIMIT 0",
+            StoreUnavailableError,
+            "no free connection for this user",
+        ),
+        (
+            "ALTER DATABASE HERE CONNECTION LIMIT 0",
+            StoreUnavailableError,
+            "no free connection for this user",
+        ),
+        (
+            "ALTER DATABASE HERE ALLOW_CONNECTIONS false",
+            StoreUnavailableError,
+            "refuses the connection now",
+        ),
         ("REVOKE CONNECT ON DATABASE HERE FROM PUBLIC", StoreError, "GRANT CONNECT ON DATABASE"),
         ("ALTER ROLE GUEST NOLOGIN", StoreError, "does not allow this user"),
         ("ALTER ROLE GUEST VALID UNTIL '2020-01-01'", StoreError, "password is missing or wrong"),
     ],
 )
 def test_a_guest_is_told_what_lasts_and_waits_for_what_may_pass(
-    postgresql: Server, address: str, database: str, prepare: str, kind: type[StoreError], message: str
+    postgresql: Server,
+    address: str,
+    database: str,
+    prepare: str,
+    kind: type[StoreError],
+    message: str,
 ) -> None:
     guest = f"guest_{database}"
     postgresql.execute("postgres", f"CREATE ROLE {guest} LOGIN PASSWORD 'guest'")
@@ -191,7 +236,9 @@ def test_a_user_who_may_only_read_reads_and_is_not_told_to_become_the_owner(
     try:
         with Store.open(f"postgresql://{reader}:reader@{address}/{database}") as store:
             assert store.run("last").run_id == run_id
-            with pytest.raises(StoreError, match=r"permission to change.*GRANT SELECT, INSERT") as caught:
+            with pytest.raises(
+                StoreError, match=r"permission to change.*GRANT SELECT, INSERT"
+            ) as caught:
                 store.create_run(experiment)
         assert "owner" not in str(caught.value)
     finally:
@@ -200,7 +247,10 @@ def test_a_user_who_may_only_read_reads_and_is_not_told_to_become_the_owner(
 
 @pytest.fixture
 def authority(postgresql: Server, tmp_path: Path) -> Iterator[Path]:
-    """The certificate of the server, which uses TLS meanwhile; it is for another host than its address."""
+    """The certificate of the server, which uses TLS meanwhile.
+
+    It is for another host than its address.
+    """
     for name in ("server", "other"):
         subprocess.run(
             [
@@ -244,9 +294,15 @@ def test_a_certificate_that_is_not_trusted_is_named(authority: Path, url: str) -
     with Store.open(f"{url}?sslmode=verify-ca&sslrootcert={authority}/server.crt") as store:
         assert store.runs() == []
     for options, message in (
-        (f"sslmode=verify-ca&sslrootcert={authority}/other.crt", "certificate of the server is not trusted"),
+        (
+            f"sslmode=verify-ca&sslrootcert={authority}/other.crt",
+            "certificate of the server is not trusted",
+        ),
         (f"sslmode=verify-full&sslrootcert={authority}/server.crt", "is for another host"),
-        (f"sslmode=verify-ca&sslrootcert={authority}/none.crt", "trusted certificates cannot be read"),
+        (
+            f"sslmode=verify-ca&sslrootcert={authority}/none.crt",
+            "trusted certificates cannot be read",
+        ),
         ("sslmode=sometimes", "an option in the URL is wrong"),
     ):
         with pytest.raises(StoreError, match=message) as caught:
@@ -265,39 +321,103 @@ _SERVER = 'connection failed: connection to server at "10.0.0.7", port 5432 fail
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        ('FATAL:  too many connections for role "app"', StoreUnavailableError, "no free connection"),
-        ("FATAL:  sorry, too many clients already", StoreUnavailableError, "no free connection"),
         (
-            "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
+            'FATAL:  too many connections for role "app"',
             StoreUnavailableError,
             "no free connection",
         ),
-        ("FATAL:  no more connections allowed (max_client_conn)", StoreUnavailableError, "no free conn"),
-        ("FATAL:  the database system is starting up", StoreUnavailableError, "starting or stopping"),
-        ("FATAL:  the database system is shutting down", StoreUnavailableError, "starting or stopping"),
-        ("FATAL:  pgbouncer cannot connect to server", StoreUnavailableError, "starting or stopping"),
-        ("FATAL:  server login has been failing, try again later", StoreUnavailableError, "starting or"),
-        ('FATAL:  password authentication failed for user "too many clients"', StoreError, "password is"),
+        ("FATAL:  sorry, too many clients already", StoreUnavailableError, "no free connection"),
+        (
+            (
+                "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER"
+                " attribute"
+            ),
+            StoreUnavailableError,
+            "no free connection",
+        ),
+        (
+            "FATAL:  no more connections allowed (max_client_conn)",
+            StoreUnavailableError,
+            "no free conn",
+        ),
+        (
+            "FATAL:  the database system is starting up",
+            StoreUnavailableError,
+            "starting or stopping",
+        ),
+        (
+            "FATAL:  the database system is shutting down",
+            StoreUnavailableError,
+            "starting or stopping",
+        ),
+        (
+            "FATAL:  pgbouncer cannot connect to server",
+            StoreUnavailableError,
+            "starting or stopping",
+        ),
+        (
+            "FATAL:  server login has been failing, try again later",
+            StoreUnavailableError,
+            "starting or",
+        ),
+        (
+            'FATAL:  password authentication failed for user "too many clients"',
+            StoreError,
+            "password is",
+        ),
         ('FATAL:  role "pg_hba.conf" does not exist', StoreError, "does not allow this user"),
         ('FATAL:  database "role" does not exist', StoreError, "no such database"),
-        ('FATAL:  database "x" is not currently accepting connections', StoreUnavailableError, "refuses"),
         (
-            'FATAL:  no pg_hba.conf entry for host "10.0.0.9", user "a", database "b", no encryption',
+            'FATAL:  database "x" is not currently accepting connections',
+            StoreUnavailableError,
+            "refuses",
+        ),
+        (
+            (
+                'FATAL:  no pg_hba.conf entry for host "10.0.0.9", user "a", database "b", no'
+                " encryption"
+            ),
             StoreError,
             "does not allow this user",
         ),
-        ('FATAL:  pg_hba.conf rejects connection for host "10.0.0.9"', StoreError, "does not allow"),
-        ('FATAL:  Ident authentication failed for user "a"', StoreError, "does not allow this user"),
+        (
+            'FATAL:  pg_hba.conf rejects connection for host "10.0.0.9"',
+            StoreError,
+            "does not allow",
+        ),
+        (
+            'FATAL:  Ident authentication failed for user "a"',
+            StoreError,
+            "does not allow this user",
+        ),
         ("SSL error: certificate verify failed", StoreError, "is not trusted"),
         ("session is read-only", StoreUnavailableError, "is read-only"),
-        ("Connection refused\n\tIs the server running?", StoreUnavailableError, "cannot be reached"),
+        (
+            "Connection refused\n\tIs the server running?",
+            StoreUnavailableError,
+            "cannot be reached",
+        ),
         # As a server says it that speaks German: what is not known may pass.
-        ("FATAL:  zu viele Verbindungen von Rolle »app«", StoreUnavailableError, "refuses the connection"),
-        ("FATAL:  Passwort-Authentifizierung für Benutzer »a« fehlgeschlagen", StoreUnavailableError, "ref"),
-        ("FATAL:  Datenbank »runs« existiert nicht", StoreUnavailableError, "refuses the connection now"),
+        (
+            "FATAL:  zu viele Verbindungen von Rolle »app«",
+            StoreUnavailableError,
+            "refuses the connection",
+        ),
+        (
+            "FATAL:  Passwort-Authentifizierung für Benutzer »a« fehlgeschlagen",
+            StoreUnavailableError,
+            "ref",
+        ),
+        (
+            "FATAL:  Datenbank »runs« existiert nicht",
+            StoreUnavailableError,
+            "refuses the connection now",
+        ),
     ],
 )
-def test_a_refused_connection_is_told_by_its_words(words: str, kind: type[StoreError], message: str) -> None:
+def test_a_refused_connection_is_told_by_its_words(
+    words: str, kind: type[StoreError], message: str
+) -> None:
     found = postgresql.translate(psycopg.OperationalError(_SERVER + words), "runs", is_lost=True)
     assert type(found) is kind
     assert message in str(found)
@@ -314,15 +434,23 @@ def test_a_refused_connection_is_told_by_its_words(words: str, kind: type[StoreE
             ['FATAL:  password authentication failed for user "a"', "Connection refused"],
             "password is missing",
         ),
-        (['FATAL:  database "a" does not exist', "FATAL:  the database system is starting up"], "starting"),
+        (
+            ['FATAL:  database "a" does not exist', "FATAL:  the database system is starting up"],
+            "starting",
+        ),
         (["Connection refused", "Connection refused"], "cannot be reached"),
     ],
 )
 def test_of_several_addresses_an_answer_counts_most_and_then_what_may_pass(
     attempts: list[str], message: str
 ) -> None:
-    listed = "\n".join(f"- host: 'a', port: '1', hostaddr: 'b': {_SERVER}{words}" for words in attempts)
-    text = f"{_SERVER}{attempts[-1]}\nMultiple connection attempts failed. All failures were:\n{listed}"
+    listed = "\n".join(
+        f"- host: 'a', port: '1', hostaddr: 'b': {_SERVER}{words}" for words in attempts
+    )
+    text = (
+        f"{_SERVER}{attempts[-1]}\nMultiple connection attempts failed. All failures"
+        f" were:\n{listed}"
+    )
     found = postgresql.translate(psycopg.OperationalError(text), "runs", is_lost=True)
     assert message in str(found)
 
@@ -339,7 +467,9 @@ def test_database_that_can_only_be_read_is_read(
 ) -> None:
     with Store.open(url) as store:
         run_id = store.create_run(experiment)
-    postgresql.execute(database, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    postgresql.execute(
+        database, f"ALTER DATABASE {database} SET default_transaction_read_only = on"
+    )
     with Store.open(url) as store:
         assert store.run("last").run_id == run_id
         with pytest.raises(StoreUnavailableError, match="is read-only"):
@@ -428,7 +558,9 @@ class Writing:
         self.num_written = 0
         self.error: Exception | None = None
         self._ledger = Ledger(store, run_id)
-        self._writer = store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=2.0)
+        self._writer = store.writer(
+            run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=2.0
+        )
         self._ledger.replay(self._writer)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._write)
@@ -515,7 +647,10 @@ def test_run_whose_server_does_not_return_ends_with_a_message_and_is_resumed_by_
         writing.end()
         assert isinstance(writing.error, StoreUnavailableError)
         assert "the server cannot be reached" in str(writing.error)
-        assert str(writing.error.next_step) == f'When the store is back: wb.attach("{run_id}").resume()'
+        assert (
+            str(writing.error.next_step)
+            == f'When the store is back: wb.attach("{run_id}").resume()'
+        )
     num_stored = len(store.events(run_id))
     # The two events that it was writing are stored where the server went after their commit.
     assert num_stored in (writing.num_written + 1, writing.num_written + 3)

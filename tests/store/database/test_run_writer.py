@@ -20,7 +20,9 @@ from workbench.store.database import RunWriter, Store
 
 
 def take(store: Store, run_id: str, lease_timeout_s: float) -> RunWriter:
-    return store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=lease_timeout_s)
+    return store.writer(
+        run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=lease_timeout_s
+    )
 
 
 def rob(url: str) -> None:
@@ -45,10 +47,14 @@ def test_threads_may_append_at_once(store: Store, experiment: Experiment) -> Non
     assert [item.seq for item in stored] == list(range(1, 401))
     messages = [event.message for _, event in stored if isinstance(event, Noted)]
     for name in range(4):
-        assert [m for m in messages if m.startswith(f"{name} ")] == [f"{name} {n}" for n in range(100)]
+        assert [m for m in messages if m.startswith(f"{name} ")] == [
+            f"{name} {n}" for n in range(100)
+        ]
 
 
-def test_silent_writer_notices_that_it_was_taken_over(store: Store, url: str, experiment: Experiment) -> None:
+def test_silent_writer_notices_that_it_was_taken_over(
+    store: Store, url: str, experiment: Experiment
+) -> None:
     run_id = store.create_run(experiment)
     with take(store, run_id, 0.5) as writer:
         assert not writer.lost
@@ -81,7 +87,9 @@ def test_run_left_unfinished_is_lost_though_its_lease_was_given_back(
     assert store.runs()[0].state == "lost"
 
 
-def test_a_run_whose_writer_is_left_by_an_error_is_lost_at_once(store: Store, experiment: Experiment) -> None:
+def test_a_run_whose_writer_is_left_by_an_error_is_lost_at_once(
+    store: Store, experiment: Experiment
+) -> None:
     run_id = store.create_run(experiment)
     with contextlib.suppress(KeyboardInterrupt), take(store, run_id, 15.0) as writer:
         writer.append(RunStateChanged(state="running"))
@@ -114,7 +122,17 @@ def test_import_loads_nothing_heavy() -> None:
     program = "import sys, workbench.store.database; print(*sys.modules)"
     command = [sys.executable, "-c", program]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    heavy = {"alembic", "torch", "ray", "optuna", "plotly", "pandas", "numpy", "sklearn", "filelock"}
+    heavy = {
+        "alembic",
+        "torch",
+        "ray",
+        "optuna",
+        "plotly",
+        "pandas",
+        "numpy",
+        "sklearn",
+        "filelock",
+    }
     assert heavy.isdisjoint(loaded)
 
 

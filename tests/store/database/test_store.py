@@ -53,7 +53,9 @@ def make_experiment(name: str = "Digits convnet", **fields: object) -> Experimen
 
 
 def write(store: Store, run_id: str, lease_timeout_s: float = 15.0) -> RunWriter:
-    return store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=lease_timeout_s)
+    return store.writer(
+        run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=lease_timeout_s
+    )
 
 
 def test_new_run_waits_and_has_no_owner(store: Store) -> None:
@@ -73,7 +75,10 @@ def test_a_silent_driver_of_another_machine_is_lost_two_minutes_after_its_lease(
     writer.append(RunStateChanged(state="running"))
     row = store._find(run_id)._mapping
     now_unix_s = row["heartbeat_unix_s"]
-    for described, places in ((None, ("running", "lost")), ("boot pid:[1] 17", ("running", "lost"))):
+    for described, places in (
+        (None, ("running", "lost")),
+        ("boot pid:[1] 17", ("running", "lost")),
+    ):
         there = SimpleNamespace(**{**row, "owner_process": described})
         for since_s, state in zip((16.0, 134.0, 136.0), ("running", *places), strict=True):
             found = to_run(there, now_unix_s + since_s)
@@ -91,7 +96,9 @@ def test_a_new_run_that_no_driver_takes_is_lost_once_its_creator_has_ended(
 ) -> None:
     run_id = store.create_run(make_experiment())
     monkeypatch.setattr(rows_module, "START_PATIENCE_S", -1.0)
-    assert store.run(run_id).state == "waiting", "this process may be starting its driver, which takes long"
+    assert store.run(run_id).state == "waiting", (
+        "this process may be starting its driver, which takes long"
+    )
     with subprocess.Popen(["sleep", "60"]) as creator:
         described = describe_process(creator.pid)
         creator.kill()
@@ -135,7 +142,9 @@ def test_events_are_filtered_by_cursor_trial_type_and_limit(store: Store) -> Non
     run_id = store.create_run(make_experiment())
     with write(store, run_id) as writer:
         writer.append(*(TrialReported(trial=n % 3, step=n) for n in range(9)))
-        writer.append(TrialEnded(trial=1, attempt=0, state="complete"), Noted(level="info", message="done"))
+        writer.append(
+            TrialEnded(trial=1, attempt=0, state="complete"), Noted(level="info", message="done")
+        )
 
     def seqs(**filters: object) -> list[int]:
         return [item.seq for item in store.events(run_id, **filters)]  # type: ignore[arg-type]
@@ -164,7 +173,9 @@ def test_state_changes_with_its_event(store: Store) -> None:
     with write(store, run_id) as writer:
         writer.append(RunStateChanged(state="running"), Noted(level="info", message="x"))
         assert store.run(run_id).state == "running"
-        writer.append(RunStateChanged(state="stopping"), RunStateChanged(state="complete", time_unix_s=12.5))
+        writer.append(
+            RunStateChanged(state="stopping"), RunStateChanged(state="complete", time_unix_s=12.5)
+        )
     run = store.run(run_id)
     assert (run.state, run.changed_unix_s) == ("complete", 12.5)
 
@@ -176,7 +187,9 @@ def test_a_failed_start_is_not_the_last_run(store: Store, experiment: Experiment
     assert store.run("last").run_id == failed, "there is no other"
     tried = store.create_run(experiment)
     with store.writer(tried, owner_pid=1, owner_host="here") as writer:
-        writer.append(TrialStarted(trial=0, attempt=0, worker_pids=[1]), RunStateChanged(state="failed"))
+        writer.append(
+            TrialStarted(trial=0, attempt=0, worker_pids=[1]), RunStateChanged(state="failed")
+        )
     assert store.run("last").run_id == tried, "what it tried failed, which can be looked at"
     for states in (("failed",), ("running", "failed")):
         run_id = store.create_run(experiment)
@@ -261,7 +274,10 @@ def test_commands_are_numbered_in_each_run(store: Store) -> None:
     assert store.command(first, "stop", {}) == 1
     assert store.command(first, "enqueue", {"params": {"lr": 0.1, "name": None}}) == 2
     assert store.command(second, "stop", {"trial": 3}) == 1
-    assert [(item.number, item.kind) for item in store.commands(first)] == [(1, "stop"), (2, "enqueue")]
+    assert [(item.number, item.kind) for item in store.commands(first)] == [
+        (1, "stop"),
+        (2, "enqueue"),
+    ]
     assert store.commands(first, after=1)[0].arguments == {"params": {"lr": 0.1, "name": None}}
     assert store.commands(second)[0].arguments == {"trial": 3}
 
@@ -315,7 +331,9 @@ def test_experiment_of_a_newer_version_is_refused_in_words(store: Store, url: st
         store.experiment(run_id)
 
 
-def test_store_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_is_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "named" / "by.sqlite"))
     with Store.open() as store:
         assert store.url == f"sqlite:///{tmp_path}/named/by.sqlite"
@@ -347,7 +365,9 @@ def test_path_of_a_store_does_not_depend_on_the_working_folder(
             assert store.url == f"sqlite:///{tmp_path}/here.sqlite"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     batches=st.lists(st.integers(0, 6), min_size=1, max_size=8),
     looks=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 5)), max_size=12),
@@ -387,7 +407,8 @@ def test_opening_a_store_again_keeps_the_locks_that_keep_others_from_clearing_it
 ) -> None:
     path = tmp_path / "shared.sqlite"
     program = (
-        "import sqlite3 as s, sys; c = s.connect(sys.argv[1]); c.execute('select * from runs'); c.close()"
+        "import sqlite3 as s, sys; c = s.connect(sys.argv[1]); c.execute('select * from runs');"
+        " c.close()"
     )
     with Store.open(str(path)) as first:
         first.runs()
@@ -410,7 +431,9 @@ def test_opening_a_store_again_keeps_the_locks_that_keep_others_from_clearing_it
         "'\"\\",
     ],
 )
-def test_any_text_is_kept_in_every_kind_of_database(store: Store, experiment: Experiment, text: str) -> None:
+def test_any_text_is_kept_in_every_kind_of_database(
+    store: Store, experiment: Experiment, text: str
+) -> None:
     run_id = store.create_run(experiment)
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
         writer.append(
@@ -442,7 +465,9 @@ def test_a_name_that_no_database_could_hold_names_no_run(
     str(caught.value).encode()
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
     outside=st.text(st.characters(), max_size=40),

@@ -26,7 +26,9 @@ def write(store: Store, run_id: str) -> RunWriter:
 
 def test_samples_are_read_by_length_and_time(store: Store, experiment: Experiment) -> None:
     run_id, other = store.create_run(experiment), store.create_run(experiment)
-    looks = [SampleRow(0, float(time), node, f"{node}{time}") for time in (10, 12, 14) for node in "ab"]
+    looks = [
+        SampleRow(0, float(time), node, f"{node}{time}") for time in (10, 12, 14) for node in "ab"
+    ]
     with write(store, run_id) as writer:
         keep_samples(writer, [*looks, SampleRow(60, 0.0, "a", "minute")])
         assert writer.append(RunStateChanged(state="running")) == 1
@@ -45,7 +47,9 @@ def test_samples_are_replaced_all_or_none(store: Store, experiment: Experiment) 
     looks = [SampleRow(0, float(time), "a", str(time)) for time in range(20)]
     minute = SampleRow(60, 0.0, "a", "ten looks")
     with write(store, run_id) as writer:
-        keep_samples(writer, [*looks, SampleRow(60, 0.0, "a", "older"), SampleRow(60, 60.0, "a", "later")])
+        keep_samples(
+            writer, [*looks, SampleRow(60, 0.0, "a", "older"), SampleRow(60, 60.0, "a", "later")]
+        )
         replace_samples(writer, {0: (0.0, 10.0), 60: (0.0, 10.0)}, [minute])
         with pytest.raises(StoreError):
             replace_samples(writer, {0: (0.0, 99.0)}, [minute])

@@ -9,13 +9,22 @@ import pytest
 
 from workbench.foundation.errors import StoreError
 from workbench.store.database import Store
-from workbench.store.database.urls import as_typed, check_exists, describe, hide_password, resolve_url
+from workbench.store.database.urls import (
+    as_typed,
+    check_exists,
+    describe,
+    hide_password,
+    resolve_url,
+)
 
 
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("postgresql+psycopg://me:se:cret@host:5432/runs", "postgresql+psycopg://me:***@host:5432/runs"),
+        (
+            "postgresql+psycopg://me:se:cret@host:5432/runs",
+            "postgresql+psycopg://me:***@host:5432/runs",
+        ),
         ("postgresql://me:s@cret@host/runs", "postgresql://me:***@host/runs"),
         ("postgresql://me:s/cret@host/runs", "postgresql://me:***@host/runs"),
         ("postgresql://me@host:5432/runs", "postgresql://me@host:5432/runs"),
@@ -69,5 +78,7 @@ def test_a_store_is_named_again_without_its_password() -> None:
 
 
 def test_a_folder_is_refused_with_a_file_in_it(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=rf"store: {tmp_path} is a folder. Name a file in it: {tmp_path}/s"):
+    with pytest.raises(
+        StoreError, match=rf"store: {tmp_path} is a folder. Name a file in it: {tmp_path}/s"
+    ):
         check_exists(str(tmp_path))

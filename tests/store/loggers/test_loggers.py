@@ -67,7 +67,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> type[Kept]:
     return Kept
 
 
-def forward(folder: Path, *names: str, params: Mapping[str, Any] | None = None, **options: Any) -> Forwarding:
+def forward(
+    folder: Path, *names: str, params: Mapping[str, Any] | None = None, **options: Any
+) -> Forwarding:
     forwarding = Forwarding(names, LoggedRun(folder=folder, **RUN), **options)
     forwarding.put("begin", 3, params or {"lr": 0.1, "kind": "sgd", "layers": [1, 2]})
     for step in (1, 2):
@@ -170,15 +172,22 @@ def test_wandb_writes_a_run_for_each_trial(tmp_path: Path, monkeypatch: pytest.M
 
 def experiment(*names: str) -> Experiment:
     return Experiment(
-        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}], report_to=names
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        report_to=names,
     )
 
 
-def test_a_logger_that_is_unknown_or_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_logger_that_is_unknown_or_not_installed_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     [unknown] = find_problems(experiment("tensorboard", "notebook"))
     assert (unknown.field, type(unknown).__base__) == ("report_to.1", ExperimentError)
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlflow" else found(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "mlflow" else found(name)
+    )
     [absent] = find_problems(experiment("mlflow"))
     assert absent.field == "report_to.0"
     assert "pip install mlflow" in str(absent)

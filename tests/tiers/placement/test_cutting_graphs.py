@@ -1,4 +1,6 @@
-"""A graph with two branches cut in all ways that there are, and where it is cut for a file of tiers."""
+"""A graph with two branches cut in all ways that there are, and where it is cut for a file of
+tiers.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_every_cut_answers_as_the_whole(bundle: Path) -> None:
     for places in itertools.product([False, True], repeat=len(graph.nodes)):
         is_there = np.array(places)
         comes_back = any(
-            one.producer is not None and is_there[one.producer] and not is_there[list(one.consumers)].all()
+            one.producer is not None
+            and is_there[one.producer]
+            and not is_there[list(one.consumers)].all()
             for one in graph.passed
         )
         if comes_back or is_there.all() or not is_there.any():
@@ -69,10 +73,18 @@ def test_every_cut_answers_as_the_whole(bundle: Path) -> None:
         (found,) = open_session(paths[1]).run(None, {"features": features})
         assert found == pytest.approx(known, abs=1e-5)
         sent.add(tuple(one.name for one in graph.sent(is_there)))
-    assert {("hidden",), ("hidden", "left"), ("hidden", "right"), ("left", "right"), ("total",)} == sent
+    assert {
+        ("hidden",),
+        ("hidden", "left"),
+        ("hidden", "right"),
+        ("left", "right"),
+        ("total",),
+    } == sent
 
 
-def sending_of(bundle: Path, *, end_s: list[float], cloud_s: list[float], bandwidth: str) -> Sending:
+def sending_of(
+    bundle: Path, *, end_s: list[float], cloud_s: list[float], bandwidth: str
+) -> Sending:
     file = TiersFile.model_validate(
         {
             "tiers": {"end": {"arrivals": "1/s"}, "cloud": {}},
@@ -115,13 +127,18 @@ def test_a_model_is_cut_where_one_request_is_answered_first(
     # Without queues, every request takes the time of one alone.
     raw = sending.frame(sending.input_bytes(sending.stages.stages[0]))
     given = replace(
-        system(arrivals_per_s=1e-6), cut=cut, back_s=sending.ways(ANSWER_BYTES), send_raw_s=raw.send_s
+        system(arrivals_per_s=1e-6),
+        cut=cut,
+        back_s=sending.ways(ANSWER_BYTES),
+        send_raw_s=raw.send_s,
     )
     assert WithoutExits().expect(given).quantile_s(0.5) == pytest.approx(cut.alone_s["cut"])
     requests = draw_requests(2000, 1000, 1e-6, len(given.exits))
     assert WithoutExits().play(given, requests).quantile_s(0.5) == pytest.approx(cut.alone_s["cut"])
     pays = "pays" if scheduler == "end-cloud" else "does not pay"
-    assert f"A cut alone, without exits, {pays}" in verdict(given, expected_plans(given, 0.0), None)[1]
+    assert (
+        f"A cut alone, without exits, {pays}" in verdict(given, expected_plans(given, 0.0), None)[1]
+    )
 
 
 def test_parts_run_as_stages_of_which_the_first_has_no_exit(bundle: Path) -> None:
@@ -129,7 +146,10 @@ def test_parts_run_as_stages_of_which_the_first_has_no_exit(bundle: Path) -> Non
     evidence = Evidence(np.full((4, 2), 0.9), np.array([[False, True]] * 4))
     (bundle / "parts").mkdir()
     found = write_cut(bundle, is_there, evidence, bundle / "parts")
-    assert [stage.input_shape for stage in found.stages] == [(6,), (6,)]  # two values of three numbers
+    assert [stage.input_shape for stage in found.stages] == [
+        (6,),
+        (6,),
+    ]  # two values of three numbers
     assert found.accuracy == 1.0
     models = StageModels(
         [
@@ -147,7 +167,12 @@ def test_parts_run_as_stages_of_which_the_first_has_no_exit(bundle: Path) -> Non
 
 def test_a_model_is_not_cut_where_it_was_not_measured(bundle: Path) -> None:
     with pytest.raises(RunError, match="cannot be cut there"):
-        write_cut(bundle, np.array([False, True]), Evidence(np.ones((1, 1)), np.ones((1, 1), bool)), bundle)
+        write_cut(
+            bundle,
+            np.array([False, True]),
+            Evidence(np.ones((1, 1)), np.ones((1, 1), bool)),
+            bundle,
+        )
 
 
 def test_nodes_that_were_not_measured_are_not_cut(bundle: Path) -> None:

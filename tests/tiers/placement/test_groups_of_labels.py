@@ -32,10 +32,16 @@ def test_classes_that_no_group_names_are_groups_by_themselves() -> None:
     ("labels", "field", "words"),
     [
         ({"cat": ["tiger"]}, "place.labels.cat", "has no class 'tiger'"),
-        ({"cat": ["siamese"], "pet": ["siamese"]}, "place.labels.pet", "'siamese' is in two groups"),
+        (
+            {"cat": ["siamese"], "pet": ["siamese"]},
+            "place.labels.pet",
+            "'siamese' is in two groups",
+        ),
     ],
 )
-def test_groups_are_of_known_classes_once(labels: dict[str, list[str]], field: str, words: str) -> None:
+def test_groups_are_of_known_classes_once(
+    labels: dict[str, list[str]], field: str, words: str
+) -> None:
     with pytest.raises(ExperimentError, match=words) as caught:
         groups_of(labels, CLASSES)
     assert caught.value.field == field
@@ -53,7 +59,9 @@ def grouped() -> Evidence:
 def test_groups_are_answered_early_where_the_class_is_not_sure() -> None:
     evidence = grouped()
     early = early_at(evidence, (0.5, 0.0), 0.6)
-    assert early.mean() == pytest.approx(0.3, abs=0.03)  # of 0.2 to 0.5, the rest is sure of the class
+    assert early.mean() == pytest.approx(
+        0.3, abs=0.03
+    )  # of 0.2 to 0.5, the rest is sure of the class
     assert not early[evidence.confidence[:, 0] >= 0.5].any()
 
 

@@ -35,7 +35,9 @@ def played_s(scene: System, sent_per_s: float) -> np.ndarray:
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("num_devices", [1, 50])
-def test_a_link_makes_wait_as_a_queue_with_constant_service_does(load: float, num_devices: int) -> None:
+def test_a_link_makes_wait_as_a_queue_with_constant_service_does(
+    load: float, num_devices: int
+) -> None:
     scene, sent_per_s = chain((num_devices, 4), (0.1,)), load / 0.1 * num_devices
     [wait] = link_waits(scene, scene.links_s, sent_per_s)
     waits_s = played_s(scene, sent_per_s)
@@ -45,7 +47,9 @@ def test_a_link_makes_wait_as_a_queue_with_constant_service_does(load: float, nu
     assert waits_s.mean() == pytest.approx(exact_s, rel=0.02 if load < 0.9 else 0.06)
     drawn_s = wait.draw(NUMBER, np.random.default_rng(0))
     for share in (0.5, 0.9, 0.95, 0.99):
-        assert np.quantile(waits_s, share) == pytest.approx(np.quantile(drawn_s, share), rel=0.06, abs=1e-3)
+        assert np.quantile(waits_s, share) == pytest.approx(
+            np.quantile(drawn_s, share), rel=0.06, abs=1e-3
+        )
 
 
 def test_waits_for_constant_service_have_their_known_distribution() -> None:
@@ -82,7 +86,9 @@ def test_what_leaves_a_device_far_enough_apart_does_not_wait() -> None:
 
 
 def play(policy: Policy, scene: System, number: int = NUMBER) -> Outcome:
-    requests = draw_requests(number, scene.counts[0], scene.arrivals_per_s, len(scene.exits), seed=0)
+    requests = draw_requests(
+        number, scene.counts[0], scene.arrivals_per_s, len(scene.exits), seed=0
+    )
     return policy.play(scene, requests)
 
 
@@ -101,8 +107,9 @@ def test_queues_on_links_are_planned_as_they_are_played(policy: Policy, load: fl
 
 @pytest.mark.parametrize("policy", [EndCloud(), Cloud(), Mapping()])
 def test_heartbeats_are_part_of_the_load_of_a_link_in_plans_and_simulations(policy: Policy) -> None:
-    # Heartbeats take 0.2 of the time. A frame takes 0.08 s, which is 0.1 s of the time that they leave: half
-    # of 4 requests per second are sent as features, all of them as inputs, which are twice as large.
+    # Heartbeats take 0.2 of the time. A frame takes 0.08 s, which is 0.1 s of the time that they
+    # leave: half of 4 requests per second are sent as features, all of them as inputs, which are
+    # twice as large.
     scene = replace(
         system(devices=20, link_s=0.1, send_s=0.1, arrivals_per_s=4.0, device_s=(0.005, 9.0)),
         heartbeat_load=np.array([0.2]),
@@ -119,13 +126,19 @@ def test_a_link_is_full_when_requests_take_what_heartbeats_leave() -> None:
     loads = link_loads(scene, scene.links_s, 8.0)
     assert loads == pytest.approx({"end-edge": 0.25 + 0.75 * 0.4, "edge-cloud": 0.5 + 0.5 * 0.4})
     assert without_heartbeats(scene, loads) == pytest.approx({"end-edge": 0.4, "edge-cloud": 0.4})
-    assert link_loads(scene, scene.links_s, 20.0) == pytest.approx({"end-edge": 1.0, "edge-cloud": 1.0})
+    assert link_loads(scene, scene.links_s, 20.0) == pytest.approx(
+        {"end-edge": 1.0, "edge-cloud": 1.0}
+    )
 
 
 def test_mapping_computes_here_what_would_wait_too_long_for_a_link() -> None:
     scene = system(devices=20, link_s=0.15, send_s=0.15, device_s=(0.005, 0.3), arrivals_per_s=10.0)
     assert EndCloud().expect(scene).link_load["end-cloud"] == pytest.approx(0.75, rel=0.05)
-    expected, played, sent = Mapping().expect(scene), play(Mapping(), scene, 30_000), play(EndCloud(), scene)
+    expected, played, sent = (
+        Mapping().expect(scene),
+        play(Mapping(), scene, 30_000),
+        play(EndCloud(), scene),
+    )
     assert played.quantile_s(0.95) < sent.quantile_s(0.95)
     assert played.quantile_s(0.95) == pytest.approx(expected.quantile_s(0.95), rel=0.15)
     assert played.link_load["end-cloud"] == pytest.approx(expected.link_load["end-cloud"], rel=0.15)
@@ -136,4 +149,6 @@ def test_a_link_that_cannot_carry_what_is_sent_has_no_finite_wait() -> None:
     expected = EndCloud().expect(scene)
     assert expected.highest_load > 1
     assert expected.quantile_s(0.95) == np.inf
-    assert Wait(1.0, np.inf, constant_s=0.4).draw(3, np.random.default_rng(0)).tolist() == [np.inf] * 3
+    assert (
+        Wait(1.0, np.inf, constant_s=0.4).draw(3, np.random.default_rng(0)).tolist() == [np.inf] * 3
+    )

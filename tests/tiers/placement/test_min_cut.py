@@ -17,8 +17,13 @@ TIMES_S = st.floats(min_value=0.0, max_value=1.0).map(lambda value: round(value,
 def graphs(draw: st.DrawFn) -> tuple[list[float], list[float], list[Value]]:
     """Graphs of up to 12 nodes, each of which takes what earlier ones or the input pass on."""
     num_nodes = draw(st.integers(1, 12))
-    here_s, there_s = (draw(st.lists(TIMES_S, min_size=num_nodes, max_size=num_nodes)) for _ in range(2))
-    taken = [draw(st.sets(st.integers(-1, node - 1), min_size=1, max_size=3)) for node in range(num_nodes)]
+    here_s, there_s = (
+        draw(st.lists(TIMES_S, min_size=num_nodes, max_size=num_nodes)) for _ in range(2)
+    )
+    taken = [
+        draw(st.sets(st.integers(-1, node - 1), min_size=1, max_size=3))
+        for node in range(num_nodes)
+    ]
     values = []
     for producer in range(-1, num_nodes):
         consumers = tuple(node for node, given in enumerate(taken) if producer in given)

@@ -37,7 +37,11 @@ def test_devices_wait_as_the_closed_form_of_constant_service(rho: float) -> None
     assert waited_s == pytest.approx(wait_of(rho, 1.0).mean_s, rel=0.02)
 
 
-@given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 3), st.floats(0.01, 3)), min_size=1, max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 5), st.integers(0, 3), st.floats(0.01, 3)), min_size=1, max_size=40
+    )
+)
 @settings(max_examples=60)
 def test_devices_equal_a_loop_over_requests(drawn: list[tuple[float, int, float]]) -> None:
     gaps, devices, service = (np.array(each) for each in zip(*drawn, strict=True))
@@ -50,17 +54,25 @@ def test_devices_equal_a_loop_over_requests(drawn: list[tuple[float, int, float]
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 2), st.integers(0, 3), st.sampled_from([0.0, 0.5, 3.0])), max_size=40),
+    st.lists(
+        st.tuples(st.floats(0, 2), st.integers(0, 3), st.sampled_from([0.0, 0.5, 3.0])), max_size=40
+    ),
     st.floats(0.01, 2),
 )
 @settings(max_examples=60)
 def test_first_stages_are_read_in_the_order_in_which_they_end(
     drawn: list[tuple[float, int, float]], first_s: float
 ) -> None:
-    gaps, devices, rests = (np.array(each) for each in zip(*drawn, strict=True)) if drawn else ([], [], [])
-    requests = Requests(np.cumsum(gaps), np.array(devices, dtype=int), np.zeros(len(drawn), dtype=int))
+    gaps, devices, rests = (
+        (np.array(each) for each in zip(*drawn, strict=True)) if drawn else ([], [], [])
+    )
+    requests = Requests(
+        np.cumsum(gaps), np.array(devices, dtype=int), np.zeros(len(drawn), dtype=int)
+    )
     free, known = dict.fromkeys(range(4), 0.0), {}
-    for number, (arrival, device, rest) in enumerate(zip(requests.arrival_s, devices, rests, strict=True)):
+    for number, (arrival, device, rest) in enumerate(
+        zip(requests.arrival_s, devices, rests, strict=True)
+    ):
         known[number] = max(arrival, free[int(device)]) + first_s
         free[int(device)] = known[number] + rest
     free_s, found = [0.0] * 4, []
@@ -74,10 +86,14 @@ def test_first_stages_are_read_in_the_order_in_which_they_end(
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=40), st.integers(1, 5), st.floats(0.01, 4))
 @settings(max_examples=60)
-def test_equal_service_equals_a_loop_over_requests(gaps: list[float], servers: int, service: float) -> None:
+def test_equal_service_equals_a_loop_over_requests(
+    gaps: list[float], servers: int, service: float
+) -> None:
     ready, free, known = np.cumsum(gaps), [0.0] * servers, []
     for each in ready:
         end = max(each, free[0]) + service
         heapq.heapreplace(free, end)
         known.append(end)
-    assert ends_at_servers(ready, np.full(len(ready), service), servers) == pytest.approx(np.array(known))
+    assert ends_at_servers(ready, np.full(len(ready), service), servers) == pytest.approx(
+        np.array(known)
+    )

@@ -18,16 +18,19 @@ NUMBER = 60_000
 
 
 def play(policy: Policy, scene: System) -> Outcome:
-    requests = draw_requests(NUMBER, scene.counts[0], scene.arrivals_per_s, len(scene.exits), seed=0)
+    requests = draw_requests(
+        NUMBER, scene.counts[0], scene.arrivals_per_s, len(scene.exits), seed=0
+    )
     return policy.play(scene, requests)
 
 
 def least_p95_s(scene: System, load: float) -> float:
-    """Return a p95 that no scheduler can beat which answers every request at the last exit that it needs.
+    """Return a p95 that no scheduler can beat which answers every request at the last exit that it
+    needs.
 
-    More than 5 % of the requests go on, each of which takes as long as the faster of both ways does without
-    a queue. The servers complete at most a share of 1 / load of them: where the others are more than 5 % of
-    all, p95 is that of a device.
+    More than 5 % of the requests go on, each of which takes as long as the faster of both ways does
+    without a queue. The servers complete at most a share of 1 / load of them: where the others are
+    more than 5 % of all, p95 is that of a device.
     """
     first_s, here_s = scene.stage_s[0]
     there_s = scene.send_s[-1] + scene.stage_s[-1, 1] + scene.back_s[-1]
@@ -56,7 +59,9 @@ def test_mapping_is_as_fast_as_any_scheduler_where_one_of_both_is_already(load: 
 
 
 @pytest.mark.parametrize("load", [1.1, 1.3, 1.5])
-def test_mapping_leaves_no_queue_in_which_the_last_tier_is_no_faster_than_a_device(load: float) -> None:
+def test_mapping_leaves_no_queue_in_which_the_last_tier_is_no_faster_than_a_device(
+    load: float,
+) -> None:
     scene = system().with_load(load)
     ours, end = play(Mapping(), scene), play(End(), scene)
     assert ours.load["cloud"] > 0.9
@@ -109,7 +114,9 @@ def test_mapping_is_never_much_slower_than_the_better_of_end_and_end_cloud(
 
 
 def test_mapping_sends_what_ends_earlier_here_where_devices_are_saturated() -> None:
-    busy = system(devices=2, device_s=(0.002, 0.14), server_s=(0.001, 0.1), arrivals_per_s=14.0, send_s=0.05)
+    busy = system(
+        devices=2, device_s=(0.002, 0.14), server_s=(0.001, 0.1), arrivals_per_s=14.0, send_s=0.05
+    )
     quiet = replace(busy, arrivals_per_s=0.1)
     assert Mapping().charge_s(quiet) == 0.0
     assert Mapping().charge_s(busy) > 0.0
@@ -119,7 +126,8 @@ def test_mapping_sends_what_ends_earlier_here_where_devices_are_saturated() -> N
 
 
 def test_mapping_lets_no_queue_grow_without_end_where_that_can_be_avoided() -> None:
-    # So few requests go on that those which wait for ever on the last tier do not show in the p95 of all.
+    # So few requests go on that those which wait for ever on the last tier do not show in the p95
+    # of all.
     scene = system(
         devices=100,
         servers=1,
@@ -189,8 +197,12 @@ def test_every_registered_scheduler_can_be_loaded() -> None:
 
 
 @pytest.mark.parametrize(("policy", "share", "times"), [(EndCloud(), 0.5, 1), (Cloud(), 1.0, 2)])
-def test_a_server_works_on_the_frames_that_it_receives(policy: Policy, share: float, times: int) -> None:
-    quiet, busy = (policy.expect(system(servers=80, received_s=received_s)) for received_s in (0.0, 0.02))
+def test_a_server_works_on_the_frames_that_it_receives(
+    policy: Policy, share: float, times: int
+) -> None:
+    quiet, busy = (
+        policy.expect(system(servers=80, received_s=received_s)) for received_s in (0.0, 0.02)
+    )
     # 100 requests per second at 80 servers.
     assert busy.load["cloud"] - quiet.load["cloud"] == pytest.approx(
         100 * share * times * 0.02 / 80, rel=0.05

@@ -40,11 +40,15 @@ def test_a_queue_that_cannot_keep_up_grows_without_end() -> None:
 def test_without_patience_the_queue_blocks_as_erlang_b(rho: float, servers: int) -> None:
     offered = rho * servers
     terms = [offered**n / math.factorial(n) for n in range(servers + 1)]
-    assert bounded_wait(offered, 1.0, servers, 0.0).blocked == pytest.approx(terms[-1] / sum(terms), rel=1e-9)
+    assert bounded_wait(offered, 1.0, servers, 0.0).blocked == pytest.approx(
+        terms[-1] / sum(terms), rel=1e-9
+    )
 
 
 @given(st.floats(0.1, 2.0), st.floats(0.0, 20.0))
-def test_nobody_waits_longer_than_the_patience_that_bounds_the_queue(rho: float, longest_s: float) -> None:
+def test_nobody_waits_longer_than_the_patience_that_bounds_the_queue(
+    rho: float, longest_s: float
+) -> None:
     found = bounded_wait(rho * 4, 1.0, 4, longest_s)
     assert found.mean_s <= longest_s + 0.25
     assert 0 <= found.blocked <= 1

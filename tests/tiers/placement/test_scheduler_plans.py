@@ -49,7 +49,9 @@ def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
         assert about[0].startswith("cloud: the link end-cloud is full (load 1")
         assert times in about[0]
     # 12 / s of 0.1 s each.
-    assert any("its limit is 10 requests per second" in line for line in verdict(given, expected, None))
+    assert any(
+        "its limit is 10 requests per second" in line for line in verdict(given, expected, None)
+    )
     quiet = system(arrivals_per_s=1e-3)
     assert not any("is full" in line for line in verdict(quiet, expected_plans(quiet, 0.0), None))
 
@@ -57,8 +59,13 @@ def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
 def test_the_limit_of_a_link_is_what_it_carries_beside_heartbeats() -> None:
     given = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
     given = replace(given, heartbeat_load=np.array([0.4]))
-    about = [line for line in verdict(given, expected_plans(given, 0.0), None) if line.startswith("cloud: ")]
-    # Of the 0.6 that heartbeats leave, 12 / s of 0.1 s each take 1.2 times as much: in all 0.4 + 0.6 x 1.2.
+    about = [
+        line
+        for line in verdict(given, expected_plans(given, 0.0), None)
+        if line.startswith("cloud: ")
+    ]
+    # Of the 0.6 that heartbeats leave, 12 / s of 0.1 s each take 1.2 times as much: in all 0.4 +
+    # 0.6 x 1.2.
     assert "the link end-cloud is full (load 112%)" in about[0]
     assert "its limit is 10 requests per second" in about[0]
 
@@ -68,13 +75,17 @@ def test_where_no_scheduler_keeps_up_the_closest_is_named_and_what_it_needs() ->
     plans = expected_plans(given, 0.0)
     assert min(plan.outcome.highest_load for plan in plans) >= 1.0
     about = verdict(given, plans, recommend(plans, Objective()))[0]
-    assert about == (
-        "No scheduler keeps up with 40 requests per second and machine of end. threshold comes closest, with "
-        "fewer than 25: for 40 it needs more than 1.6 times the speed of end."
+    assert (
+        about
+        == "No scheduler keeps up with 40 requests per second and machine of end. threshold comes"
+        " closest, with fewer than 25: for 40 it needs more than 1.6 times the speed of end."
     )
     limit = 25.0
     fits = expected_plans(
-        system(devices=1, servers=1, arrivals_per_s=0.97 * limit, link_s=0.05, device_s=(0.04, 0.04)), 0.0
+        system(
+            devices=1, servers=1, arrivals_per_s=0.97 * limit, link_s=0.05, device_s=(0.04, 0.04)
+        ),
+        0.0,
     )
     assert recommend(fits, Objective()) is not None
 
@@ -93,7 +104,8 @@ def test_nothing_is_recommended_beyond_the_limits() -> None:
     assert recommend(plans, Objective(p95_latency="1us")) is None
     assert "No scheduler meets place.objective" in verdict(given, plans, None)[0]
     assert any(
-        line.startswith("With end-cloud, cloud reaches the load") for line in verdict(given, plans, None)
+        line.startswith("With end-cloud, cloud reaches the load")
+        for line in verdict(given, plans, None)
     )
     assert recommend(plans, Objective(accuracy=0.999)) is None
 

@@ -67,7 +67,9 @@ def test_models_stand_before_that_of_from(models: str, tmp_path: Path) -> None:
 
 
 def test_names_of_classes_may_be_numbers(tmp_path: Path) -> None:
-    found = read(tmp_path, WHOLE.replace("from: best", "from: best, labels: {0: [1, 2], odd: [3, four]}"))
+    found = read(
+        tmp_path, WHOLE.replace("from: best", "from: best, labels: {0: [1, 2], odd: [3, four]}")
+    )
     assert found.place.labels == {"0": ("1", "2"), "odd": ("3", "four")}
 
 
@@ -95,7 +97,9 @@ def test_a_misspelt_key_of_a_link_is_answered_with_the_closest(tmp_path: Path) -
         ("busy: 0.7", "busy: 1.0", "place.busy"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_dotted_field(tmp_path: Path, old: str, new: str, field: str) -> None:
+def test_what_is_wrong_is_named_by_its_dotted_field(
+    tmp_path: Path, old: str, new: str, field: str
+) -> None:
     assert old in WHOLE
     with pytest.raises(ExperimentError) as caught:
         read(tmp_path, WHOLE.replace(old, new))

@@ -63,7 +63,9 @@ class RunningTiers:
         self._authority.issue(name, self.folder)
         return Identity.in_folder(self.folder, name)
 
-    def start(self, name: str, number: int, stages: Sequence[StageSettings], **options: object) -> Route:
+    def start(
+        self, name: str, number: int, stages: Sequence[StageSettings], **options: object
+    ) -> Route:
         """Start a tier; return how it is reached."""
         known = self._issue(name)
         names = (SOURCE, "end", "edge", "cloud")
@@ -98,7 +100,12 @@ class RunningTiers:
     ) -> list[Reply]:
         return asyncio.run(
             send_requests(
-                devices, samples, moments_s, identity=self.identity, timeout_s=timeout_s, is_scene=is_scene
+                devices,
+                samples,
+                moments_s,
+                identity=self.identity,
+                timeout_s=timeout_s,
+                is_scene=is_scene,
             )
         )
 
@@ -111,7 +118,10 @@ class RunningTiers:
         return self.ask(devices, views[None], [*before, *moments_s], is_scene=True)[len(before) :]
 
     def await_answer(self, device: Route, sample: np.ndarray, tier: int) -> list[Reply]:
-        """Ask until a tier answers, which is reached a moment after it has started; return all answers."""
+        """Ask until a tier answers, which is reached a moment after it has started.
+
+        Return all answers.
+        """
         replies: list[Reply] = []
 
         def is_answered() -> bool:

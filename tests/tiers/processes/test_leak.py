@@ -56,7 +56,10 @@ stage (float[batch, 4] features) => (float[batch, 4] probabilities) {
 
 
 def write_stages(folder: Path) -> Stages:
-    """Write a model whose features are three of four numbers; no answer leaves at its first exit."""
+    """Write a model whose features are three of four numbers.
+
+    No answer leaves at its first exit.
+    """
     for number, text in enumerate((_FIRST, _LAST)):
         onnx.save(onnx.parser.parse_model(text), str(folder / f"stage_{number}.onnx"))
     parts = tuple(
@@ -78,7 +81,9 @@ def samples(number: int) -> Samples:
     return Samples(inputs, inputs[:, :3].argmax(axis=1))
 
 
-def test_what_is_sent_is_recovered_and_noise_takes_from_it_and_from_accuracy(tmp_path: Path) -> None:
+def test_what_is_sent_is_recovered_and_noise_takes_from_it_and_from_accuracy(
+    tmp_path: Path,
+) -> None:
     stages = write_stages(tmp_path)
     found = measure_leak(tmp_path, stages, samples(500), samples(1000), noise=3.0)
     by_way = {(one.features, one.noise): one for one in found}
@@ -103,7 +108,10 @@ def test_a_model_that_sends_no_features_is_refused(tmp_path: Path) -> None:
     stages = write_stages(tmp_path)
     with pytest.raises(RunError, match="all of them can be read"):
         measure_leak(
-            tmp_path, stages.model_copy(update={"stages": stages.stages[:1]}), samples(9), samples(9)
+            tmp_path,
+            stages.model_copy(update={"stages": stages.stages[:1]}),
+            samples(9),
+            samples(9),
         )
 
 

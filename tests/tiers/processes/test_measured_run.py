@@ -23,11 +23,16 @@ SAMPLES, TARGETS = np.stack([SURE, UNSURE, SURE, SURE]), np.array([0, 0, 0, 1])
 
 
 def file_of(*names: str, scheduler: str = "end-cloud", **privacy: Any) -> TiersFile:
-    links = {f"{first}-{second}": {"bandwidth": "1Mbit", "rtt": "20ms"} for first, second in pairwise(names)}
+    links = {
+        f"{first}-{second}": {"bandwidth": "1Mbit", "rtt": "20ms"}
+        for first, second in pairwise(names)
+    }
     tiers: dict[str, Any] = {name: {} for name in names}
     tiers[names[0]] = {"arrivals": "1/s"}
     place = {"from": "bundle", "scheduler": scheduler}
-    return TiersFile.model_validate({"tiers": tiers, "links": links, "place": place, "privacy": privacy})
+    return TiersFile.model_validate(
+        {"tiers": tiers, "links": links, "place": place, "privacy": privacy}
+    )
 
 
 @pytest.fixture
@@ -35,7 +40,12 @@ def bundle(tmp_path: Path) -> Path:
     first, last = stages(tmp_path)
     parts = [
         Stage(
-            file=Path(path).name, input_shape=(3,), temperature=1.0, accuracy=0.75, threshold=limit, share=0.5
+            file=Path(path).name,
+            input_shape=(3,),
+            temperature=1.0,
+            accuracy=0.75,
+            threshold=limit,
+            share=0.5,
         )
         for path, limit in ((first, 0.9), (last, 0.0))
     ]
@@ -65,10 +75,14 @@ def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
         on_status=note,
         groups=Groups(((0, 1), (2,)), 0.6),
     )
-    # The first stage is sure of the first two classes together where it is not of one, before it sends on.
-    # The sample that is answered wrongly has the other class of that group.
+    # The first stage is sure of the first two classes together where it is not of one, before it
+    # sends on. The sample that is answered wrongly has the other class of that group.
     assert found.groups is not None
-    assert (found.groups.accuracy, found.groups.early_share, found.groups.early_accuracy) == (1.0, 0.25, 1.0)
+    assert (found.groups.accuracy, found.groups.early_share, found.groups.early_accuracy) == (
+        1.0,
+        0.25,
+        1.0,
+    )
     assert (found.accuracy, found.num_requests, found.num_unanswered) == (0.75, 40, 0)
     # A cloud that a busy machine keeps from answering heartbeats is given up for a moment.
     share = 0.25 - found.num_fallbacks / 40
@@ -78,7 +92,8 @@ def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     # Two links of 20 ms; a busy machine can only be slower.
     assert found.p95_s > 0.04
     assert found.low <= found.p95_s <= found.high
-    # Steps are measured beside the requests; what is computed alone, over no link, ends at either stage.
+    # Steps are measured beside the requests; what is computed alone, over no link, ends at either
+    # stage.
     assert len(found.probes.hops_s) == len(found.probes.links_s) == 20
     # The last tier computes alone as often as the first does, which its load does not count.
     assert len(found.probes.alone) == 39
@@ -216,7 +231,9 @@ def test_empty_frames_take_the_time_of_all_links(bundle: Path) -> None:
 
 def test_processes_send_as_few_heartbeats_as_their_link_demands(bundle: Path) -> None:
     fast = file_of("end", "cloud")
-    slow = fast.model_copy(update={"links": {"end-cloud": Link.model_validate({"bandwidth": "10kbit"})}})
+    slow = fast.model_copy(
+        update={"links": {"end-cloud": Link.model_validate({"bandwidth": "10kbit"})}}
+    )
     fast_s, slow_s = (
         settings_of(
             file,
@@ -237,7 +254,9 @@ def test_the_way_to_a_tier_is_that_over_all_links_between(bundle: Path) -> None:
     parts = Stage(file="a", input_shape=(100,), temperature=1, accuracy=1, threshold=0, share=1)
     both = Stages(stages=(parts, parts), accuracy=1, num_samples=1)
     file = file_of("end", "edge", "cloud")
-    near, far = (route_to(file, both, bundle, number, 1, sends_all=False).away_s for number in (1, 2))
+    near, far = (
+        route_to(file, both, bundle, number, 1, sends_all=False).away_s for number in (1, 2)
+    )
     assert near == pytest.approx(0.02 + (400 + 2 * 56 + 64) * 8 / 1e6)
     assert far == pytest.approx(2 * near)
     assert destinations(0, 3, "mapping") == (2, 1)

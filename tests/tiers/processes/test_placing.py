@@ -22,7 +22,9 @@ from workbench.tiers.processes.stage_model import StageModels
 
 
 def write_bundle(folder: Path, model: str, **values: Any) -> None:
-    """Write a bundle with an untrained model of digits, whose answers are as good as they happen to be."""
+    """Write a bundle with an untrained model of digits, whose answers are as good as they happen to
+    be.
+    """
     exported(folder, model, "digits", **values)
     (folder / "experiment.yaml").write_text(
         f"model: {model}\ndata: digits\nobjectives: [{{metric: val_loss, goal: minimize}}]\n"
@@ -53,19 +55,27 @@ def file_of(**place: Any) -> TiersFile:
 def measured(bundle: Path, *, batches: tuple[int, ...]) -> Profile:
     timings = tuple(
         StageTiming(file=name, sha256=sha256, batch=1, mean_s=seconds, p50_s=seconds, p95_s=seconds)
-        for (name, sha256), seconds in zip(read_stages(bundle).files.items(), (0.001, 0.004), strict=False)
+        for (name, sha256), seconds in zip(
+            read_stages(bundle).files.items(), (0.001, 0.004), strict=False
+        )
     )
     return Profile(machine="here", runtime="", threads=1, timings=timings)
 
 
-def test_a_model_for_each_of_two_tiers_is_a_cascade_between_them(folder: Path, tmp_path: Path) -> None:
+def test_a_model_for_each_of_two_tiers_is_a_cascade_between_them(
+    folder: Path, tmp_path: Path
+) -> None:
     file = placed(file_of(models={"end": "small", "cloud": "large"}), folder, tmp_path)
     bundle = Path(file.place.source or "")
     stages, evidence = stages_of(file, bundle), read_evidence(bundle)
     assert [stage.input_shape for stage in stages.stages] == [(1, 8, 8)] * 2
-    # Answers of the graphs are those that were calibrated, and the threshold loses half a percent at most.
+    # Answers of the graphs are those that were calibrated, and the threshold loses half a percent
+    # at most.
     models = StageModels(
-        [StageSettings(number, str(bundle / one.file), 2.0) for number, one in enumerate(stages.stages)],
+        [
+            StageSettings(number, str(bundle / one.file), 2.0)
+            for number, one in enumerate(stages.stages)
+        ],
         threads=1,
     )
     inputs, targets = bundle_samples(bundle)
@@ -73,7 +83,9 @@ def test_a_model_for_each_of_two_tiers_is_a_cascade_between_them(folder: Path, t
         found = models.predict([(number, values, None, 0, number) for values in inputs[:50]])
         answers = np.stack([one.probabilities for one in found if one.probabilities is not None])
         assert answers.max(axis=1) == pytest.approx(evidence.confidence[:50, number], abs=1e-4)
-        assert np.array_equal(answers.argmax(axis=1) == targets[:50], evidence.is_correct[:50, number])
+        assert np.array_equal(
+            answers.argmax(axis=1) == targets[:50], evidence.is_correct[:50, number]
+        )
     assert stages.accuracy >= stages.stages[1].accuracy - 0.005
 
     system, _ = assemble(file, folder, measure=measured, with_frames=False)
@@ -128,7 +140,9 @@ def test_what_is_no_bundle_is_refused(
 
 def test_a_model_of_a_table_is_refused_by_what_it_takes(folder: Path, tmp_path: Path) -> None:
     card = json.loads((folder / "small" / "card.json").read_text())
-    card["inputs"] = [{"name": name, "kind": "number", "dtype": "float32"} for name in ("age", "size")]
+    card["inputs"] = [
+        {"name": name, "kind": "number", "dtype": "float32"} for name in ("age", "size")
+    ]
     card["statistics"] = {}
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "card.json").write_text(json.dumps(card))

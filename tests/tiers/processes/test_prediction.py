@@ -36,10 +36,14 @@ def test_each_step_between_processes_is_part_of_what_is_expected() -> None:
     # An answer of a process, whose way is part of it.
     assert found["end"].p50_s == pytest.approx(without["end"].p50_s + 0.005)
     # To the first tier, what the link adds, inputs put into a frame, and the answer.
-    assert found["cloud"].p95_s == pytest.approx(without["cloud"].p95_s + 0.001 + 0.003 + 0.02 + 0.005)
+    assert found["cloud"].p95_s == pytest.approx(
+        without["cloud"].p95_s + 0.001 + 0.003 + 0.02 + 0.005
+    )
     share = quiet.exits.mean()
     further_s = 0.003 + 0.01 + 0.005
-    assert found["end-cloud"].mean_s - without["end-cloud"].mean_s == pytest.approx(0.005 + share * further_s)
+    assert found["end-cloud"].mean_s - without["end-cloud"].mean_s == pytest.approx(
+        0.005 + share * further_s
+    )
     assert (
         found["cloud"].accuracy
         == without["cloud"].accuracy
@@ -62,9 +66,9 @@ def test_steps_that_waited_for_a_link_do_not_count_beside_its_queue() -> None:
     busy = system(devices=1, servers=1, arrivals_per_s=6.0, link_s=0.05, device_s=(1e-4, 0.2))
     quiet, waited = probes(0.0, 0.0), (0.0,) * 4 + (0.3,) * 6
     without = expected_of(busy, quiet, bytes_per_sample=200.0)["cloud"]  # 6 / s of 0.1 s
-    assert without.mean_s - expected_of(replace(busy, links_raw_s=np.zeros(1)), quiet)["cloud"].mean_s == (
-        pytest.approx(0.6 * 0.1 / (2 * 0.4), rel=0.05)
-    )
+    assert without.mean_s - expected_of(replace(busy, links_raw_s=np.zeros(1)), quiet)[
+        "cloud"
+    ].mean_s == (pytest.approx(0.6 * 0.1 / (2 * 0.4), rel=0.05))
     found = expected_of(busy, replace(quiet, links_s=waited), bytes_per_sample=200.0)["cloud"]
     assert found.mean_s == pytest.approx(without.mean_s)
     assert found.full is None
@@ -106,7 +110,8 @@ def test_a_frame_takes_as_many_bytes_as_are_planned_for_it(tmp_path: Path) -> No
         authority.issue(name, tmp_path)
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     contexts = [
-        Identity.in_folder(tmp_path, name).context(is_server=name == "cloud") for name in ("end", "cloud")
+        Identity.in_folder(tmp_path, name).context(is_server=name == "cloud")
+        for name in ("end", "cloud")
     ]
     end = contexts[0].wrap_bio(down, up, server_hostname="cloud")
     cloud = contexts[1].wrap_bio(up, down, server_side=True)

@@ -36,11 +36,14 @@ def test_stages_and_frames_are_measured_and_kept(bundle: Path, tmp_path: Path) -
         assert found.frame(one.what, one.features, one.transport) == one
         assert 0 < one.p50_s <= one.p95_s
         assert min(one.sender_busy_s, one.receiver_busy_s) > 0
-    # The model without exits, node by node: standardise, two convolutions, a mean, a linear output, softmax.
+    # The model without exits, node by node: standardise, two convolutions, a mean, a linear output,
+    # softmax.
     graphs = [found.graph(sha256_of(bundle / "model.onnx"), batch) for batch in (1, 3)]
     assert [one.batch for one in graphs if one is not None] == [1, 3]
     # How long either takes depends on the machine: `test_node_times` looks at the numbers.
-    assert all(one is not None and min(one.nodes_s.values()) >= 0 and one.call_s > 0 for one in graphs)
+    assert all(
+        one is not None and min(one.nodes_s.values()) >= 0 and one.call_s > 0 for one in graphs
+    )
     assert graphs[0] is not None
     assert sum("conv" in name.lower() for name in graphs[0].nodes_s) == 2
     found.write(tmp_path / "profile.json")
@@ -52,9 +55,8 @@ def test_what_is_copied_to_a_device_needs_numpy_and_onnxruntime_only(tmp_path: P
     from workbench.tiers.processes import profiling
 
     (tmp_path / "blocked.py").write_text(
-        "import sys\n"
-        "for name in ('torch', 'ray', 'pydantic', 'cryptography', 'onnx', 'typing_extensions', 'yaml'):\n"
-        "    sys.modules[name] = None\n"
+        "import sys\nfor name in ('torch', 'ray', 'pydantic', 'cryptography', 'onnx',"
+        " 'typing_extensions', 'yaml'):\n    sys.modules[name] = None\n"
     )
     for name in (*profiling._PACKAGES, *profiling._MODULES):
         target = tmp_path / "workbench" / name

@@ -72,7 +72,9 @@ def test_what_is_sent_as_it_is_changes_nothing(bundle: Path) -> None:
 
 def test_noise_harms_the_schedulers_that_send_what_it_is_added_to(bundle: Path) -> None:
     noisy = planned(bundle, noise=0.5)
-    accuracy = {type(one): one.expect(noisy).accuracy for one in (End(), Cloud(), EndCloud(), Threshold())}
+    accuracy = {
+        type(one): one.expect(noisy).accuracy for one in (End(), Cloud(), EndCloud(), Threshold())
+    }
     assert accuracy[End] == 1.0
     # All inputs are sent by one of them, and features of the unsure ones only by the others.
     assert accuracy[Cloud] < 0.95
@@ -88,7 +90,9 @@ def test_noise_harms_the_schedulers_that_send_what_it_is_added_to(bundle: Path) 
         pytest.param("cloud", {"features": "uint8", "noise": 0.5}, marks=pytest.mark.slow),
     ],
 )
-def test_processes_are_as_accurate_as_planned(bundle: Path, scheduler: str, privacy: dict[str, Any]) -> None:
+def test_processes_are_as_accurate_as_planned(
+    bundle: Path, scheduler: str, privacy: dict[str, Any]
+) -> None:
     noisy = planned(bundle, **privacy)
     policy = Cloud() if scheduler == "cloud" else EndCloud()
     expected = policy.expect(noisy).accuracy

@@ -12,7 +12,9 @@ from workbench.tiers.processes.starting import processor_wait_s
 BUSY = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this system does not state it")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/schedstat"), reason="this system does not state it"
+)
 def test_time_in_which_a_process_waits_for_a_processor_is_known() -> None:
     both = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
     try:

@@ -21,7 +21,9 @@ from workbench.tiers.processes.frames import (
 
 DTYPES = ("float32", "uint8", "int8", "float16", "float64", "int32", "int64", "bool", ">f4", ">i8")
 tensors = st.sampled_from(DTYPES).flatmap(
-    lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, max_dims=6, min_side=0, max_side=4))
+    lambda dtype: arrays.arrays(
+        dtype, arrays.array_shapes(min_dims=0, max_dims=6, min_side=0, max_side=4)
+    )
 )
 frames = st.builds(
     Frame,

@@ -20,7 +20,10 @@ from workbench.tiers.processes.settings import Route, StageSettings
 
 PATIENT_S = 1.0
 """The period of heartbeats where no tier is to be given up, however busy the machine is."""
-HEAVY = "torch ray optuna plotly pandas sklearn pydantic sqlalchemy click cryptography onnx scipy starlette"
+HEAVY = (
+    "torch ray optuna plotly pandas sklearn pydantic sqlalchemy click cryptography onnx scipy"
+    " starlette"
+)
 
 
 def end_and_cloud(tiers: RunningTiers, **options: object) -> tuple[Route, Route]:
@@ -40,7 +43,9 @@ def test_a_tier_needs_numpy_and_onnx_runtime_only() -> None:
         "import sys, workbench.tiers.processes.process, workbench.tiers.processes.relay;"
         f"print(sorted(set('{HEAVY}'.split()) & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
     assert found.stdout.strip() == "[]"
 
 
@@ -49,12 +54,18 @@ def test_confident_answers_stay_and_the_others_go_further(tmp_path: Path, featur
     with running_tiers(tmp_path) as tiers:
         end, _ = end_and_cloud(tiers, features=features, heartbeat_s=PATIENT_S)
         *alone, _ = tiers.await_answer(end, UNSURE, 1)
-        replies = tiers.ask([end], np.stack([SURE, UNSURE]), [0.01 * number for number in range(20)])
+        replies = tiers.ask(
+            [end], np.stack([SURE, UNSURE]), [0.01 * number for number in range(20)]
+        )
         assert [reply.tier for reply in replies] == [0, 1] * 10
         assert is_softmax(replies[1], 4 * UNSURE, atol=1e-6 if features == "float32" else 0.01)
         final = tiers.processes["end-0"].stop()
         assert final["sent_bytes"] == 11 * (HEADER_BYTES + 3 * (4 if features == "float32" else 1))
-        assert (final["num_answered"], final["num_sent"], final["num_failed"]) == (10 + len(alone), 11, 0)
+        assert (final["num_answered"], final["num_sent"], final["num_failed"]) == (
+            10 + len(alone),
+            11,
+            0,
+        )
 
 
 def test_a_tier_that_sends_all_answers_itself_when_nobody_else_can(tmp_path: Path) -> None:
@@ -112,7 +123,8 @@ def test_no_request_is_unanswered_when_a_tier_is_lost(
         hit.join()
         assert all(reply.probabilities is not None for reply in replies)
         assert {reply.tier for reply in replies[:20]} == {0, 2}
-        # Without the edge the cloud is reached directly; without the cloud the device answers itself.
+        # Without the edge the cloud is reached directly; without the cloud the device answers
+        # itself.
         assert {reply.tier for reply in replies[-20:]} == ({0, 2} if victim == "edge-0" else {0})
 
 
@@ -128,11 +140,15 @@ def test_what_the_next_tier_does_not_answer_is_finished_where_it_began(
     with running_tiers(tmp_path) as tiers:
         first, last = tiers.stages
         begin = (
-            StageSettings(0, first, 0.9) if has_exit else StageSettings(0, str(tmp_path / "part.onnx"), 1.0)
+            StageSettings(0, first, 0.9)
+            if has_exit
+            else StageSettings(0, str(tmp_path / "part.onnx"), 1.0)
         )
         last = StageSettings(1, last, 0.0)
         cloud = tiers.start("cloud", 1, [last])
-        end = tiers.start("end", 0, [begin, last], routes=(cloud,), keeps=0, monitoring="none", timeout_s=0.3)
+        end = tiers.start(
+            "end", 0, [begin, last], routes=(cloud,), keeps=0, monitoring="none", timeout_s=0.3
+        )
         pid = tiers.processes["cloud-0"].pid
         stopped = threading.Timer(0.5, os.kill, (pid, signal.SIGSTOP))
         stopped.start()
@@ -159,10 +175,17 @@ def test_devices_that_see_the_same_scene_answer_without_one_that_is_lost(tmp_pat
     with running_tiers(tmp_path) as tiers:
         first, last = tiers.stages
         cloud = tiers.start(
-            "cloud", 1, [StageSettings(1, last)], devices=(0, 1, 2), aggregate="mean", heartbeat_s=0.5
+            "cloud",
+            1,
+            [StageSettings(1, last)],
+            devices=(0, 1, 2),
+            aggregate="mean",
+            heartbeat_s=0.5,
         )
         ends = [
-            tiers.start("end", 0, [StageSettings(0, first)], device=device, routes=(cloud,), heartbeat_s=0.5)
+            tiers.start(
+                "end", 0, [StageSettings(0, first)], device=device, routes=(cloud,), heartbeat_s=0.5
+            )
             for device in range(3)
         ]
         views = np.stack([SURE, UNSURE, UNSURE]).astype(np.float32)
@@ -202,15 +225,24 @@ def test_tiers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), timeout_s=20)
 
 
-def test_a_device_that_reaches_nobody_does_not_answer_scenes_before_those_that_do(tmp_path: Path) -> None:
+def test_a_device_that_reaches_nobody_does_not_answer_scenes_before_those_that_do(
+    tmp_path: Path,
+) -> None:
     with running_tiers(tmp_path) as tiers:
         first, last = tiers.stages
-        cloud = tiers.start("cloud", 1, [StageSettings(1, last)], devices=(0, 1, 2), heartbeat_s=PATIENT_S)
+        cloud = tiers.start(
+            "cloud", 1, [StageSettings(1, last)], devices=(0, 1, 2), heartbeat_s=PATIENT_S
+        )
         gone = tiers.start("edge", 1, [])
         tiers.processes["edge-0"].kill()
         ends = [
             tiers.start(
-                "end", 0, [StageSettings(0, first)], device=device, routes=(route,), heartbeat_s=PATIENT_S
+                "end",
+                0,
+                [StageSettings(0, first)],
+                device=device,
+                routes=(route,),
+                heartbeat_s=PATIENT_S,
             )
             for device, route in enumerate((gone, cloud, cloud))
         ]

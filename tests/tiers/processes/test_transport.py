@@ -35,7 +35,10 @@ async def echo(connection: Connection) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(known: Identity | None, **options: int) -> AsyncIterator[tuple[Listener, int]]:
-    listener, bound = Listener(echo, identity=known, accepts={"end"}, **options), bind("127.0.0.1", 0)
+    listener, bound = (
+        Listener(echo, identity=known, accepts={"end"}, **options),
+        bind("127.0.0.1", 0),
+    )
     task = asyncio.create_task(listener.listen(bound))
     await asyncio.sleep(0)
     try:
@@ -115,7 +118,9 @@ def test_a_server_with_a_wrong_certificate_gets_nothing(tmp_path: Path, kind: st
     async def main() -> None:
         async with serving(known) as (_, port):
             with pytest.raises(ssl.SSLError):
-                await exchange(port, identity(tmp_path, "end"), Frame(Kind.REQUEST, 1, SECRET), "cloud")
+                await exchange(
+                    port, identity(tmp_path, "end"), Frame(Kind.REQUEST, 1, SECRET), "cloud"
+                )
 
     asyncio.run(main())
 

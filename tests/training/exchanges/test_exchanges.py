@@ -46,7 +46,9 @@ def plan_of(exchange: str, **options: int) -> Plan:
     return plan
 
 
-def make(exchange: Exchange | None, worker: Worker, other: type[nn.Module] | None = None) -> Strategy:
+def make(
+    exchange: Exchange | None, worker: Worker, other: type[nn.Module] | None = None
+) -> Strategy:
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(6, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 3)
@@ -66,7 +68,8 @@ def train(strategy: Strategy, worker: Worker, steps: range) -> None:
     inputs = rng.normal(size=(NUM_SAMPLES, 6)).astype(np.float32)
     samples = Source(ArraySplit(inputs, rng.integers(0, 3, NUM_SAMPLES)), torch.device("cpu"))
     cuts = [
-        np.arange(NUM_SAMPLES)[first : first + GLOBAL_BATCH] for first in range(0, NUM_SAMPLES, GLOBAL_BATCH)
+        np.arange(NUM_SAMPLES)[first : first + GLOBAL_BATCH]
+        for first in range(0, NUM_SAMPLES, GLOBAL_BATCH)
     ]
     for step in steps:
         batch = WorkerBatch(
@@ -98,7 +101,9 @@ def loaded(name: str) -> Any:
     return made[name] if name in made else EXCHANGES.load(name)
 
 
-def train_together(rank: int, num_workers: int, meeting: str, cases: list[tuple[str, dict[str, int]]]) -> Any:
+def train_together(
+    rank: int, num_workers: int, meeting: str, cases: list[tuple[str, dict[str, int]]]
+) -> Any:
     group = Group(rank, num_workers, None, meeting)
     worker, found = Worker(rank, num_workers, group=group), []
     for name, options in cases:
@@ -124,7 +129,11 @@ LIKE_SYNCHRONOUS = [
 
 def test_exact_exchanges_make_the_step_of_one_worker_and_all_keep_replicas_alike() -> None:
     inexact = [(name, {}) for name in NAMES if name not in EXACT]
-    cases = [*LIKE_SYNCHRONOUS, *inexact, ("server", {"exchange_staleness": 2, "exchange_servers": 2})]
+    cases = [
+        *LIKE_SYNCHRONOUS,
+        *inexact,
+        ("server", {"exchange_staleness": 2, "exchange_servers": 2}),
+    ]
     replicas = run_together(train_together, 3, cases)
     alone = make(None, Worker())
     train(alone, Worker(), range(6))
@@ -153,7 +162,10 @@ class Buckets:
 def send_sums(rank: int, num_workers: int, meeting: str, names: list[str]) -> list[Any]:
     group, found = Group(rank, num_workers, None, meeting), []
     for name in names:
-        parameters = {"weight": nn.Parameter(torch.zeros(20, 30)), "bias": nn.Parameter(torch.zeros(7))}
+        parameters = {
+            "weight": nn.Parameter(torch.zeros(20, 30)),
+            "bias": nn.Parameter(torch.zeros(7)),
+        }
         exchange: Any = EXCHANGES.load(name)(plan_of(name))
         exchange.setup(parameters, group)
         generator = torch.Generator().manual_seed(rank)
@@ -187,11 +199,15 @@ def test_a_sum_that_was_sent_lacks_no_more_than_the_residuals(num_workers: int) 
         wanted = torch.stack([found[number][0] for found in replicas]).mean(0)
         residual = torch.stack([found[number][2] for found in replicas]).mean(0)
         for found in replicas:
-            torch.testing.assert_close(found[number][1], wanted - residual, rtol=1e-4, atol=1e-4, msg=name)
+            torch.testing.assert_close(
+                found[number][1], wanted - residual, rtol=1e-4, atol=1e-4, msg=name
+            )
         assert residual.abs().max() > 0.01, f"{name} left nothing: it is not tested"
 
 
-def save_and_continue(rank: int, num_workers: int, meeting: str, states: dict[str, bytes] | None) -> Any:
+def save_and_continue(
+    rank: int, num_workers: int, meeting: str, states: dict[str, bytes] | None
+) -> Any:
     """Train six steps of each exchange; or three, after loading what was saved at the third."""
     group, found = Group(rank, num_workers, None, meeting), {}
     worker = Worker(rank, num_workers, group=group)
@@ -229,13 +245,20 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does_also_on_fewer_w
     )
     for name in REPEATABLE:
         for key, expected in whole[name][1].items():
-            torch.testing.assert_close(resumed[name][1][key], expected, rtol=1e-5, atol=1e-6, msg=name)
+            torch.testing.assert_close(
+                resumed[name][1][key], expected, rtol=1e-5, atol=1e-6, msg=name
+            )
         for key, expected in whole[name][2].items():  # what all replicas together still owe
-            torch.testing.assert_close(fewer[name][2][key], expected, rtol=1e-5, atol=1e-6, msg=name)
+            torch.testing.assert_close(
+                fewer[name][2][key], expected, rtol=1e-5, atol=1e-6, msg=name
+            )
 
 
 def continue_with_each(rank: int, num_workers: int, meeting: str, states: list[bytes]) -> list[Any]:
-    """Load each state with each exchange; return whether the model is as saved, and it after a step."""
+    """Load each state with each exchange.
+
+    Return whether the model is as saved, and it after a step.
+    """
     group, found = Group(rank, num_workers, None, meeting), []
     worker = Worker(rank, num_workers, group=group)
     for written, name in itertools.product(states, NAMES):
@@ -243,17 +266,24 @@ def continue_with_each(rank: int, num_workers: int, meeting: str, states: list[b
         strategy = make(EXCHANGES.load(name)(plan_of(name)), worker)
         strategy.load(state)
         loaded_model = strategy.state()["model"]
-        is_same = all(torch.equal(loaded_model[key], value) for key, value in state["model"].items())
+        is_same = all(
+            torch.equal(loaded_model[key], value) for key, value in state["model"].items()
+        )
         train(strategy, worker, range(3, 4))
         strategy.train(False)
-        found.append((is_same, {key: value.clone() for key, value in strategy.state()["model"].items()}))
+        found.append(
+            (is_same, {key: value.clone() for key, value in strategy.state()["model"].items()})
+        )
         strategy.close()
     group.close()
     return found
 
 
 def test_every_exchange_continues_from_the_state_of_every_other(whole: dict[str, Any]) -> None:
-    """One state of each kind: those of most exchanges hold nothing beside the model and the optimizer."""
+    """One state of each kind.
+
+    Those of most exchanges hold nothing beside the model and the optimizer.
+    """
     kinds: dict[tuple[str, ...], bytes] = {}
     for saved, _, _ in whole.values():
         kept = torch.load(io.BytesIO(saved), weights_only=True)["exchange"]
@@ -267,7 +297,9 @@ def test_every_exchange_continues_from_the_state_of_every_other(whole: dict[str,
 
 
 def train_apart(rank: int, num_workers: int, meeting: str) -> list[list[Tensor]]:
-    """Return the weights after each of five steps that agree after every other one, and the mean of them."""
+    """Return the weights after each of five steps that agree after every other one, and the mean of
+    them.
+    """
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)
     torch.manual_seed(0)
@@ -294,7 +326,9 @@ def train_apart(rank: int, num_workers: int, meeting: str) -> list[list[Tensor]]
     return [found]
 
 
-def test_local_replicas_differ_within_a_period_and_agree_at_its_end_and_before_they_are_used() -> None:
+def test_local_replicas_differ_within_a_period_and_agree_at_its_end_and_before_they_are_used() -> (
+    None
+):
     (first,), (second,) = run_together(train_apart, 2)
     alike = [torch.equal(one, other) for one, other in zip(first, second, strict=True)]
     in_steps, shown, trained, moments = alike[:5], *alike[5:]
@@ -309,7 +343,9 @@ def learn_digits(rank: int, num_workers: int, meeting: str) -> dict[str, float]:
     group, found = Group(rank, num_workers, None, meeting), {}
     worker = Worker(rank, num_workers, group=group)
     splits = load("digits", {}, seed=0)
-    training, held = (Source(split, torch.device("cpu")) for split in (splits.train, splits.validation))
+    training, held = (
+        Source(split, torch.device("cpu")) for split in (splits.train, splits.validation)
+    )
     for name in NAMES:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -322,7 +358,9 @@ def learn_digits(rank: int, num_workers: int, meeting: str) -> dict[str, float]:
         order = np.random.default_rng(0).permutation(len(training))
         for step in range(160):
             indices = np.take(order, range(step * 64, step * 64 + 64), mode="wrap")
-            batch = WorkerBatch(training, indices, micro_batch=32, replica=rank, num_replicas=num_workers)
+            batch = WorkerBatch(
+                training, indices, micro_batch=32, replica=rank, num_replicas=num_workers
+            )
             strategy.forward_backward(batch)
             strategy.update(0.005)
         strategy.train(False)
@@ -384,14 +422,23 @@ def test_gradients_that_only_some_micro_batches_have_are_exchanged_too() -> None
         for key, expected in first[0].items():
             assert torch.equal(first[number][key], second[number][key]), f"{name}: {key}"
             if number < 3:
-                torch.testing.assert_close(first[number][key], expected, rtol=1e-5, atol=1e-6, msg=name)
+                torch.testing.assert_close(
+                    first[number][key], expected, rtol=1e-5, atol=1e-6, msg=name
+                )
 
 
 def test_tensors_on_several_devices_are_not_sent_as_one() -> None:
-    """As the moments of an optimizer on a GPU that counts its steps on the CPU; meta stands for the GPU."""
+    """As the moments of an optimizer on a GPU that counts its steps on the CPU.
+
+    Meta stands for the GPU.
+    """
     moment, steps = torch.zeros(3, device="meta"), torch.tensor(5.0)
     sent = list(together([moment, steps, moment, moment]))
-    assert [[each.device.type for each in part] for part in sent] == [["meta"], ["cpu"], ["meta", "meta"]]
+    assert [[each.device.type for each in part] for part in sent] == [
+        ["meta"],
+        ["cpu"],
+        ["meta", "meta"],
+    ]
 
 
 def test_every_exchange_declares_what_it_can_do_without_torch() -> None:

@@ -1,4 +1,6 @@
-"""Replicas that share served parameters lose no update, and no read is staler than the bound allows."""
+"""Replicas that share served parameters lose no update, and no read is staler than the bound
+allows.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from torch import nn
 from tests.services.process_group import run_together
 from workbench.experiment.plan import Plan
 from workbench.training.exchanges.parameter_server import Asynchronous, ParameterServer
-from workbench.training.exchanges.served_parameters import Address, OwnPart, Remote, Server, ServerLeft
+from workbench.training.exchanges.served_parameters import (
+    Address,
+    OwnPart,
+    Remote,
+    Server,
+    ServerLeft,
+)
 from workbench.training.strategies.group import Group
 
 NUM_STEPS = 12
@@ -133,7 +141,9 @@ def test_a_replica_waits_for_the_slowest_only_as_far_as_the_bound() -> None:
     for staleness, slowest_s in ((0, 0.05), (4, 0.05), (None, 0.25)):
         delays_s = [[0.0] * NUM_STEPS, [0.0] * NUM_STEPS, [slowest_s] * NUM_STEPS]
         found = run_together(count_steps, 3, 1, staleness, delays_s)
-        ahead[staleness] = max(step - read[2] for step, read in enumerate(found[0]["read"], start=1))
+        ahead[staleness] = max(
+            step - read[2] for step, read in enumerate(found[0]["read"], start=1)
+        )
     assert ahead[0] == pytest.approx(0, abs=1e-3)
     assert ahead[4] == pytest.approx(4, abs=1e-3)
     assert ahead[None] > 4

@@ -1,4 +1,6 @@
-"""An exchange is written, searched, checked, described and advised like any other dimension of a plan."""
+"""An exchange is written, searched, checked, described and advised like any other dimension of a
+plan.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,23 @@ def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_ou
     assert plan.to_json().keys() >= {"exchange", "exchange_rank"}
     assert "exchange_compression" not in plan.to_json()
     assert Plan.from_json(plan.to_json()) == plan
-    assert plan_of(workers=2, exchange="local").describe().endswith("ddp, local exchange, every 8 steps")
+    assert (
+        plan_of(workers=2, exchange="local")
+        .describe()
+        .endswith("ddp, local exchange, every 8 steps")
+    )
     assert plan_of(workers=2, exchange="topk", exchange_compression=10).exchange_compression == 10
-    assert plan_of(workers=2, exchange="server").describe().endswith("ddp, server exchange, 1 server")
+    assert (
+        plan_of(workers=2, exchange="server").describe().endswith("ddp, server exchange, 1 server")
+    )
     stale = plan_of(workers=2, exchange="server", staleness=3, servers=2)
     assert stale.describe().endswith("ddp, server exchange, up to 3 steps stale, 2 servers")
     assert Plan.from_json(stale.to_json()) == stale
-    older = {key: value for key, value in plan.to_json().items() if key not in ("exchange", "exchange_rank")}
+    older = {
+        key: value
+        for key, value in plan.to_json().items()
+        if key not in ("exchange", "exchange_rank")
+    }
     assert Plan.from_json(older).exchange == "allreduce"
 
 
@@ -61,14 +73,26 @@ def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_ou
         ({"workers": 2, "exchange": "powersdg"}, "plan.exchange", "powersgd"),
         ({"workers": 2, "exchange_rank": 4}, "plan.exchange_rank", "powersgd"),
         ({"workers": 2, "exchange": "topk", "exchange_rank": 4}, "plan.exchange_rank", "powersgd"),
-        ({"workers": 2, "exchange": "topk", "exchange_period": 4}, "plan.exchange_period", "local, diloco"),
-        ({"workers": 2, "exchange": "server", "exchange_servers": 3}, "plan.exchange_servers", "at most 2"),
+        (
+            {"workers": 2, "exchange": "topk", "exchange_period": 4},
+            "plan.exchange_period",
+            "local, diloco",
+        ),
+        (
+            {"workers": 2, "exchange": "server", "exchange_servers": 3},
+            "plan.exchange_servers",
+            "at most 2",
+        ),
         (
             {"workers": 2, "exchange": "asynchronous", "exchange_staleness": 3},
             "plan.exchange_staleness",
             "server",
         ),
-        ({"workers": 2, "exchange": "server", "exchange_staleness": -1}, "plan.exchange_staleness", "0"),
+        (
+            {"workers": 2, "exchange": "server", "exchange_staleness": -1},
+            "plan.exchange_staleness",
+            "0",
+        ),
         (
             {"workers": 2, "exchange": "topk", "exchange_compression": 0},
             "plan.exchange_compression",
@@ -105,13 +129,17 @@ def test_fp16_and_a_rate_that_follows_the_noise_need_exact_gradients() -> None:
                 resolve(made, {}, hardware=on_gpu)
         else:
             resolve(made, {}, hardware=on_gpu)
-    noisy = Experiment(**FIELDS, training={"lr_rule": "adascale"}, plan={"workers": 2, "exchange": "onebit"})
+    noisy = Experiment(
+        **FIELDS, training={"lr_rule": "adascale"}, plan={"workers": 2, "exchange": "onebit"}
+    )
     with pytest.raises(ExperimentError, match=r"training\.lr_rule"):
         resolve(noisy, {})
 
 
 def test_the_advisor_compares_only_the_exchanges_that_are_searched() -> None:
-    def variants(search: dict[str, Any], *, full: bool = False, **plan: Any) -> set[tuple[Any, ...]]:
+    def variants(
+        search: dict[str, Any], *, full: bool = False, **plan: Any
+    ) -> set[tuple[Any, ...]]:
         made, hardware = experiment(search, **plan), Hardware(has_full_nodes=full)
         choices = choices_of(made, num_train_samples=1000, max_workers=4, hardware=hardware)
         base = choices.usual_variant
@@ -143,7 +171,9 @@ def test_the_advisor_compares_only_the_exchanges_that_are_searched() -> None:
 
 
 @pytest.mark.parametrize("choices", [[0, 2], [2, 0, 8], [2, 8], [0]])
-def test_the_advisor_compares_every_bound_that_is_searched_also_none_at_all(choices: list[int]) -> None:
+def test_the_advisor_compares_every_bound_that_is_searched_also_none_at_all(
+    choices: list[int],
+) -> None:
     search = {"exchange_staleness": {"choices": choices}}
     made = experiment(search, workers=2, exchange="server")
     options = choices_of(made, num_train_samples=1000, max_workers=2, hardware=Hardware())

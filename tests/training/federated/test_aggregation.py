@@ -62,6 +62,8 @@ def test_krum_equals_its_definition_by_brute_force() -> None:
     points = np.random.default_rng(0).normal(size=(9, 3))
     scores = []
     for one in range(9):
-        distances = sorted(((points[one] - points[two]) ** 2).sum() for two in range(9) if two != one)
+        distances = sorted(
+            ((points[one] - points[two]) ** 2).sum() for two in range(9) if two != one
+        )
         scores.append(sum(distances[: 9 - 2 - 2]))
     assert krum(list(points), 2) == int(np.argmin(scores))

@@ -45,9 +45,13 @@ def send_all(values: dict[int, np.ndarray], failed: set[int]) -> np.ndarray:
 def test_the_masked_sum_is_the_plain_sum_also_with_failures(
     values: dict[int, np.ndarray], data: st.DataObject
 ) -> None:
-    failed = set(data.draw(st.lists(st.sampled_from(sorted(values)), max_size=len(values) - 1, unique=True)))
+    failed = set(
+        data.draw(st.lists(st.sampled_from(sorted(values)), max_size=len(values) - 1, unique=True))
+    )
     left = [numbers for client, numbers in values.items() if client not in failed]
-    plain = np.sum([to_fixed(numbers, num_clients=len(values)) for numbers in left], axis=0, dtype=np.uint64)
+    plain = np.sum(
+        [to_fixed(numbers, num_clients=len(values)) for numbers in left], axis=0, dtype=np.uint64
+    )
     total = send_all(values, failed)
     assert np.array_equal(total, plain)
     assert from_fixed(total) == pytest.approx(np.sum(left, axis=0), abs=1e-8)
@@ -62,7 +66,9 @@ def test_what_a_client_sends_looks_random() -> None:
 
 def test_each_pair_and_round_has_a_secret_of_its_own() -> None:
     secrets = {
-        pair_secret(7, number, one, other) for number in (0, 1) for one, other in ((0, 1), (0, 2), (1, 2))
+        pair_secret(7, number, one, other)
+        for number in (0, 1)
+        for one, other in ((0, 1), (0, 2), (1, 2))
     }
     assert len(secrets) == 6
     assert pair_secret(7, 0, 1, 2) == pair_secret(7, 0, 2, 1)
@@ -92,11 +98,15 @@ def test_what_is_accepted_from_every_client_never_wraps_around(
     total = np.zeros(1, dtype=np.uint64)
     for _ in range(min(num_clients, 50)):
         total += fixed
-    assert from_fixed(total)[0] == pytest.approx(value * min(num_clients, 50), abs=1e-7 * num_clients)
+    assert from_fixed(total)[0] == pytest.approx(
+        value * min(num_clients, 50), abs=1e-7 * num_clients
+    )
 
 
 def test_the_number_that_does_not_fit_is_named_with_its_bound() -> None:
     # 2^31 / 50 for each of 50 clients.
-    with pytest.raises(SumTooLargeError, match=r"number 2 is -5e\+07, and .* up to 4\.29497e\+07") as caught:
+    with pytest.raises(
+        SumTooLargeError, match=r"number 2 is -5e\+07, and .* up to 4\.29497e\+07"
+    ) as caught:
         to_fixed(np.array([1.0, 4.2e7, -5e7]), num_clients=50)
     assert (caught.value.position, caught.value.value) == (2, -5e7)

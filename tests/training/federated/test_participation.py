@@ -40,4 +40,6 @@ def test_failures_and_stragglers_come_as_often_as_they_should() -> None:
 
 def test_nobody_fails_where_nothing_is_set() -> None:
     drawn = draw_round(3, 0, num_clients=9, fraction=1.0, failures=0.0, stragglers=0.0)
-    assert [(each.client, each.fails, each.part) for each in drawn] == [(n, False, 1.0) for n in range(9)]
+    assert [(each.client, each.fails, each.part) for each in drawn] == [
+        (n, False, 1.0) for n in range(9)
+    ]

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.federated.partitions import Shards, by_shares, dirichlet_shares, iid, label_shares
+from workbench.training.federated.partitions import (
+    Shards,
+    by_shares,
+    dirichlet_shares,
+    iid,
+    label_shares,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -54,7 +60,10 @@ def test_a_small_concentration_gives_most_of_a_class_to_few_clients() -> None:
 
 
 @given(
-    num_classes=st.integers(1, 12), num_labels=st.integers(1, 12), num_clients=st.integers(1, 30), seed=seeds
+    num_classes=st.integers(1, 12),
+    num_labels=st.integers(1, 12),
+    num_clients=st.integers(1, 30),
+    seed=seeds,
 )
 def test_each_client_has_its_number_of_classes_and_none_is_lost(
     num_classes: int, num_labels: int, num_clients: int, seed: int

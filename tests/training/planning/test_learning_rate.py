@@ -45,7 +45,9 @@ SCHEDULES: list[Schedule] = ["constant", "cosine", "linear", "one_cycle"]
 def test_rates_follow_the_batch(
     optimizer: str, rule: Rule, from_batch: int, to_batch: int, expected: float
 ) -> None:
-    scaled = scaled_lr(0.1, optimizer=optimizer, rule=rule, from_batch=from_batch, to_batch=to_batch)
+    scaled = scaled_lr(
+        0.1, optimizer=optimizer, rule=rule, from_batch=from_batch, to_batch=to_batch
+    )
     assert scaled == pytest.approx(expected)
 
 
@@ -53,9 +55,15 @@ def test_rates_follow_the_batch(
     ("optimizer", "expected"), [("sgd", 8 * 0.533333), ("adamw", math.sqrt(8 * 0.533333))]
 )
 def test_adascale_follows_the_gain_that_the_noise_leaves(optimizer: str, expected: float) -> None:
-    # Gradient variance 7 and squared norm 1 at batch 128, as in the published goodput of batch 1024.
+    # Gradient variance 7 and squared norm 1 at batch 128, as in the published goodput of batch
+    # 1024.
     scaled = scaled_lr(
-        1.0, optimizer=optimizer, rule="adascale", from_batch=128, to_batch=1024, noise_scale=7 * 128
+        1.0,
+        optimizer=optimizer,
+        rule="adascale",
+        from_batch=128,
+        to_batch=1024,
+        noise_scale=7 * 128,
     )
     assert scaled == pytest.approx(expected, rel=1e-5)
     with pytest.raises(ValueError, match="noise scale"):
@@ -99,7 +107,8 @@ def test_a_rate_never_goes_beyond_what_its_rule_allows(
 
 
 def test_legw_warms_up_as_many_times_longer() -> None:
-    # You et al. 2019: ResNet-50 for 90 epochs, 0.3125 of them warm-up at batch 1024 and 10 at 32768.
+    # You et al. 2019: ResNet-50 for 90 epochs, 0.3125 of them warm-up at batch 1024 and 10 at
+    # 32768.
     assert 90 * legw_warmup(0.3125 / 90, 32) == pytest.approx(10.0)
     assert legw_warmup(None, 1) == pytest.approx(0.01)
     assert legw_warmup(0.1, 32) == 0.5
@@ -107,7 +116,9 @@ def test_legw_warms_up_as_many_times_longer() -> None:
 
 
 @settings(max_examples=50)
-@given(lr=st.floats(1e-6, 10.0), batch=BATCHES, optimizer=st.sampled_from(["sgd", "adamw", "rmsprop"]))
+@given(
+    lr=st.floats(1e-6, 10.0), batch=BATCHES, optimizer=st.sampled_from(["sgd", "adamw", "rmsprop"])
+)
 @pytest.mark.parametrize("rule", RULES)
 def test_the_same_batch_keeps_the_rate(rule: Rule, lr: float, batch: int, optimizer: str) -> None:
     assert scaled_lr(lr, optimizer=optimizer, rule=rule, from_batch=batch, to_batch=batch) == lr
@@ -115,7 +126,10 @@ def test_the_same_batch_keeps_the_rate(rule: Rule, lr: float, batch: int, optimi
 
 @given(lr=st.floats(1e-6, 10.0), from_batch=BATCHES, to_batch=BATCHES)
 def test_auto_never_raises_the_rate_of_adam(lr: float, from_batch: int, to_batch: int) -> None:
-    assert scaled_lr(lr, optimizer="adamw", rule="auto", from_batch=from_batch, to_batch=to_batch) <= lr
+    assert (
+        scaled_lr(lr, optimizer="adamw", rule="auto", from_batch=from_batch, to_batch=to_batch)
+        <= lr
+    )
 
 
 @given(lr=st.floats(1e-6, 10.0), first=BATCHES, second=BATCHES, third=BATCHES)

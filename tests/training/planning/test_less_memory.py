@@ -16,7 +16,9 @@ from workbench.training.planning.settings import resolve
 from workbench.training.strategies.capabilities import capabilities_of
 
 
-def all_ways(plan: PartialPlan, *, has_blocks: bool, changeable: Collection[str] = WAYS) -> list[PartialPlan]:
+def all_ways(
+    plan: PartialPlan, *, has_blocks: bool, changeable: Collection[str] = WAYS
+) -> list[PartialPlan]:
     """Run out of memory until nothing is left to try."""
     tried: list[PartialPlan] = []
     while way := next_way(plan, changeable=changeable, has_blocks=has_blocks, tried=tried):
@@ -27,7 +29,9 @@ def all_ways(plan: PartialPlan, *, has_blocks: bool, changeable: Collection[str]
 
 
 def test_micro_batch_blocks_and_then_strategies_that_hold_less() -> None:
-    plan = PartialPlan.of(workers=2, micro_batch=8, accumulation=1, strategy="ddp", recompute="none")
+    plan = PartialPlan.of(
+        workers=2, micro_batch=8, accumulation=1, strategy="ddp", recompute="none"
+    )
     assert [way.to_json() for way in all_ways(plan, has_blocks=True)] == [
         {"micro_batch": 4, "accumulation": 2},
         {"recompute": "blocks"},
@@ -38,7 +42,9 @@ def test_micro_batch_blocks_and_then_strategies_that_hold_less() -> None:
 
 
 def test_a_batch_far_too_large_is_divided_until_one_sample_is_left() -> None:
-    plan = PartialPlan.of(workers=1, micro_batch=1024, accumulation=1, strategy="single", recompute="none")
+    plan = PartialPlan.of(
+        workers=1, micro_batch=1024, accumulation=1, strategy="single", recompute="none"
+    )
     sizes = [way.micro_batch for way in all_ways(plan, has_blocks=True, changeable=())]
     assert sizes == [512, 128, 32, 8, 2, 1]
 
@@ -72,7 +78,12 @@ def test_stages_that_compute_blocks_again_do_so_in_an_order_that_allows_it() -> 
     changeable=st.sets(st.sampled_from(WAYS)),
 )
 def test_every_way_keeps_the_step_the_workers_and_what_is_not_open(
-    micro_batch: int, workers: int, has_blocks: bool, strategy: str, exchange: str, changeable: set[str]
+    micro_batch: int,
+    workers: int,
+    has_blocks: bool,
+    strategy: str,
+    exchange: str,
+    changeable: set[str],
 ) -> None:
     axis = capabilities_of(strategy).axis
     plan = PartialPlan.of(
@@ -124,7 +135,10 @@ def test_what_is_written_or_searched_stays(
     assert changeable_ways(experiment, params) == expected
     decided = PartialPlan.of(strategy="fsdp")
     if "strategy" in expected:
-        assert resolve(experiment, params, num_train_samples=1000, decided=decided).plan.strategy == "fsdp"
+        assert (
+            resolve(experiment, params, num_train_samples=1000, decided=decided).plan.strategy
+            == "fsdp"
+        )
 
 
 def test_trees_and_clients_know_no_other_way() -> None:

@@ -32,7 +32,9 @@ def experiment(**advise: Any) -> Experiment:
 def test_the_advisor_finds_the_batches_the_rates_and_the_workers() -> None:
     written = experiment(lr="optimizer.lr", workers=True)
     named = in_words_of_plans(written)
-    choices = choices_of(named, num_train_samples=None, max_workers=4, hardware=Hardware(has_gpu=True))
+    choices = choices_of(
+        named, num_train_samples=None, max_workers=4, hardware=Hardware(has_gpu=True)
+    )
     assert choices.micro_batches == (8, 32, 128)
     assert choices.workers == (1, 2, 4)
     assert choices.rates == (0.01, 1.0)

@@ -61,8 +61,12 @@ def test_a_small_train_set_bounds_the_batch() -> None:
 
 
 def test_precision_follows_the_device() -> None:
-    assert resolve(experiment(), {}, hardware=Hardware(True, has_bf16=True)).plan.precision == "bf16"
-    assert resolve(experiment(), {}, hardware=Hardware(True, has_bf16=False)).plan.precision == "fp32"
+    assert (
+        resolve(experiment(), {}, hardware=Hardware(True, has_bf16=True)).plan.precision == "bf16"
+    )
+    assert (
+        resolve(experiment(), {}, hardware=Hardware(True, has_bf16=False)).plan.precision == "fp32"
+    )
     assert resolve(experiment(plan={"precision": "bf16"}), {}).plan.precision == "bf16"
 
 
@@ -79,7 +83,13 @@ def test_searched_values_stand_in_for_settings_and_the_rest_is_the_models() -> N
 
 
 def test_the_rate_is_meant_at_the_reference_batch() -> None:
-    training = {"optimizer": "sgd", "reference_batch": 64, "global_batch": 256, "lr": 0.1, "epochs": 40}
+    training = {
+        "optimizer": "sgd",
+        "reference_batch": 64,
+        "global_batch": 256,
+        "lr": 0.1,
+        "epochs": 40,
+    }
     settings = settle(training=training)
     assert settings.lr == pytest.approx(0.4)
     assert settings.warmup_epochs == pytest.approx(2.0)
@@ -108,7 +118,9 @@ def test_legw_raises_the_rate_by_the_root_and_the_warm_up_by_the_ratio() -> None
     assert settings.lr == pytest.approx(2**5)  # You et al. 2019: ResNet-50 at 32 times the batch
     assert settings.warmup_epochs == pytest.approx(10.0)
     assert settle(training={**training, "global_batch": 8}).warmup_epochs == 0.3125
-    assert settle(training={**training, "warmup_epochs": "auto"}).warmup_epochs == pytest.approx(28.8)
+    assert settle(training={**training, "warmup_epochs": "auto"}).warmup_epochs == pytest.approx(
+        28.8
+    )
 
 
 def test_adascale_follows_the_noise_once_it_is_known() -> None:
@@ -123,7 +135,8 @@ def test_adascale_follows_the_noise_once_it_is_known() -> None:
     assert settings.follows_noise
     assert settings.lr == settings.peak_lr(None) == 1.0
     assert settings.warmup_epochs == 0.0
-    # Variance 7 and squared norm 1 at the reference batch, as in the published goodput of 8 times the batch.
+    # Variance 7 and squared norm 1 at the reference batch, as in the published goodput of 8 times
+    # the batch.
     assert settings.peak_lr(7 * 64) == pytest.approx(8 * 0.533333, rel=1e-5)
     by_adam = settle(training={**training, "optimizer": "adamw"})
     assert by_adam.peak_lr(7 * 64) == pytest.approx(math.sqrt(8 * 0.533333), rel=1e-5)
@@ -135,7 +148,9 @@ def test_adascale_follows_the_noise_once_it_is_known() -> None:
 
 
 def test_one_cycle_warms_up_for_a_third() -> None:
-    assert settle(training={"schedule": "one_cycle", "epochs": 10}).warmup_epochs == pytest.approx(3.0)
+    assert settle(training={"schedule": "one_cycle", "epochs": 10}).warmup_epochs == pytest.approx(
+        3.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,7 +229,10 @@ def test_workers_of_a_tensor_part_hold_a_replica_together() -> None:
         ({"workers": 3, "tensor": 2}, "plan.workers"),
         ({"workers": 4, "stages": 2, "tensor": 2}, "plan.strategy"),
         ({"workers": 2, "tensor": 2, "strategy": "pipeline"}, "plan.strategy"),
-        ({"workers": 2, "stages": 2, "micro_batch": 24, "accumulation": 3}, "training.global_batch"),
+        (
+            {"workers": 2, "stages": 2, "micro_batch": 24, "accumulation": 3},
+            "training.global_batch",
+        ),
     ],
 )
 def test_stages_that_do_not_go_with_the_rest_are_refused(plan: dict[str, Any], field: str) -> None:
@@ -302,7 +320,11 @@ def test_a_plan_that_is_not_known_in_full_is_not_made_smaller() -> None:
             {},
             "training.global_batch",
         ),
-        ({"plan": {"micro_batch": 16, "accumulation": 4}}, {"global_batch": 100}, "search.global_batch"),
+        (
+            {"plan": {"micro_batch": 16, "accumulation": 4}},
+            {"global_batch": 100},
+            "search.global_batch",
+        ),
         ({"training": {"global_batch": 4096}}, {}, "training.global_batch"),
         ({"plan": {"micro_batch": 4096}}, {}, "plan.micro_batch"),
         ({}, {"epochs": 0}, "search.epochs"),
@@ -345,7 +367,10 @@ def plan_of(workers: int, micro_batch: int, accumulation: int) -> PartialPlan:
     ],
 )
 def test_more_workers_take_less_accumulation_first_and_then_smaller_micro_batches(
-    plan: tuple[int, int, int], workers: int, fixed: tuple[str, ...], expected: tuple[int, int, int] | None
+    plan: tuple[int, int, int],
+    workers: int,
+    fixed: tuple[str, ...],
+    expected: tuple[int, int, int] | None,
 ) -> None:
     found = with_workers(plan_of(*plan), workers, fixed=fixed)
     assert (found and tuple(value for _, value in found.values)) == expected
@@ -370,7 +395,9 @@ def test_more_workers_train_the_same_global_batch_and_keep_what_is_fixed(
     assert found.micro_batch is not None
     assert found.micro_batch <= micro_batch
     assert all(found.get(name) == plan.get(name) for name in fixed)
-    decided = experiment(training={"global_batch": plan.global_batch}, plan={"micro_batch": micro_batch})
+    decided = experiment(
+        training={"global_batch": plan.global_batch}, plan={"micro_batch": micro_batch}
+    )
     settings = resolve(decided, {}, decided=found)
     assert settings.plan.global_batch == plan.global_batch
     assert settings.lr == resolve(decided, {}).lr

@@ -1,4 +1,7 @@
-"""A program that states its speed, or does not, as its first argument says; its second is the batch."""
+"""A program that states its speed, or does not, as its first argument says.
+
+Its second is the batch.
+"""
 
 from __future__ import annotations
 

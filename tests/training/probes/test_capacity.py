@@ -34,7 +34,13 @@ FIELDS: dict[str, Any] = {
     known=st.sets(st.integers(1, 2000), max_size=3),
 )
 def test_the_largest_size_is_found_with_few_traces(
-    constant: int, per_size: int, per_square: int, limit: int, start: int, most: int, known: set[int]
+    constant: int,
+    per_size: int,
+    per_square: int,
+    limit: int,
+    start: int,
+    most: int,
+    known: set[int],
 ) -> None:
     traced: list[int] = []
 
@@ -46,13 +52,21 @@ def test_the_largest_size_is_found_with_few_traces(
         traced.append(size)
         return peak(size)
 
-    found = largest_fitting(trace, limit, start, most, {size: peak(size) for size in known if size <= most})
+    found = largest_fitting(
+        trace, limit, start, most, {size: peak(size) for size in known if size <= most}
+    )
     assert found == max((size for size in range(1, most + 1) if peak(size) <= limit), default=0)
     assert len(traced) == len(set(traced))
     assert len(traced) <= (8 if per_square == 0 else 20)
 
 
-@given(st.integers(0, 500), st.integers(0, 20), st.integers(0, 500), st.integers(0, 20), st.integers(0, 9000))
+@given(
+    st.integers(0, 500),
+    st.integers(0, 20),
+    st.integers(0, 500),
+    st.integers(0, 20),
+    st.integers(0, 9000),
+)
 def test_two_traces_are_enough_where_both_peaks_are_lines(
     compute: int, per_compute: int, update: int, per_update: int, limit: int
 ) -> None:
@@ -93,7 +107,9 @@ def test_the_largest_sizes_fit_and_larger_ones_do_not() -> None:
         for way in ("none", "blocks"):
             assert fits(each, way)
             if each.largest[way] < each.most:
-                assert not fits(each, way, more=1 if each.size == "depth" else each.largest[way] // 50)
+                assert not fits(
+                    each, way, more=1 if each.size == "depth" else each.largest[way] // 50
+                )
         if each.halfway is not None:
             assert each.again is not None
             assert 0.0 < each.again < 1.0

@@ -20,9 +20,17 @@ def of(data: Any, **fields: Any) -> Experiment:
 
 def test_rows_of_a_table_are_shown_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "houses.csv"
-    lines = [f"{number},{'north' if number % 2 else ''},{number / 10},{number}" for number in range(200)]
+    lines = [
+        f"{number},{'north' if number % 2 else ''},{number / 10},{number}" for number in range(200)
+    ]
     path.write_text("\n".join(["price,side,area,id", *lines]))
-    data = {"name": "table", "path": str(path), "target": "price", "task": "regression", "drop": ["id"]}
+    data = {
+        "name": "table",
+        "path": str(path),
+        "target": "price",
+        "task": "regression",
+        "drop": ["id"],
+    }
     seen = picture_data(of(data), num_samples=2)
     assert seen["samples"] == [
         {"kind": "row", "cells": {"side": "", "area": "0.0"}, "target": "0"},
@@ -65,4 +73,6 @@ def test_errors_say_what_of_the_data_is_wrong() -> None:
     with pytest.raises(DataError, match=r"data\.path: .*does not exist"):
         picture_data(of({"name": "images", "path": "/no/such/folder"}))
     with pytest.raises(ExperimentError, match="train"):
-        picture_data(Experiment(train="json:dumps", objectives=[{"metric": "y", "goal": "minimize"}]))
+        picture_data(
+            Experiment(train="json:dumps", objectives=[{"metric": "y", "goal": "minimize"}])
+        )

@@ -113,7 +113,9 @@ def try_model(limit_s: float = 240.0, **fields: Any) -> list[FirstStep]:
 
 
 def try_function(name: str, limit_s: float = 240.0, **fields: Any) -> list[FirstStep]:
-    return try_first_steps(Experiment(**FUNCTION | {"train": f"own_first:{name}"} | fields), limit_s=limit_s)
+    return try_first_steps(
+        Experiment(**FUNCTION | {"train": f"own_first:{name}"} | fields), limit_s=limit_s
+    )
 
 
 def test_a_sample_and_both_ends_of_the_space_are_tried() -> None:
@@ -140,7 +142,9 @@ def test_each_strategy_is_tried_on_one_worker_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_trains_in_fp16_on_a_gpu_makes_its_first_step_here_in_another_precision(workers: int) -> None:
+def test_what_trains_in_fp16_on_a_gpu_makes_its_first_step_here_in_another_precision(
+    workers: int,
+) -> None:
     steps = try_model(plan={"precision": "fp16", "workers": workers, "micro_batch": 16})
     assert [step.outcome for step in steps] == ["fine"]
 
@@ -158,7 +162,9 @@ def test_pieces_must_compute_what_the_model_computes() -> None:
 
 
 def test_a_model_whose_layers_cannot_be_cut_is_refused() -> None:
-    with pytest.raises(ExperimentError, match=r"plan\.tensor: it is not known how the layers of a Deep"):
+    with pytest.raises(
+        ExperimentError, match=r"plan\.tensor: it is not known how the layers of a Deep"
+    ):
         try_model(model="own_first:deep", search={"depth": {"choices": [2]}}, plan={"tensor": 2})
     widths = {"hidden_width": {"choices": [8, 9]}}
     with pytest.raises(ExperimentError, match=r"plan\.tensor: layers\.\d+ has 9 outputs"):
@@ -190,7 +196,10 @@ def test_what_fails_at_an_end_of_the_space_is_refused_with_its_configuration() -
     [
         ({"metrics": ["accuracy", "own_first:wrong_metric"]}, "no_such_attribute"),
         ({"training": {"global_batch": 4096}}, "larger than the train set"),
-        ({"training": {"optimizer": "adamw", "optimizer_options": {"beta": 1}}}, "no such argument"),
+        (
+            {"training": {"optimizer": "adamw", "optimizer_options": {"beta": 1}}},
+            "no such argument",
+        ),
         (
             {"model": "own_first:build", "training": {"optimizer": "sparseadam"}},
             "first step of a trial fails",
@@ -205,17 +214,25 @@ def test_a_step_that_fails_is_refused(fields: dict[str, Any], message: str) -> N
 def test_data_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(DataError, match="does not exist"):
         try_model(data={"name": "table", "path": "no_such.csv", "target": "y"})
-    with pytest.raises(ExperimentError, match=r"^data: .*no_options\(\) cannot be called with the options"):
+    with pytest.raises(
+        ExperimentError, match=r"^data: .*no_options\(\) cannot be called with the options"
+    ):
         try_model(data="own_first:no_options")
-    with pytest.raises(ExperimentError, match=r"^data: .*KeyError: 'no column of samples' \(own_first\.py"):
+    with pytest.raises(
+        ExperimentError, match=r"^data: .*KeyError: 'no column of samples' \(own_first\.py"
+    ):
         try_model(data="own_first:no_samples")
 
 
 def test_data_that_cannot_be_divided_among_clients_are_refused() -> None:
     training = {"optimizer": "sgd", "global_batch": 16}
-    with pytest.raises(ExperimentError, match=r"^federated.partition: digits does not name the client"):
+    with pytest.raises(
+        ExperimentError, match=r"^federated.partition: digits does not name the client"
+    ):
         try_model(federated={"clients": 3, "partition": "owners"}, training=training)
-    with pytest.raises(ExperimentError, match=r"^federated.partition.labels: .* cannot hold 10 classes"):
+    with pytest.raises(
+        ExperimentError, match=r"^federated.partition.labels: .* cannot hold 10 classes"
+    ):
         try_model(federated={"clients": 2, "partition": {"labels": 3}}, training=training)
     (step,) = try_model(federated={"clients": 5000}, training=training)
     note = list(describe_first_steps([step]))[-1]
@@ -237,7 +254,9 @@ def test_a_function_that_fails_before_it_reports_is_refused(name: str, message: 
 
 
 def test_configurations_that_fail_are_named_beside_those_that_do_not() -> None:
-    with pytest.raises(ExperimentError, match=r"^train: the first step .*: ValueError: too fast") as raised:
+    with pytest.raises(
+        ExperimentError, match=r"^train: the first step .*: ValueError: too fast"
+    ) as raised:
         try_function("fails_above", search={"rate": {"low": 0.0, "high": 1.0}})
     assert isinstance(raised.value.next_step, str)
     failing, _, succeeding = raised.value.next_step.partition(", and succeeds with ")
@@ -271,7 +290,9 @@ def test_what_is_never_finite_is_refused_and_what_is_not_with_some_values_is_nam
     steps = try_function("diverges_above", search={"rate": {"low": 0.0, "high": 1.0}})
     assert {step.which: step.not_finite for step in steps}["the largest values"] == ("loss",)
     (warning,) = [line for line in describe_first_steps(steps) if line.startswith("Warning")]
-    assert warning.startswith("Warning: with the largest values its first report is not finite in loss")
+    assert warning.startswith(
+        "Warning: with the largest values its first report is not finite in loss"
+    )
 
 
 def test_a_function_that_ends_the_process_is_refused() -> None:
@@ -284,7 +305,9 @@ def test_what_takes_too_long_is_left_open() -> None:
 
 
 def test_a_function_on_several_workers_is_left_open() -> None:
-    assert [step.outcome for step in try_function("early", plan={"workers": 2})] == ["several workers"]
+    assert [step.outcome for step in try_function("early", plan={"workers": 2})] == [
+        "several workers"
+    ]
 
 
 def test_without_a_space_only_one_configuration_is_tried() -> None:

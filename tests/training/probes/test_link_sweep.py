@@ -8,7 +8,12 @@ import torch
 
 from tests.services.process_group import run_together
 from workbench.training.exchanges import EXCHANGES
-from workbench.training.probes.link_sweep import SIZES_BYTES, LinkSweeps, describe_exchanges, sweep_links
+from workbench.training.probes.link_sweep import (
+    SIZES_BYTES,
+    LinkSweeps,
+    describe_exchanges,
+    sweep_links,
+)
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
 
@@ -20,7 +25,9 @@ def measure(rank: int, num_workers: int, meeting: str) -> tuple[LinkSweeps, Any]
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)
     found = sweep_links(worker, ["here"] * num_workers), describe_exchanges(worker, SHAPES)
-    assert group.total(torch.ones(1)).item() == num_workers, "the group can still exchange something"
+    assert group.total(torch.ones(1)).item() == num_workers, (
+        "the group can still exchange something"
+    )
     group.close()
     return found
 
@@ -33,7 +40,13 @@ def test_every_exchange_is_described_by_what_it_sends() -> None:
         assert sweep.inside == sweep.between == {}
         assert set(described) == set(EXCHANGES.names())
         sent = {name: each["num_bytes"] for name, each in described.items()}
-        assert sent["allreduce"] == sent["hierarchical"] == sent["local"] == sent["server"] == 4 * NUM_VALUES
+        assert (
+            sent["allreduce"]
+            == sent["hierarchical"]
+            == sent["local"]
+            == sent["server"]
+            == 4 * NUM_VALUES
+        )
         assert sent["bf16"] == 2 * NUM_VALUES
         assert sent["onebit"] == NUM_VALUES / 8 + 4 * len(SHAPES)
         assert sent["topk"] == 8 * NUM_VALUES / 100
@@ -44,11 +57,15 @@ def test_every_exchange_is_described_by_what_it_sends() -> None:
             assert not described[name]["is_exact"]
 
 
-def sweep_nodes(rank: int, num_workers: int, meeting: str, cases: list[list[str]]) -> list[LinkSweeps]:
+def sweep_nodes(
+    rank: int, num_workers: int, meeting: str, cases: list[list[str]]
+) -> list[LinkSweeps]:
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)
     found = [sweep_links(worker, nodes) for nodes in cases]
-    assert group.total(torch.ones(1)).item() == num_workers, "the group can still exchange something"
+    assert group.total(torch.ones(1)).item() == num_workers, (
+        "the group can still exchange something"
+    )
     group.close()
     return found
 
@@ -59,10 +76,14 @@ def test_links_inside_nodes_and_between_them_are_swept_apart() -> None:
     for found in answers:
         for sweeps in found[:2]:
             assert list(sweeps.inside) == list(sweeps.between) == list(SIZES_BYTES)
-            assert all(took_s > 0.0 for took_s in (*sweeps.inside.values(), *sweeps.between.values()))
+            assert all(
+                took_s > 0.0 for took_s in (*sweeps.inside.values(), *sweeps.between.values())
+            )
             stored = sweeps.stored()
             assert set(stored) == {"all_reduce_s", "inside_nodes_s", "between_nodes_s"}
             assert stored["inside_nodes_s"]["4096"] == sweeps.inside[4096]
         assert found[2].inside == found[2].between == {}, "each node holds one worker"
     # What one worker waited for the others is part of what all report.
-    assert [sweeps.inside for sweeps in answers[0][:2]] == [sweeps.inside for sweeps in answers[2][:2]]
+    assert [sweeps.inside for sweeps in answers[0][:2]] == [
+        sweeps.inside for sweeps in answers[2][:2]
+    ]

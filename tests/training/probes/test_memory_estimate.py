@@ -24,9 +24,13 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def estimate(*micro_batches: int, plan: dict[str, Any] | None = None, **fields: Any) -> list[StepMemory]:
+def estimate(
+    *micro_batches: int, plan: dict[str, Any] | None = None, **fields: Any
+) -> list[StepMemory]:
     decided = PartialPlan.of(**plan or {})
-    return list(estimate_memory(Experiment(**FIELDS | fields), {}, micro_batches, plan=decided).steps)
+    return list(
+        estimate_memory(Experiment(**FIELDS | fields), {}, micro_batches, plan=decided).steps
+    )
 
 
 def test_what_is_held_is_told_by_part() -> None:
@@ -41,7 +45,11 @@ def test_what_is_held_is_told_by_part() -> None:
     activations_bytes = 256 * 1024 * 4
     # Parameters, state, what three layers keep; gradients and those of activations come and go.
     least_bytes = 3 * parameters_bytes + 3 * activations_bytes
-    assert least_bytes < step.compute_peak_bytes < least_bytes + parameters_bytes + 2 * activations_bytes
+    assert (
+        least_bytes
+        < step.compute_peak_bytes
+        < least_bytes + parameters_bytes + 2 * activations_bytes
+    )
 
 
 MEASURE = """
@@ -85,7 +93,8 @@ def measure(micro_batch: int, **fields: Any) -> int:
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"},  # else freed memory stays with the process
+        env=os.environ
+        | {"MALLOC_MMAP_THRESHOLD_": "65536"},  # else freed memory stays with the process
     )
     return int(done.stdout)
 
@@ -107,7 +116,9 @@ def test_what_a_sample_adds_is_what_it_adds_in_a_real_process() -> None:
 
 
 def test_shards_divide_what_training_remembers() -> None:
-    whole, cut = (estimate(64, plan={"strategy": strategy, "workers": 4})[0] for strategy in ("ddp", "fsdp"))
+    whole, cut = (
+        estimate(64, plan={"strategy": strategy, "workers": 4})[0] for strategy in ("ddp", "fsdp")
+    )
     for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes"):
         assert getattr(cut, name) == pytest.approx(getattr(whole, name) / 4, rel=0.02)
     assert cut.compute_peak_bytes < whole.compute_peak_bytes
@@ -126,17 +137,23 @@ def test_a_divided_optimizer_state_is_the_only_thing_that_shrinks() -> None:
         whole.gradients_bytes,
     )
     saved_bytes = whole.optimizer_bytes - divided.optimizer_bytes
-    assert whole.compute_peak_bytes - divided.compute_peak_bytes == pytest.approx(saved_bytes, rel=0.02)
+    assert whole.compute_peak_bytes - divided.compute_peak_bytes == pytest.approx(
+        saved_bytes, rel=0.02
+    )
 
 
 @pytest.mark.slow
 def test_a_stage_holds_its_part_of_the_model_and_the_micro_batches_that_are_under_way() -> None:
     def held(batch: int, schedule: str, **plan: Any) -> StepMemory:
         plan |= {"precision": "fp32", "pipeline_schedule": schedule}
-        return estimate(batch, plan=plan, model={"name": "mlp", "hidden_width": 512, "num_layers": 8})[0]
+        return estimate(
+            batch, plan=plan, model={"name": "mlp", "hidden_width": 512, "num_layers": 8}
+        )[0]
 
     whole = held(256, "1f1b", workers=1)
-    few, all_at_once = (held(256, each, workers=4, stages=4, accumulation=16) for each in ("1f1b", "gpipe"))
+    few, all_at_once = (
+        held(256, each, workers=4, stages=4, accumulation=16) for each in ("1f1b", "gpipe")
+    )
     for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes"):
         assert getattr(few, name) < 0.4 * getattr(whole, name)
     assert few.compute_peak_bytes < whole.compute_peak_bytes < all_at_once.compute_peak_bytes
@@ -144,7 +161,9 @@ def test_a_stage_holds_its_part_of_the_model_and_the_micro_batches_that_are_unde
 
 def test_a_tensor_part_holds_its_part_of_the_layers_and_of_what_they_compute() -> None:
     whole, part = (
-        estimate(2048, plan={"precision": "fp32", **plan}, model={"name": "mlp", "hidden_width": 512})[0]
+        estimate(
+            2048, plan={"precision": "fp32", **plan}, model={"name": "mlp", "hidden_width": 512}
+        )[0]
         for plan in ({"workers": 1}, {"tensor": 4})
     )
     for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes"):
@@ -154,7 +173,9 @@ def test_a_tensor_part_holds_its_part_of_the_layers_and_of_what_they_compute() -
 
 def test_fewer_bytes_a_number_are_less_memory() -> None:
     model = {"name": "mlp", "hidden_width": 512, "num_layers": 6}
-    full, half = (estimate(8192, model=model, plan={"precision": name})[0] for name in ("fp32", "bf16"))
+    full, half = (
+        estimate(8192, model=model, plan={"precision": name})[0] for name in ("fp32", "bf16")
+    )
     assert half.compute_peak_bytes < 0.75 * full.compute_peak_bytes
 
 
@@ -172,7 +193,9 @@ def looks(config):
 """
 
 
-def test_a_model_that_looks_at_values_says_so(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_looks_at_values_says_so(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "looking.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ExperimentError, match="model: the memory of the model cannot be estimated"):

@@ -32,13 +32,19 @@ def enough_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("enough_time")
 def test_what_keeps_more_than_may_be_kept_is_too_large() -> None:
-    fits, exceeds = memory_peaks.estimate_peaks(of_a_transformer(), TRIALS, num_first=2, limit_bytes=1e9)
+    fits, exceeds = memory_peaks.estimate_peaks(
+        of_a_transformer(), TRIALS, num_first=2, limit_bytes=1e9
+    )
     assert fits is not None
     assert exceeds is not None
     assert fits < 1e9 < exceeds
 
 
 @pytest.mark.usefixtures("enough_time")
-def test_where_time_is_short_what_was_found_by_then_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_time_is_short_what_was_found_by_then_is_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(memory_peaks, "_ENOUGH_S", 0.0)
-    assert memory_peaks.estimate_peaks(of_a_transformer(), TRIALS, num_first=2, limit_bytes=1e9) == []
+    assert (
+        memory_peaks.estimate_peaks(of_a_transformer(), TRIALS, num_first=2, limit_bytes=1e9) == []
+    )

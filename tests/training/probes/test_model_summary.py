@@ -98,7 +98,10 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lazy_model_is_summarised_as_the_same_model_with_its_shapes_written_out() -> None:
     lazy, eager = picture(model="own_pictured:lazy"), picture(model="own_pictured:eager")
     assert lazy.problems == ()
-    assert (lazy.num_parameters, lazy.flops_per_sample) == (eager.num_parameters, eager.flops_per_sample)
+    assert (lazy.num_parameters, lazy.flops_per_sample) == (
+        eager.num_parameters,
+        eager.flops_per_sample,
+    )
     assert lazy.memory is not None
     assert eager.memory is not None
     for one, other in zip(lazy.memory.steps, eager.memory.steps, strict=True):
@@ -145,7 +148,9 @@ def test_an_optimizer_that_looks_at_values_is_no_problem_of_the_model(optimizer:
         ("transformer", "model", "cannot take numbers of shape (1, 8, 8)"),
     ],
 )
-def test_what_is_wrong_is_said_under_the_field_that_caused_it(model: Any, field: str, said: str) -> None:
+def test_what_is_wrong_is_said_under_the_field_that_caused_it(
+    model: Any, field: str, said: str
+) -> None:
     with pytest.raises(ExperimentError) as caught:
         picture(model=model)
     assert caught.value.field == field
@@ -173,7 +178,9 @@ def test_a_model_with_fewer_outputs_than_classes_is_told_of() -> None:
 def test_a_loss_that_cannot_take_the_outputs_is_told_of() -> None:
     found = picture(model="own_pictured:flat")
     assert found.flops_per_sample is None
-    assert any("the loss cannot take what the model returns" in each.problem for each in found.problems)
+    assert any(
+        "the loss cannot take what the model returns" in each.problem for each in found.problems
+    )
 
 
 def test_code_that_ends_its_process_does_not_end_ours() -> None:
@@ -211,14 +218,22 @@ def test_a_frozen_part_is_not_trained() -> None:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ({"name": "boosted_trees", "num_trees": 7}, "7 boosted trees for each of 10 classes, 70 in all"),
+        (
+            {"name": "boosted_trees", "num_trees": 7},
+            "7 boosted trees for each of 10 classes, 70 in all",
+        ),
         ({"name": "forest", "num_trees": 5}, "5 randomised trees that vote"),
         ({"name": "one_of", "family": "forest"}, "200 randomised trees that vote"),
     ],
 )
 def test_trees_have_no_layers_and_are_told_in_words(model: dict[str, Any], words: str) -> None:
     found = picture(model=model)
-    assert (found.layers, found.memory, found.problems, found.flops_per_sample) == ((), None, (), None)
+    assert (found.layers, found.memory, found.problems, found.flops_per_sample) == (
+        (),
+        None,
+        (),
+        None,
+    )
     assert words in str(found.words)
     assert "no layers" in str(found.words)
 

@@ -19,7 +19,12 @@ MICRO_BATCH = 32
 
 
 def measure(
-    rank: int, num_workers: int, meeting: str | None, full: int | None = None, *, num_steps: int | None = None
+    rank: int,
+    num_workers: int,
+    meeting: str | None,
+    full: int | None = None,
+    *,
+    num_steps: int | None = None,
 ) -> tuple[TrialEnded, list[PlanMeasured]]:
     """Measure as one of the copies; on rank `full` memory runs out.
 
@@ -63,7 +68,9 @@ def measure(
         return run_trial(task, report), events
 
 
-def counted(rank: int, num_workers: int, meeting: str | None) -> tuple[TrialEnded, list[PlanMeasured]]:
+def counted(
+    rank: int, num_workers: int, meeting: str | None
+) -> tuple[TrialEnded, list[PlanMeasured]]:
     return measure(rank, num_workers, meeting, num_steps=10)
 
 

@@ -48,7 +48,12 @@ def sizes(*micro_batches: int, **plan: Any) -> list[dict[str, Any]]:
 
 
 def measure(
-    rank: int, num_workers: int, meeting: str | None, text: str, plans: Sequence[dict[str, Any]], **order: Any
+    rank: int,
+    num_workers: int,
+    meeting: str | None,
+    text: str,
+    plans: Sequence[dict[str, Any]],
+    **order: Any,
 ) -> tuple[TrialEnded, list[PlanMeasured]]:
     events: list[PlanMeasured] = []
     stop_after = order.pop("stop_after", None)
@@ -116,7 +121,10 @@ def sample_flops(width: int) -> int:
 def test_two_workers_measure_together_and_know_what_their_exchange_costs(strategy: str) -> None:
     plans = [{"micro_batch": 8, "accumulation": num, "strategy": strategy} for num in (1, 2)]
     (ended, events), (other, untold) = run_together(measure_longer, 2, experiment(), plans)
-    assert (ended.state, other.state) == ("complete", "complete"), f"{ended.traceback} {other.traceback}"
+    assert (ended.state, other.state) == (
+        "complete",
+        "complete",
+    ), f"{ended.traceback} {other.traceback}"
     assert untold == []
     for event in events:
         check_times(event, num_steps=25)
@@ -159,7 +167,8 @@ class SlowSplit(ArraySplit):
 def slow_data(options: Any) -> Datasets:
     rng = np.random.default_rng(0)
     splits = [
-        SlowSplit(rng.normal(size=(64, 8)).astype(np.float32), rng.integers(0, 3, 64)) for _ in range(2)
+        SlowSplit(rng.normal(size=(64, 8)).astype(np.float32), rng.integers(0, 3, 64))
+        for _ in range(2)
     ]
     return Datasets(
         name="slow",
@@ -218,11 +227,16 @@ def measure_with_little_memory_on_rank_1(
     return with_little_memory(action) if rank == 1 else action()
 
 
-def test_a_worker_that_alone_runs_out_of_memory_ends_its_plan_on_all_and_the_next_is_measured() -> None:
+def test_a_worker_that_alone_runs_out_of_memory_ends_its_plan_on_all_and_the_next_is_measured() -> (
+    None
+):
     text = experiment(model="test_plan_probe:build_wide")
     plans = sizes(4, 128, 256, 2)
     (ended, events), (other, _) = run_together(measure_with_little_memory_on_rank_1, 2, text, plans)
-    assert (ended.state, other.state) == ("complete", "complete"), f"{ended.traceback} {other.traceback}"
+    assert (ended.state, other.state) == (
+        "complete",
+        "complete",
+    ), f"{ended.traceback} {other.traceback}"
     assert [event.fits for event in events] == [True, False, False, True]
     assert "can't allocate memory" in str(events[1].message)
     assert events[1].step_time_s is None
@@ -247,14 +261,17 @@ def build_growing(config: dict[str, Any]) -> nn.Module:
 @pytest.mark.slow
 def test_a_worker_that_runs_out_of_memory_in_an_exchange_ends_the_probe_and_nobody_waits() -> None:
     text = experiment(model="test_plan_probe:build_growing")
-    (noticed, _), (failed, _) = run_together(measure_with_little_memory_on_rank_1, 2, text, sizes(128))
+    (noticed, _), (failed, _) = run_together(
+        measure_with_little_memory_on_rank_1, 2, text, sizes(128)
+    )
     assert (failed.state, failed.reason) == ("failed", "oom")
     assert (noticed.state, noticed.reason) == ("failed", "error")
 
 
 def count_models(rank: int, num_workers: int, meeting: str, text: str, plans: Any) -> list[int]:
     counts = []
-    # Other modules of a process, such as those that libraries make on import, are none of the plans'.
+    # Other modules of a process, such as those that libraries make on import, are none of the
+    # plans'.
     gc.collect()
     before = {id(item) for item in gc.get_objects() if isinstance(item, nn.Module)}
 
@@ -285,7 +302,9 @@ def test_no_model_is_kept_when_a_plan_is_reported(strategy: str) -> None:
     assert counts == [0, 0]
 
 
-def measure_with_little_memory(rank: int, num_workers: int, meeting: str, text: str, plans: Any) -> Any:
+def measure_with_little_memory(
+    rank: int, num_workers: int, meeting: str, text: str, plans: Any
+) -> Any:
     return with_little_memory(lambda: measure(rank, 1, None, text, plans, num_steps=3))
 
 
@@ -306,7 +325,9 @@ def test_what_holds_more_than_allowed_does_not_fit_and_nothing_larger_is_tried()
     assert "one worker held" in str(events[1].message)
     assert events[1].peak_bytes is not None
     assert events[1].peak_bytes > limit_bytes
-    assert all(str(event.message).startswith("a micro batch of 32 did not fit: ") for event in events[2:])
+    assert all(
+        str(event.message).startswith("a micro batch of 32 did not fit: ") for event in events[2:]
+    )
 
 
 def measure_shards_within(rank: int, num_workers: int, meeting: str, text: str) -> Any:
@@ -332,7 +353,9 @@ def train_alone(config: dict[str, Any], report: Any) -> None:
 def test_what_devices_use_is_told_where_they_count_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The counter stands, whenever it is read, where a processor of 50 W would have raised it to."""
+    """The counter stands, whenever it is read, where a processor of 50 W would have raised it
+    to.
+    """
     zone = tmp_path / "intel-rapl:0"
     zone.mkdir()
     (zone / "max_energy_range_uj").write_text("262143328850")
@@ -344,7 +367,8 @@ def test_what_devices_use_is_told_where_they_count_it(
 
     monkeypatch.setattr("workbench.training.device.processor_counters", read)
     metered, plain = (
-        measure(0, 1, None, experiment(), sizes(32), measures_power=power)[1][0] for power in (True, False)
+        measure(0, 1, None, experiment(), sizes(32), measures_power=power)[1][0]
+        for power in (True, False)
     )
     assert metered.power_w == pytest.approx(50.0, rel=0.1)
     assert metered.num_steps > FAST["num_steps"], "too few steps for a counter to move"
@@ -360,7 +384,10 @@ def test_a_plan_that_a_model_without_blocks_cannot_carry_out_is_skipped_with_its
     assert ended.state == "complete"
     assert [event.fits for event in (blocks, larger, plain)] == [False, False, True]
     assert [event.is_possible for event in (blocks, larger, plain)] == [False, False, True]
-    assert (blocks.message, larger.message) == (NO_BLOCKS, NO_BLOCKS), "memory has nothing to do with it"
+    assert (blocks.message, larger.message) == (
+        NO_BLOCKS,
+        NO_BLOCKS,
+    ), "memory has nothing to do with it"
 
 
 class Whole(nn.Module):
@@ -379,11 +406,17 @@ def build_whole(config: dict[str, Any]) -> nn.Module:
 
 
 def measure_stages(rank: int, num_workers: int, meeting: str, text: str) -> Any:
-    plans = [*sizes(8, strategy="pipeline", stages=2), *sizes(8, strategy="tensor", tensor=2), *sizes(8)]
+    plans = [
+        *sizes(8, strategy="pipeline", stages=2),
+        *sizes(8, strategy="tensor", tensor=2),
+        *sizes(8),
+    ]
     return measure(rank, num_workers, meeting, text, plans)
 
 
-def test_a_model_that_cannot_be_divided_is_measured_whole_unless_the_experiment_divides_it() -> None:
+def test_a_model_that_cannot_be_divided_is_measured_whole_unless_the_experiment_divides_it() -> (
+    None
+):
     for plan in ({}, {"stages": 2}):
         text = experiment(model="test_plan_probe:build_whole", plan=plan)
         ended, events = run_together(measure_stages, 2, text)[0]

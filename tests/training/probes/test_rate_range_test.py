@@ -1,4 +1,7 @@
-"""A range test in a real training: what it finds, on one worker and on two, and that nothing of it stays."""
+"""A range test in a real training.
+
+What it finds, on one worker and on two, and that nothing of it stays.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,12 @@ def digits(**fields: Any) -> Experiment:
 
 
 def run(
-    rank: int, num_workers: int, meeting: str | None, text: str, folder: str, test: RateTest | None = TEST
+    rank: int,
+    num_workers: int,
+    meeting: str | None,
+    text: str,
+    folder: str,
+    test: RateTest | None = TEST,
 ) -> tuple[TrialEnded, list[Event]]:
     events: list[Event] = []
     task = TrialTask(
@@ -64,7 +72,9 @@ def test_a_rate_is_found_with_which_the_model_learns(tmp_path: Path) -> None:
     assert event.highest_stable == event.rates[-1]
     assert event.suggested is not None
     assert 1e-3 < event.suggested < event.highest_stable
-    learnt = digits(training={"lr": event.suggested, "reference_batch": 64, "epochs": 4}).model_dump_json()
+    learnt = digits(
+        training={"lr": event.suggested, "reference_batch": 64, "epochs": 4}
+    ).model_dump_json()
     trained, _ = run(0, 1, None, learnt, str(tmp_path), None)
     assert trained.values["val_accuracy"] > 0.8
 
@@ -72,9 +82,13 @@ def test_a_rate_is_found_with_which_the_model_learns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_workers_find_what_one_finds(strategy: str, tmp_path: Path) -> None:
     whole = digits(model={"name": "mlp", "dropout": 0.0})
-    shared = digits(model={"name": "mlp", "dropout": 0.0}, plan={"workers": 2, "strategy": strategy})
+    shared = digits(
+        model={"name": "mlp", "dropout": 0.0}, plan={"workers": 2, "strategy": strategy}
+    )
     _, (alone,) = run(0, 1, None, whole.model_dump_json(), str(tmp_path))
-    (ended, (event,)), (other, silent) = run_together(run, 2, shared.model_dump_json(), str(tmp_path))
+    (ended, (event,)), (other, silent) = run_together(
+        run, 2, shared.model_dump_json(), str(tmp_path)
+    )
     assert (ended.state, other.state) == ("complete", "complete"), ended.traceback
     assert silent == [], "rank 0 alone is heard"
     assert isinstance(alone, RatesTested)
@@ -109,7 +123,9 @@ def test_rates_that_are_all_too_low_suggest_nothing(tmp_path: Path) -> None:
 
 
 def test_a_train_function_has_no_rates_to_test(tmp_path: Path) -> None:
-    experiment = Experiment(train="somewhere:train", objectives=[{"metric": "loss", "goal": "minimize"}])
+    experiment = Experiment(
+        train="somewhere:train", objectives=[{"metric": "loss", "goal": "minimize"}]
+    )
     ended, events = run(0, 1, None, experiment.model_dump_json(), str(tmp_path))
     assert (ended.state, ended.reason, events) == ("failed", "error", [])
     assert "a train function sets its own learning rates" in str(ended.message)

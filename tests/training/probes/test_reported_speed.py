@@ -62,14 +62,18 @@ def test_a_program_runs_until_it_has_reported_its_speed_a_few_times() -> None:
     (first, second), ended = measure(experiment("fast"), 8, 16)
     assert ended.state == "complete"
     assert first.plan == {"workers": 1, "micro_batch": 8, "accumulation": 1, "global_batch": 8}
-    assert (first.samples_per_s, first.step_time_s) == (800.0, 0.01), "the first report is a warm-up"
+    assert (first.samples_per_s, first.step_time_s) == (800.0, 0.01), (
+        "the first report is a warm-up"
+    )
     assert second.samples_per_s == pytest.approx(1600.0)
     assert first.num_steps >= 3
 
 
 def test_a_function_runs_with_the_batch_of_the_plan_and_its_other_parameters() -> None:
     search = {"batch": {"choices": [8, 16]}, "lr": 0.5}
-    (found,), _ = measure(experiment(command=None, train=FUNCTION, search=search), 16, **{"own.lr": 0.5})
+    (found,), _ = measure(
+        experiment(command=None, train=FUNCTION, search=search), 16, **{"own.lr": 0.5}
+    )
     assert found.step_time_s == pytest.approx(0.064)
 
 
@@ -85,7 +89,9 @@ def test_a_program_that_reports_no_speed_is_named_with_what_it_reports(
 ) -> None:
     ended = measure(experiment("slow"), 8)[1]
     assert (ended.state, ended.is_unreported) == ("failed", True)
-    assert ended.message == "the command reported no samples_per_s or steps_per_s; it reported: loss"
+    assert (
+        ended.message == "the command reported no samples_per_s or steps_per_s; it reported: loss"
+    )
     monkeypatch.setattr(reported_speed, "SILENT_S", 0.2)
     ended = measure(experiment("silent"), 8)[1]
     assert ended.message == (

@@ -43,6 +43,7 @@ def test_operations_are_counted_once_for_a_model(monkeypatch: pytest.MonkeyPatch
     assert len(builds) == 2
     assert narrow is not None
     assert wide is not None
-    # Forward, and both products of the backward pass; the first layer needs no gradient of its inputs.
+    # Forward, and both products of the backward pass; the first layer needs no gradient of its
+    # inputs.
     assert wide == pytest.approx(2 * narrow)
     assert narrow == 2 * (2 * 64 * 16 + 3 * 16 * 10)

@@ -1,4 +1,6 @@
-"""Programs that are forked from a process with torch loaded behave as if Python had started them."""
+"""Programs that are forked from a process with torch loaded behave as if Python had started
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def run_program(code: str, text: str = "", timeout_s: float = 120.0, **environment: str):
         Path("program_of_a_test.py").write_text(code)
         variables = {"PATH": os.environ["PATH"], **environment}
-        return warm_process.run("program_of_a_test", text, environment=variables, timeout_s=timeout_s)
+        return warm_process.run(
+            "program_of_a_test", text, environment=variables, timeout_s=timeout_s
+        )
 
     return run_program
 
 
-def test_a_program_has_its_own_input_output_folder_environment_and_status(run, tmp_path: Path) -> None:
+def test_a_program_has_its_own_input_output_folder_environment_and_status(
+    run, tmp_path: Path
+) -> None:
     done = run(
         "import os, sys\nprint(sys.stdin.read(), os.getcwd(), sorted(os.environ))\n"
         "print('torch' in sys.modules, file=sys.stderr)\nsys.exit(7)",
@@ -45,7 +51,9 @@ def test_a_program_has_its_own_input_output_folder_environment_and_status(run, t
 def test_a_program_that_computes_without_values_finds_the_compiler_loaded(run) -> None:
     run("")
     Path("model_summary.py").write_text("import sys\nprint('torch._dynamo' in sys.modules)")
-    done = warm_process.run("model_summary", "", environment={"PATH": os.environ["PATH"]}, timeout_s=120.0)
+    done = warm_process.run(
+        "model_summary", "", environment={"PATH": os.environ["PATH"]}, timeout_s=120.0
+    )
     assert done.stdout == "True\n"
 
 
@@ -59,7 +67,9 @@ def test_a_program_that_computes_without_values_finds_the_compiler_loaded(run) -
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV, ""),
     ],
 )
-def test_every_end_has_the_status_that_python_gives_it(run, code: str, status: int, error: str) -> None:
+def test_every_end_has_the_status_that_python_gives_it(
+    run, code: str, status: int, error: str
+) -> None:
     done = run(code)
     assert done.returncode == status
     assert error in done.stderr
@@ -117,7 +127,9 @@ def test_programs_run_side_by_side(run, tmp_path: Path) -> None:
     ended = []
 
     def one(text: str) -> None:
-        done = warm_process.run("program_of_a_test", text, environment=dict(os.environ), timeout_s=120.0)
+        done = warm_process.run(
+            "program_of_a_test", text, environment=dict(os.environ), timeout_s=120.0
+        )
         ended.append(done.returncode)
 
     threads = [threading.Thread(target=one, args=(text,)) for text in ("a b", "b a")]

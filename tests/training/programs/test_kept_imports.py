@@ -43,7 +43,9 @@ FILES = {
     "pkg/__init__.py": "",
     "pkg/sub/__init__.py": "",
     "pkg/sub/deep.py": "NAME = 'deep 1'\n",
-    "pkg/start.py": "from .sub import deep\nimport lib\nprint('here', __name__, deep.NAME, lib.NAME)\n",
+    "pkg/start.py": (
+        "from .sub import deep\nimport lib\nprint('here', __name__, deep.NAME, lib.NAME)\n"
+    ),
     "beside.txt": "data",
     "run.sh": '#!/bin/sh\ncd "$(dirname "$0")"\necho shell 1\nexec "$PYTHON" train.py "$@"\n',
 }
@@ -100,7 +102,9 @@ def test_a_script_runs_as_it_was_kept_with_all_that_it_imports(folder: Path) -> 
     ]
     lines = ended.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
-    assert lines[1].startswith(f'  File "{folder / "train.py"}", line ')  # nothing of how it is served
+    assert lines[1].startswith(
+        f'  File "{folder / "train.py"}", line '
+    )  # nothing of how it is served
     assert "raise ValueError(NAME)  # as kept" in ended.stderr
     assert lines[-1] == "ValueError: lib 1"
 
@@ -155,7 +159,11 @@ def test_a_startup_file_of_the_user_still_runs(folder: Path, startup: Path) -> N
     kept = kept_in(folder, "python train.py")
     environment = {**os.environ, "PYTHONPATH": str(startup)}
     found = subprocess.run(
-        [sys.executable, "-c", f"import sys; print([entry for entry in sys.path if {str(kept)!r} in entry])"],
+        [
+            sys.executable,
+            "-c",
+            f"import sys; print([entry for entry in sys.path if {str(kept)!r} in entry])",
+        ],
         env=environment | variables(str(kept), environment),
         text=True,
         capture_output=True,
@@ -174,7 +182,11 @@ def test_without_its_copy_no_program_runs_other_code(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "is_served"),
-    [([sys.executable], True), ([sys.executable, "-I"], False), (["env", "-i", sys.executable], False)],
+    [
+        ([sys.executable], True),
+        ([sys.executable, "-I"], False),
+        (["env", "-i", sys.executable], False),
+    ],
 )
 def test_a_program_shows_that_kept_code_reaches_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, before: list[str], is_served: bool

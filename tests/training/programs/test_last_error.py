@@ -27,25 +27,33 @@ PYTHON = [
         "ValueError: real",
     ),
     (
-        "import threading as t\nx = t.Thread(target=lambda: 1 / 0)\nx.start(); x.join()\n"
-        "raise SystemExit('no data')",
+        (
+            "import threading as t\nx = t.Thread(target=lambda: 1 / 0)\nx.start(); x.join()\n"
+            "raise SystemExit('no data')"
+        ),
         "no data",
     ),
     ("exec('def f(:')", "SyntaxError: invalid syntax"),
     (
-        "import argparse\np = argparse.ArgumentParser(prog='x')\np.add_argument('--lr', required=True)\n"
-        "p.parse_args()",
+        (
+            "import argparse\np = argparse.ArgumentParser(prog='x')\np.add_argument('--lr',"
+            " required=True)\np.parse_args()"
+        ),
         "x: error: the following arguments are required: --lr",
     ),
     (
-        "import logging\ntry:\n  1 / 0\nexcept Exception:\n  logging.exception('caught')\n"
-        "raise KeyError('k')",
+        (
+            "import logging\ntry:\n  1 / 0\nexcept Exception:\n  logging.exception('caught')\n"
+            "raise KeyError('k')"
+        ),
         "KeyError: 'k'",
     ),
     (
         "import pydantic\nclass C(pydantic.BaseModel):\n  lr: float\nC(lr='x')",
-        "pydantic_core._pydantic_core.ValidationError: 1 validation error for C: lr: Input should be a valid "
-        "number, unable to parse string as a number",
+        (
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for C: lr: Input"
+            " should be a valid number, unable to parse string as a number"
+        ),
     ),
 ]
 
@@ -121,7 +129,13 @@ Root Cause (first observed failure):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (GROUP, "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): ValueError: no rows"),
+        (
+            GROUP,
+            (
+                "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): ValueError: no"
+                " rows"
+            ),
+        ),
         (HYDRA, "ValueError: lr is too high"),
         (INSTANTIATED, "Error in call to target '__main__.Net': ValueError('bad')"),
         (CUDA, "RuntimeError: CUDA error: device-side assert triggered"),
@@ -131,13 +145,18 @@ Root Cause (first observed failure):
             "Error in fit(x, lr) : could not converge",
         ),
         (
-            "Error in fit_a_model_with_a_long_name(x, lr = 0.1) : \n  no convergence\nExecution halted\n",
+            (
+                "Error in fit_a_model_with_a_long_name(x, lr = 0.1) : \n  no convergence\nExecution"
+                " halted\n"
+            ),
             "Error in fit_a_model_with_a_long_name(x, lr = 0.1) : no convergence",
         ),
         ("Error: object 'x' not found\nExecution halted\n", "Error: object 'x' not found"),
         (
-            "terminate called after throwing an instance of 'std::runtime_error'\n"
-            "  what():  lr is too high\nAborted\n",
+            (
+                "terminate called after throwing an instance of 'std::runtime_error'\n"
+                "  what():  lr is too high\nAborted\n"
+            ),
             "std::runtime_error: lr is too high",
         ),
         ("terminate called after throwing an instance of 'int'\nAborted (core dumped)\n", "int"),
@@ -146,35 +165,54 @@ Root Cause (first observed failure):
             "a.out: main.cpp:3: int main(): Assertion `x > 0' failed.",
         ),
         (
-            'Exception in thread "main" java.lang.IllegalStateException: no rows\n'
-            "\tat Train.main(Train.java)\n",
+            (
+                'Exception in thread "main" java.lang.IllegalStateException: no rows\n'
+                "\tat Train.main(Train.java)\n"
+            ),
             "java.lang.IllegalStateException: no rows",
         ),
         (
-            "/a/x.js:1\nthrow new Error('x')\n^\n\nTypeError: no rows\n    at f (/a/x.js:1:7)\n    at g\n\n"
-            "Node.js v20.1.0\n",
+            (
+                "/a/x.js:1\nthrow new Error('x')\n^\n\nTypeError: no rows\n    at f (/a/x.js:1:7)\n"
+                "    at g\n\nNode.js v20.1.0\n"
+            ),
             "TypeError: no rows",
         ),
         (
-            "thread 'main' panicked at src/main.rs:2:5:\nno rows\nnote: run with `RUST_BACKTRACE=1`\n",
+            (
+                "thread 'main' panicked at src/main.rs:2:5:\nno rows\nnote: run with"
+                " `RUST_BACKTRACE=1`\n"
+            ),
             "thread 'main' panicked at src/main.rs:2:5: no rows",
         ),
         (
-            "thread 'main' panicked at 'no rows', src/main.rs:2:5\nnote: run with `RUST_BACKTRACE=1`\n",
+            (
+                "thread 'main' panicked at 'no rows', src/main.rs:2:5\nnote: run with"
+                " `RUST_BACKTRACE=1`\n"
+            ),
             "thread 'main' panicked at 'no rows', src/main.rs:2:5",
         ),
         (
-            "panic: no rows\n\ngoroutine 1 [running]:\nmain.main()\n\t/tmp/x.go:5 +0x1d\nexit status 2\n",
+            (
+                "panic: no rows\n\ngoroutine 1 [running]:\nmain.main()\n\t/tmp/x.go:5 +0x1d\nexit"
+                " status 2\n"
+            ),
             "panic: no rows",
         ),
         ("ERROR: LoadError: no rows\nStacktrace:\n [1] f\n", "ERROR: LoadError: no rows"),
         ("train.sh: line 3: foo: command not found\n", "train.sh: line 3: foo: command not found"),
         (
-            "Usage: train [OPTIONS]\nTry 'train --help' for help.\n\nError: Missing option '--lr'.\n",
+            (
+                "Usage: train [OPTIONS]\nTry 'train --help' for help.\n\nError: Missing option"
+                " '--lr'.\n"
+            ),
             "Error: Missing option '--lr'.",
         ),
         (
-            "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n",
+            (
+                "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call"
+                " first):\n"
+            ),
             "Segmentation fault",
         ),
         ("epoch 1\r\nepoch 2\r\n", "epoch 2"),
@@ -191,7 +229,9 @@ def test_further_lines_of_the_message_follow_and_farewells_do_not() -> None:
     assert "wandb" not in last_error(farewell)
 
 
-def test_the_traceback_begins_with_what_the_exception_was_raised_from(printed: dict[str, str]) -> None:
+def test_the_traceback_begins_with_what_the_exception_was_raised_from(
+    printed: dict[str, str],
+) -> None:
     code = next(code for code, shown in PYTHON if shown == "RuntimeError: no result")
     text = last_traceback(f"epoch 1\n{printed[code]}") or ""
     assert text.startswith("Traceback (most recent call last)")
@@ -200,7 +240,9 @@ def test_the_traceback_begins_with_what_the_exception_was_raised_from(printed: d
 
 
 @given(
-    st.text(st.sampled_from("aT \n|+:'()-\t\rError: Traceback (most recent call last):"), max_size=300)
+    st.text(
+        st.sampled_from("aT \n|+:'()-\t\rError: Traceback (most recent call last):"), max_size=300
+    )
     | st.text()
 )
 def test_any_output_has_an_error_of_limited_length(text: str) -> None:

@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.programs.printed_metrics import Lines, may_have_metrics, pattern_reader, read_line
+from workbench.training.programs.printed_metrics import (
+    Lines,
+    may_have_metrics,
+    pattern_reader,
+    read_line,
+)
 from workbench.training.programs.wandb_metrics import WandbFolder
 from workbench.training.programs.written_metrics import EventFolder, csv_rows, json_lines
 
@@ -29,7 +34,10 @@ from workbench.training.programs.written_metrics import EventFolder, csv_rows, j
         ),
         ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.300", {"Epoch": 1, "Loss": 2.3}),
         ("{'loss': 0.25, 'lr': '1e-05'}", {"loss": 0.25, "lr": 1e-5}),
-        ('{"loss": 0.25, "deep": {"acc": 1}, "name": "x", "ok": true}', {"loss": 0.25, "deep.acc": 1}),
+        (
+            '{"loss": 0.25, "deep": {"acc": 1}, "name": "x", "ok": true}',
+            {"loss": 0.25, "deep.acc": 1},
+        ),
         ("\x1b[32mval/loss = -0.5\x1b[0m", {"val/loss": -0.5}),
         ("12:30:01 http://127.0.0.1:80/ version=1.2.3 sha=1f3 a.py:12: x", {}),
         (
@@ -38,7 +46,10 @@ from workbench.training.programs.written_metrics import EventFolder, csv_rows, j
         ),
         ("step 0: train loss 4.2, val loss 4.3", {"step": 0, "train_loss": 4.2, "val_loss": 4.3}),
         (
-            "| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch  5.20 | loss  7.61 | ppl  2000.10",
+            (
+                "| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch  5.20 | loss  7.61 | ppl "
+                " 2000.10"
+            ),
             {"epoch": 1, "lr": 20, "ms/batch": 5.2, "loss": 7.61, "ppl": 2000.1},
         ),
         (
@@ -66,7 +77,10 @@ def test_lines(line: str, values: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("line", "values"),
     [
-        ("Epoch 1/4 - train loss: 0.5 - val loss: 0.1", {"Epoch": 1, "train_loss": 0.5, "val_loss": 0.1}),
+        (
+            "Epoch 1/4 - train loss: 0.5 - val loss: 0.1",
+            {"Epoch": 1, "train_loss": 0.5, "val_loss": 0.1},
+        ),
         ("Train loss: 0.5, Test loss: 0.1", {"Train_loss": 0.5, "Test_loss": 0.1}),
         ("Train acc: 91% | Val acc: 88%", {"Train_acc": 91, "Val_acc": 88}),
         ("[1] Train Loss: 0.5 | Valid Loss: 0.1", {"Train_Loss": 0.5, "Valid_Loss": 0.1}),
@@ -95,7 +109,10 @@ def test_names_before_a_sign_keep_the_word_before_them(line: str, values: dict[s
         ("[10]\tvalid_0's auc: 0.8", {"auc": 0.8}),
         ("epoch 1 loss: 0.3 epoch 2 loss: 0.2", {"epoch": 2, "loss": 0.2}),
         (
-            "Trial 3 finished with value: 0.93 and params: {'lr': 0.1}. Best is trial 2 with value: 0.95.",
+            (
+                "Trial 3 finished with value: 0.93 and params: {'lr': 0.1}. Best is trial 2 with"
+                " value: 0.95."
+            ),
             {"value": 0.93, "lr": 0.1, "best_value": 0.95},
         ),
         ("train Loss: 0.5 Acc: 0.8", {"train_Loss": 0.5, "train_Acc": 0.8}),
@@ -127,7 +144,9 @@ def test_values_of_one_name_are_told_apart_by_the_word_before_them(
         ("test loss: 0.2", {"test_loss": 0.2}),
     ],
 )
-def test_the_best_values_so_far_are_not_those_of_this_moment(line: str, values: dict[str, float]) -> None:
+def test_the_best_values_so_far_are_not_those_of_this_moment(
+    line: str, values: dict[str, float]
+) -> None:
     assert read_line(line.encode()) == values
 
 
@@ -204,7 +223,9 @@ def test_a_value_within_a_mapping_is_not_the_one_outside_of_it(text: str) -> Non
         ('{\n "loss": 0.5,', [0.5]),
     ],
 )
-def test_what_only_looks_like_a_mapping_is_read_line_by_line(text: str, losses: list[float]) -> None:
+def test_what_only_looks_like_a_mapping_is_read_line_by_line(
+    text: str, losses: list[float]
+) -> None:
     lines = Lines(may_have_metrics)
     read = [read_line(line) for line in [*lines.feed(text.encode()), *lines.end()]]
     assert [values["loss"] for values in read if values] == losses
@@ -248,7 +269,10 @@ def test_lines_arrive_in_pieces(sizes: list[int]) -> None:
 
 
 def test_the_source_in_a_traceback_is_not_read() -> None:
-    text = b'Traceback (most recent call last):\n  File "a.py"\n    loss=0.5\nValueError: x\nloss=0.25\n'
+    text = (
+        b'Traceback (most recent call last):\n  File "a.py"\n    loss=0.5\nValueError:'
+        b" x\nloss=0.25\n"
+    )
     assert [read_line(line) for line in Lines().feed(text)][-1] == {"loss": 0.25}
     assert len(Lines().feed(text)) == 2
 
@@ -256,7 +280,9 @@ def test_the_source_in_a_traceback_is_not_read() -> None:
 def test_patterns() -> None:
     read = pattern_reader((r"step (?P<step>\d+): val loss (?P<val_loss>\S+)", r"acc (?P<acc>\S+)"))
     assert read(b"step 20: val loss 1.5, acc 0.5") == {"step": 20, "acc": 0.5}
-    assert read(b"step 20: val loss nan") == pytest.approx({"step": 20, "val_loss": math.nan}, nan_ok=True)
+    assert read(b"step 20: val loss nan") == pytest.approx(
+        {"step": 20, "val_loss": math.nan}, nan_ok=True
+    )
     assert read(b"val loss: high") == {}
 
 
@@ -284,7 +310,9 @@ def test_a_file_that_is_written_anew_is_not_counted_twice(tmp_path: Path) -> Non
 
 
 def test_event_files_of_tensorboard(tmp_path: Path) -> None:
-    from tensorboardX import SummaryWriter  # not where tests are collected: loading it takes a second
+    from tensorboardX import (
+        SummaryWriter,
+    )  # not where tests are collected: loading it takes a second
 
     with SummaryWriter(str(tmp_path / "old")) as writer:
         writer.add_scalar("loss", 9.0, 1)
@@ -307,7 +335,10 @@ def test_event_files_of_tensorboard(tmp_path: Path) -> None:
 
 
 def test_a_log_of_wandb(tmp_path: Path) -> None:
-    """The file is written here as wandb writes it; reading one of wandb itself was tried by hand."""
+    """The file is written here as wandb writes it.
+
+    Reading one of wandb itself was tried by hand.
+    """
     folder = WandbFolder(tmp_path)
     path = tmp_path / "wandb" / "offline-run-1" / "run-1.wandb"
     path.parent.mkdir(parents=True)

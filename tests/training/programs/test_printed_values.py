@@ -13,7 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.programs.printed_metrics import may_have_metrics, pattern_reader, read_json, read_line
+from workbench.training.programs.printed_metrics import (
+    may_have_metrics,
+    pattern_reader,
+    read_json,
+    read_line,
+)
 from workbench.training.programs.printed_values import number_of_text, with_plain_values
 from workbench.training.programs.written_metrics import csv_rows, json_lines
 
@@ -126,7 +131,9 @@ def test_what_is_not_one_number_is_not_read_and_neither_are_its_parts(written: s
 )
 def test_a_final_nan_is_read_as_one(written: str, number: float) -> None:
     assert read_line(f"loss: {written}".encode())["loss"] == pytest.approx(number, nan_ok=True)
-    assert read_line(f"loss={written} acc=0.5".encode())["loss"] == pytest.approx(number, nan_ok=True)
+    assert read_line(f"loss={written} acc=0.5".encode())["loss"] == pytest.approx(
+        number, nan_ok=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +162,10 @@ def test_lines_of_r_and_names_of_devices(line: str, values: dict[str, float]) ->
     assert may_have_metrics(line.encode()) or not values
 
 
-@given(st.floats(width=32), st.sampled_from((np.float64, np.float32, torch.tensor, np.array, Decimal, str)))
+@given(
+    st.floats(width=32),
+    st.sampled_from((np.float64, np.float32, torch.tensor, np.array, Decimal, str)),
+)
 def test_what_libraries_print_is_read_back(value: float, kind: type) -> None:
     written = repr(kind(value)) if kind is not str else f"{value}"
     torch.set_printoptions(precision=10)
@@ -194,7 +204,8 @@ def test_words_in_the_place_of_a_metric_are_kept_beside_the_numbers() -> None:
 
 def test_documents_keep_booleans_and_numbers_as_text() -> None:
     found = read_json(
-        b'{"loss": "np.float64(0.25)", "ok": true, "lr": "1e-05", "name": "x", "big": 1e999, "n": null}'
+        b'{"loss": "np.float64(0.25)", "ok": true, "lr": "1e-05", "name": "x", "big": 1e999, "n":'
+        b" null}"
     )
     assert found == {"loss": 0.25, "ok": True, "lr": 1e-5, "big": math.inf}
     assert found["ok"] is True
@@ -225,11 +236,15 @@ def test_rows_with_words_and_quoted_cells(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 @pytest.mark.parametrize("begin", ["", "\ufeff"])
-def test_columns_may_be_separated_as_spreadsheets_do(separator: str, begin: str, tmp_path: Path) -> None:
+def test_columns_may_be_separated_as_spreadsheets_do(
+    separator: str, begin: str, tmp_path: Path
+) -> None:
     file = csv_rows(tmp_path / "log.csv")
     comma = "." if separator == "," else ","
     rows = [["loss", "epoch"], [f"0{comma}5", "1"], [f"1{comma}25e-1", "2"]]
-    (tmp_path / "log.csv").write_text(begin + "".join(f"{separator.join(row)}\n" for row in rows), "utf-8")
+    (tmp_path / "log.csv").write_text(
+        begin + "".join(f"{separator.join(row)}\n" for row in rows), "utf-8"
+    )
     found = [values for values, _ in file.poll(at_end=True)]
     assert found == [{"loss": 0.5, "epoch": 1}, {"loss": 0.125, "epoch": 2}]
 
@@ -245,7 +260,11 @@ def test_a_list_takes_the_place_of_a_number(tmp_path: Path) -> None:
     file = csv_rows(tmp_path / "log.csv")
     (tmp_path / "log.csv").write_text('epoch,loss\n1,0.5\n2,"[0.25, 0.3]"\n')
     first, last = (values for values, _ in file.poll(at_end=True))
-    assert (first, last, last.words) == ({"epoch": 1, "loss": 0.5}, {"epoch": 2}, {"loss": "[0.25, 0.3]"})
+    assert (first, last, last.words) == (
+        {"epoch": 1, "loss": 0.5},
+        {"epoch": 2},
+        {"loss": "[0.25, 0.3]"},
+    )
     assert read_line(b'{"msg": "loss: 0.5", "tags": ["a"]}', ("loss",)) == {"loss": 0.5}
 
 

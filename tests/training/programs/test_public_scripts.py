@@ -1,4 +1,6 @@
-"""The lines of the page on public scripts, with programs that take the same options and print the same."""
+"""The lines of the page on public scripts, with programs that take the same options and print the
+same.
+"""
 
 from __future__ import annotations
 

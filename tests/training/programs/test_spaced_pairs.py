@@ -1,4 +1,7 @@
-"""Metrics with only space before their values: read where training loops print them, never out of prose."""
+"""Metrics with only space before their values.
+
+Read where training loops print them, never out of prose.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,18 @@ from hypothesis import strategies as st
 
 from workbench.training.programs.printed_metrics import may_have_metrics, read_line
 
-METRICS = ("loss", "acc", "val_loss", "train/acc", "valAccuracy", "test_f1", "Acc@1", "mAP", "rmse", "ppl")
+METRICS = (
+    "loss",
+    "acc",
+    "val_loss",
+    "train/acc",
+    "valAccuracy",
+    "test_f1",
+    "Acc@1",
+    "mAP",
+    "rmse",
+    "ppl",
+)
 OTHERS = ("lr", "time", "grad_norm", "samples", "mem", "beta2")
 PROGRESS = ("epoch", "Epoch", "step", "iter", "Iteration", "batch", "episode")
 PROSE = (
@@ -50,7 +64,10 @@ reals = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: f"{value:.4f}")
         ("loss: .1, acc .9", {"loss": 0.1, "acc": 0.9}),
         ("Epoch [3/10] loss=0.1", {"Epoch": 3, "loss": 0.1}),
         ("Epoch [3/10], Step [100/600], Loss: 0.2345", {"Epoch": 3, "Step": 100, "Loss": 0.2345}),
-        ("epoch 3 of 10 train loss 0.5 val acc 98%", {"epoch": 3, "train_loss": 0.5, "val_acc": 98}),
+        (
+            "epoch 3 of 10 train loss 0.5 val acc 98%",
+            {"epoch": 3, "train_loss": 0.5, "val_acc": 98},
+        ),
         ("  *   Acc@1 75.124 Acc@5 92.380", {"Acc@1": 75.124, "Acc@5": 92.38}),
         (
             "Epoch: [0][  1/50]\tTime  4.5 ( 4.5)\tLoss 7.01e+00 (7.02e+00)\tAcc@1   0.39 (  0.40)",
@@ -110,8 +127,12 @@ def test_pairs_are_read_whatever_stands_between_them(
     total: str,
 ) -> None:
     head = [] if progress is None else [f"{progress[0]} {progress[1]}{total}"]
-    line = between.join([*head, *(f"{name} {value}" for name, value in (metrics | others).items())]).encode()
-    expected = {name: float(value) for name, value in metrics.items()} | dict([progress] if progress else [])
+    line = between.join(
+        [*head, *(f"{name} {value}" for name, value in (metrics | others).items())]
+    ).encode()
+    expected = {name: float(value) for name, value in metrics.items()} | dict(
+        [progress] if progress else []
+    )
     found = read_line(line)
     assert may_have_metrics(line)
     assert {name: found.get(name) for name in expected} == expected
@@ -119,7 +140,11 @@ def test_pairs_are_read_whatever_stands_between_them(
 
 
 @given(
-    st.lists(st.one_of(st.sampled_from(PROSE), numbers.map(str), st.just("3.11.2"), st.just("2024-01-02")))
+    st.lists(
+        st.one_of(
+            st.sampled_from(PROSE), numbers.map(str), st.just("3.11.2"), st.just("2024-01-02")
+        )
+    )
 )
 def test_words_and_numbers_without_the_name_of_a_metric_are_none(words: list[str]) -> None:
     assert read_line(" ".join(words).encode()) == {}

@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 
 from workbench.training.programs.wandb_configuration import wandb_configuration
 
-NAMES = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=("Cs",)), min_size=1, max_size=6)
+NAMES = st.text(
+    st.characters(max_codepoint=0xFFFF, exclude_categories=("Cs",)), min_size=1, max_size=6
+)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NAMES,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | NAMES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=5,
 )
@@ -38,7 +44,11 @@ def test_wandb_itself_reads_it(tmp_path: Path) -> None:
         "import wandb; wandb.init(config={'lr': 1.0, 'epochs': 3});"
         "print(wandb.config.lr, wandb.config.epochs, wandb.config.optimizer['name'])"
     )
-    variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_SWEEP_PARAM_PATH": str(path)}
+    variables = {
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "WANDB_SWEEP_PARAM_PATH": str(path),
+    }
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | variables,

@@ -44,18 +44,29 @@ def test_what_may_be_another_number_is_not_read(text: str) -> None:
     assert read_line(f"loss: {text}".encode()) == {}
 
 
-@given(st.integers(-(10**12), 10**12), st.integers(0, 99), st.sampled_from((", ", ",", " ", "; ", " | ")))
+@given(
+    st.integers(-(10**12), 10**12),
+    st.integers(0, 99),
+    st.sampled_from((", ", ",", " ", "; ", " | ")),
+)
 def test_thousands_are_read_beside_other_pairs(whole: int, part: int, between: str) -> None:
     line = f"loss={whole:,}.{part:02}{between}acc=0.5"
     assert read_line(line.encode()) == {"loss": float(f"{whole}.{part:02}"), "acc": 0.5}
 
 
 @given(
-    st.dictionaries(st.sampled_from("abcd"), st.integers(-(10**6), 10**6) | st.floats(-1e9, 1e9), min_size=1),
+    st.dictionaries(
+        st.sampled_from("abcd"), st.integers(-(10**6), 10**6) | st.floats(-1e9, 1e9), min_size=1
+    ),
     st.sampled_from((",", ", ", " ", " - ")),
 )
-def test_commas_between_pairs_are_no_part_of_numbers(values: dict[str, float], between: str) -> None:
-    assert read_line(between.join(f"{name}={value}" for name, value in values.items()).encode()) == values
+def test_commas_between_pairs_are_no_part_of_numbers(
+    values: dict[str, float], between: str
+) -> None:
+    assert (
+        read_line(between.join(f"{name}={value}" for name, value in values.items()).encode())
+        == values
+    )
 
 
 METRICS = st.sampled_from(("loss", "val_acc", "train/f1", "RMSE", "score_test"))
@@ -72,7 +83,10 @@ PAIRS = st.tuples(st.integers(0, 999), st.integers(0, 99))
 def test_lists_of_two_are_never_numbers_beside_decimal_points(
     lists: dict[str, tuple[int, int]], metric: str, value: float, between: str
 ) -> None:
-    written = [*(f"{name}={first},{second}" for name, (first, second) in lists.items()), f"{metric}={value}"]
+    written = [
+        *(f"{name}={first},{second}" for name, (first, second) in lists.items()),
+        f"{metric}={value}",
+    ]
     assert read_line(between.join(written).encode()) == {metric: value}
     assert read_line(between.join(written[:-1]).encode()) == {}
 

@@ -25,7 +25,9 @@ def train(rank: int, num_workers: int, meeting: str, name: str, also_alone: bool
         strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy))
         strategy.setup(Net(), OPTIMIZERS["adamw"], Worker(rank, num_workers, group=group))
         for indices in global_batches(61, global_batch=24, epoch=0, seed=0, shuffle=True):
-            batch = WorkerBatch(source(), indices, micro_batch=5, replica=rank, num_replicas=num_workers)
+            batch = WorkerBatch(
+                source(), indices, micro_batch=5, replica=rank, num_replicas=num_workers
+            )
             strategy.forward_backward(batch)
             strategy.update(0.01)
             if also_alone:
@@ -58,7 +60,9 @@ def step_unequally(rank: int, num_workers: int, meeting: str) -> int:
         assert strategy.capabilities.holds_whole_model
         strategy.setup(Net(), OPTIMIZERS["sgd"], Worker(rank, num_workers, group=group))
         indices = next(global_batches(61, global_batch=24, epoch=0, seed=0, shuffle=True))
-        batch = WorkerBatch(source(), indices, micro_batch=5, replica=rank, num_replicas=num_workers)
+        batch = WorkerBatch(
+            source(), indices, micro_batch=5, replica=rank, num_replicas=num_workers
+        )
         with strategy.alone():
             for _ in range(3 * rank):
                 strategy.forward_backward(batch)

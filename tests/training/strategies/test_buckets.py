@@ -42,11 +42,16 @@ def test_smaller_buckets_are_more_and_the_step_stays() -> None:
 
 
 def test_a_size_is_described_searched_and_advised() -> None:
-    experiment = make_experiment(search={"bucket": {"choices": ["default", "5MB"]}}, plan={"workers": 2})
+    experiment = make_experiment(
+        search={"bucket": {"choices": ["default", "5MB"]}}, plan={"workers": 2}
+    )
     plan = resolve(experiment, {"bucket": "5MB"}).plan
     assert plan.describe().endswith("ddp, buckets of 5MB")
     choices = choose(experiment)
-    variants = [choices.usual_variant, *alternatives(choices.usual_variant, choices.options, "speed")]
+    variants = [
+        choices.usual_variant,
+        *alternatives(choices.usual_variant, choices.options, "speed"),
+    ]
     assert {each.bucket for each in enumerate_plans(choices, variants)} == {"default", "5MB"}
 
 

@@ -47,7 +47,10 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def step(
-    strategy: Strategy, worker: Worker, micro_batch: int, part: tuple[np.ndarray, np.ndarray] | None = None
+    strategy: Strategy,
+    worker: Worker,
+    micro_batch: int,
+    part: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Tensor:
     batch = WorkerBatch(
         Source(ArraySplit(*(samples() if part is None else part)), worker.device),
@@ -61,14 +64,19 @@ def step(
 
 def make(name: str, worker: Worker, **settings: Any) -> Strategy:
     loss = DividedLoss(weighted, "counts")
-    strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=loss, example=torch.zeros(2, 6), **settings))
+    strategy: Strategy = STRATEGIES.load(name)(
+        StepSettings(loss=loss, example=torch.zeros(2, 6), **settings)
+    )
     strategy.setup(net(), lambda parameters: torch.optim.SGD(parameters, lr=RATE), worker)
     strategy.train(True)
     return strategy
 
 
 def of_torch(
-    part: tuple[np.ndarray, np.ndarray] | None = None, *, clip_norm: float | None = None, dtype: Any = None
+    part: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    clip_norm: float | None = None,
+    dtype: Any = None,
 ) -> tuple[float, dict[str, Tensor]]:
     """Return the loss of the whole batch and the weights after a step, of plain torch."""
     model, (inputs, targets) = net(), samples() if part is None else part
@@ -115,7 +123,10 @@ def test_norms_for_the_noise_are_in_the_unit_of_the_step() -> None:
         total, _ = weighted(model(inputs), targets[first : first + 2])
         (total / (WEIGHTS[targets].sum() / 4)).backward()
         gradients.append(torch.cat([each.grad.flatten() for each in model.parameters()]))  # type: ignore
-    expected = [torch.stack([g.square().sum() for g in gradients]).mean(), sum(gradients).square().sum() / 16]  # type: ignore
+    expected = [
+        torch.stack([g.square().sum() for g in gradients]).mean(),
+        sum(gradients).square().sum() / 16,
+    ]  # type: ignore
     torch.testing.assert_close(found, torch.stack(expected).double(), rtol=1e-5, atol=1e-8)
 
 
@@ -231,7 +242,9 @@ WAYS: dict[str, tuple[Any, float]] = {
 
 
 @pytest.mark.parametrize("kind", WAYS)
-def test_workers_make_the_step_of_the_whole_batch(kind: str, together: list[dict[str, Any]]) -> None:
+def test_workers_make_the_step_of_the_whole_batch(
+    kind: str, together: list[dict[str, Any]]
+) -> None:
     make_expected, tolerance = WAYS[kind]
     expected, weights = make_expected()
     loss, state = together[0][kind]
@@ -246,7 +259,8 @@ def test_workers_that_step_by_themselves_each_make_the_step_of_their_part(
     inputs, targets = samples()
     half = -(-NUM_SAMPLES // 2)
     losses, weights = zip(
-        *(of_torch((inputs[part], targets[part])) for part in (slice(half), slice(half, None))), strict=True
+        *(of_torch((inputs[part], targets[part])) for part in (slice(half), slice(half, None))),
+        strict=True,
     )
     loss, state = together[0]["local"]
     assert loss == pytest.approx(sum(losses) / 2, abs=1e-6)
@@ -258,11 +272,15 @@ def test_workers_that_step_by_themselves_each_make_the_step_of_their_part(
 def test_what_an_exchange_keeps_for_later_steps_is_in_the_unit_of_the_gradient(
     together: list[dict[str, Any]],
 ) -> None:
-    """Steps count differently, so that what is left of totals would weigh otherwise in the next one."""
+    """Steps count differently, so that what is left of totals would weigh otherwise in the next
+    one.
+    """
     model, (inputs, targets) = net(), samples()
     functional.cross_entropy(
         model(torch.from_numpy(inputs)), torch.from_numpy(targets), weight=WEIGHTS
     ).backward()
-    expected = torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None])
+    expected = torch.cat(
+        [each.grad.flatten() for each in model.parameters() if each.grad is not None]
+    )
     mean = (together[0]["exchanged"] + together[1]["exchanged"]) / 2
     torch.testing.assert_close(mean.sort().values, expected.sort().values, rtol=1e-4, atol=1e-6)

@@ -1,4 +1,6 @@
-"""N workers make the step that one worker makes, whatever the strategy and however batches are cut."""
+"""N workers make the step that one worker makes, whatever the strategy and however batches are
+cut.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,17 @@ OPTIMIZERS = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, eps=1e-3),
 }
 CASES = [
-    (strategy, *settings) for strategy in OF_SEVERAL for settings in ((12, "sgd", None), (5, "adamw", 0.5))
+    (strategy, *settings)
+    for strategy in OF_SEVERAL
+    for settings in ((12, "sgd", None), (5, "adamw", 0.5))
 ]
 """Strategies, sizes of micro batches, optimizers, and the norms to which gradients are clipped."""
 
 
 class Net(nn.Module):
-    """Large blocks in a list, which fsdp cuts apart, a small layer around them, and a tied weight."""
+    """Large blocks in a list, which fsdp cuts apart, a small layer around them, and a tied
+    weight.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +81,9 @@ def source() -> Source:
     return Source(ArraySplit(inputs, rng.integers(0, 3, NUM_SAMPLES)), torch.device("cpu"))
 
 
-def make(name: str, worker: Worker, *, optimizer: str = "sgd", clip_norm: float | None = None) -> Strategy:
+def make(
+    name: str, worker: Worker, *, optimizer: str = "sgd", clip_norm: float | None = None
+) -> Strategy:
     torch.manual_seed(0)
     strategy: Strategy = STRATEGIES.load(name)(
         StepSettings(loss=functional.cross_entropy, clip_norm=clip_norm)
@@ -85,11 +93,17 @@ def make(name: str, worker: Worker, *, optimizer: str = "sgd", clip_norm: float 
     return strategy
 
 
-def train(strategy: Strategy, worker: Worker, micro_batch: int, steps: range = range(STEPS)) -> list[float]:
-    """Train steps that visit all samples in order, the last of each epoch smaller; return mean losses."""
+def train(
+    strategy: Strategy, worker: Worker, micro_batch: int, steps: range = range(STEPS)
+) -> list[float]:
+    """Train steps that visit all samples in order, the last of each epoch smaller.
+
+    Return mean losses.
+    """
     samples, losses = source(), []
     cuts = [
-        np.arange(NUM_SAMPLES)[first : first + GLOBAL_BATCH] for first in range(0, NUM_SAMPLES, GLOBAL_BATCH)
+        np.arange(NUM_SAMPLES)[first : first + GLOBAL_BATCH]
+        for first in range(0, NUM_SAMPLES, GLOBAL_BATCH)
     ]
     for step in steps:
         indices = cuts[step % len(cuts)]
@@ -121,7 +135,9 @@ def train_cases(rank: int, num_workers: int, meeting: str, cases: list[Any]) -> 
 
 
 @cache
-def train_alone(optimizer: str, clip_norm: float | None) -> tuple[list[float], dict[str, torch.Tensor]]:
+def train_alone(
+    optimizer: str, clip_norm: float | None
+) -> tuple[list[float], dict[str, torch.Tensor]]:
     alone = make("single", Worker(), optimizer=optimizer, clip_norm=clip_norm)
     losses = train(alone, Worker(), GLOBAL_BATCH)
     return losses, alone.state()["model"]
@@ -134,7 +150,9 @@ def trained(request: pytest.FixtureRequest) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_n_workers_train_parameter_for_parameter_like_one(case: Any, trained: dict[Any, Any]) -> None:
+def test_n_workers_train_parameter_for_parameter_like_one(
+    case: Any, trained: dict[Any, Any]
+) -> None:
     expected_losses, expected = train_alone(*case[2:])
     losses, model = trained[case]
     assert losses == pytest.approx(expected_losses, rel=2e-5)
@@ -181,7 +199,9 @@ def normalise(rank: int, num_workers: int, meeting: str, name: str) -> Any:
     model = nn.Sequential(nn.BatchNorm1d(6, momentum=1.0), nn.Linear(6, 3))
     strategy.setup(model, torch.optim.AdamW, Worker(rank, num_workers, group=group))
     strategy.train(True)
-    batch = WorkerBatch(source(), np.arange(60), micro_batch=30, replica=rank, num_replicas=num_workers)
+    batch = WorkerBatch(
+        source(), np.arange(60), micro_batch=30, replica=rank, num_replicas=num_workers
+    )
     strategy.forward_backward(batch)
     strategy.train(False)
     mean = model[0].running_mean.clone()
@@ -202,7 +222,9 @@ def test_one_worker_needs_nobody_to_meet(name: str) -> None:
     group = Group()
     alone = make(name, Worker(group=group))
     losses = train(alone, Worker(), GLOBAL_BATCH)
-    assert losses == pytest.approx(train(make("single", Worker()), Worker(), GLOBAL_BATCH), rel=1e-5)
+    assert losses == pytest.approx(
+        train(make("single", Worker()), Worker(), GLOBAL_BATCH), rel=1e-5
+    )
     alone.close()
     group.close()
 

@@ -21,7 +21,9 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def step(model: nn.Module, inputs: Tensor, waiting: Waiting, precision: torch.dtype | None) -> list[Any]:
+def step(
+    model: nn.Module, inputs: Tensor, waiting: Waiting, precision: torch.dtype | None
+) -> list[Any]:
     """Make two passes, as of two micro batches; return outputs and all gradients."""
     received = inputs.clone().requires_grad_()
     outputs = []

@@ -1,4 +1,7 @@
-"""A measured step is the step that it would have been; its norms are those of its parts and of its whole."""
+"""A measured step is the step that it would have been.
+
+Its norms are those of its parts and of its whole.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,9 @@ def source() -> Source:
 
 def make(name: str, worker: Worker, model: type[nn.Module] = Net, **settings: Any) -> Strategy:
     torch.manual_seed(0)
-    strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy, **settings))
+    strategy: Strategy = STRATEGIES.load(name)(
+        StepSettings(loss=functional.cross_entropy, **settings)
+    )
     strategy.setup(model(), lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
     strategy.train(True)
     return strategy
@@ -75,8 +80,12 @@ def batch(worker: Worker, micro_batch: int) -> WorkerBatch:
     )
 
 
-def train(strategy: Strategy, worker: Worker, micro_batch: int, *, measure: bool) -> tuple[Any, Any]:
-    """Train some steps; return the weights and, of the first step, both squared norms over all workers."""
+def train(
+    strategy: Strategy, worker: Worker, micro_batch: int, *, measure: bool
+) -> tuple[Any, Any]:
+    """Train some steps; return the weights and, of the first step, both squared norms over all
+    workers.
+    """
     norms: list[torch.Tensor] = []
     for _ in range(STEPS):
         if measure:
@@ -118,7 +127,9 @@ def assert_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]
     [{}, {"clip_norm": 0.01}, {"recompute": True}, {"precision": "fp16", "clip_norm": 0.01}],
     ids=str,
 )
-def test_accumulated_steps_stay_what_they_are_and_tell_their_norms(settings: dict[str, Any]) -> None:
+def test_accumulated_steps_stay_what_they_are_and_tell_their_norms(
+    settings: dict[str, Any],
+) -> None:
     plain, _ = train(make("single", Worker(), **settings), Worker(), 6, measure=False)
     measured, norms = train(make("single", Worker(), **settings), Worker(), 6, measure=True)
     assert_equal(measured, plain)
@@ -158,7 +169,9 @@ def train_both(rank: int, num_workers: int, meeting: str, name: str, micro_batch
     for measure in (False, True):
         strategy = make(name, worker, clip_norm=0.05)
         model, norms = train(strategy, worker, micro_batch, measure=measure)
-        results.append(({name: value.clone() for name, value in model.items()} if rank == 0 else {}, norms))
+        results.append(
+            ({name: value.clone() for name, value in model.items()} if rank == 0 else {}, norms)
+        )
         strategy.close()
     group.close()
     return results
@@ -166,8 +179,12 @@ def train_both(rank: int, num_workers: int, meeting: str, name: str, micro_batch
 
 @pytest.mark.parametrize("micro_batch", [12, 4])
 @pytest.mark.parametrize("name", OF_REPLICAS)
-def test_steps_of_two_workers_stay_what_they_are_and_tell_their_norms(name: str, micro_batch: int) -> None:
-    ((plain, _), (measured, norms)), (_, (_, seen_by_other)) = run_together(train_both, 2, name, micro_batch)
+def test_steps_of_two_workers_stay_what_they_are_and_tell_their_norms(
+    name: str, micro_batch: int
+) -> None:
+    ((plain, _), (measured, norms)), (_, (_, seen_by_other)) = run_together(
+        train_both, 2, name, micro_batch
+    )
     assert_equal(measured, plain)
     assert norms == pytest.approx(expected_norms(micro_batch), rel=1e-5)
     assert seen_by_other == norms

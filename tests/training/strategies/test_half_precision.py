@@ -41,7 +41,9 @@ def dtypes(rank: int, num_workers: int, meeting: str, name: str) -> list[torch.d
         loss = DtypeOfOutputs()
         settings = StepSettings(loss=loss, precision="bf16", example=torch.from_numpy(inputs[:2]))
         strategy: Strategy = STRATEGIES.load(name)(settings)
-        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+        model = nn.Sequential(
+            nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)
+        )
         strategy.setup(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
         strategy.train(True)
         source = Source(ArraySplit(inputs, np.zeros(NUM_SAMPLES, np.int64)), torch.device("cpu"))

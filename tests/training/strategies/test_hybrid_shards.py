@@ -1,4 +1,7 @@
-"""Replicas divide a copy of the parameters, also of stages and parts: the step is that of one worker."""
+"""Replicas divide a copy of the parameters, also of stages and parts.
+
+The step is that of one worker.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,13 @@ from workbench.training.strategies.strategy import NoiseMeasuring, StepSettings,
 NUM_WORKERS, SHARD = 4, 2
 NAMES = tuple(name for name in OF_SEVERAL if capabilities_of(name).takes_shard)
 OTHERS = {name: OF_SEVERAL[number :: len(NAMES)] for number, name in enumerate(NAMES)}
-"""Where a state of each is continued: it is that of one worker, so that each of the others takes one."""
-CASES: list[Any] = [(name, *rest) for name in NAMES for rest in ((12, "sgd", None), (5, "adamw", 0.5))]
+"""Where a state of each is continued.
+
+It is that of one worker, so that each of the others takes one.
+"""
+CASES: list[Any] = [
+    (name, *rest) for name in NAMES for rest in ((12, "sgd", None), (5, "adamw", 0.5))
+]
 
 
 def divided(name: str, worker: Worker, optimizer: str, clip_norm: float | None = None) -> Strategy:
@@ -140,7 +148,9 @@ def test_a_state_of_one_worker_continues_and_then_in_any_strategy(together: Any)
     assert set(found) == {f"{name} {other}" for name in NAMES for other in OTHERS[name]}
     for way, saved in found.items():
         for name, values in torch.load(io.BytesIO(saved)).items():
-            torch.testing.assert_close(values, expected[name], rtol=1e-4, atol=1e-5, msg=f"{way}: {name}")
+            torch.testing.assert_close(
+                values, expected[name], rtol=1e-4, atol=1e-5, msg=f"{way}: {name}"
+            )
 
 
 def test_the_gradient_noise_is_that_of_whole_copies(together: Any) -> None:
@@ -155,7 +165,9 @@ def test_workers_grow_by_whole_copies_only() -> None:
     grown = with_workers(plan, 4)
     assert grown is not None
     assert (plan | grown).global_batch == plan.global_batch
-    staged = PartialPlan.of(workers=4, micro_batch=12, accumulation=2, strategy="pipeline", stages=2, shard=2)
+    staged = PartialPlan.of(
+        workers=4, micro_batch=12, accumulation=2, strategy="pipeline", stages=2, shard=2
+    )
     assert with_workers(staged, 6) is None
     grown = with_workers(staged, 8)
     assert grown is not None
@@ -182,7 +194,10 @@ def test_shards_choose_their_strategy_and_their_workers() -> None:
     [
         ({"shard": 2, "workers": 2, "strategy": "ddp"}, r"plan\.shard: ddp divides no parameters"),
         ({"shard": 2, "workers": 3}, r"plan\.shard: 3 workers do not make whole copies"),
-        ({"shard": 2, "workers": 6, "stages": 2}, r"plan\.shard: 3 replicas do not make whole copies"),
+        (
+            {"shard": 2, "workers": 6, "stages": 2},
+            r"plan\.shard: 3 replicas do not make whole copies",
+        ),
         ({"shard": 1, "workers": 2}, r"plan\.shard"),
     ],
 )
@@ -203,9 +218,13 @@ def test_the_advisor_measures_shards_where_they_are_given() -> None:
 def test_the_advisor_tries_shards_of_stages_and_parts_where_there_are_replicas() -> None:
     for name, axis in (("pipeline", "stages"), ("tensor", "tensor")):
         choices = choose(make_experiment(plan={"strategy": name}, training={"global_batch": 64}))
-        variants = [choices.usual_variant, *alternatives(choices.usual_variant, choices.options, "memory")]
+        variants = [
+            choices.usual_variant,
+            *alternatives(choices.usual_variant, choices.options, "memory"),
+        ]
         found = {
-            (plan.workers, getattr(plan, axis), plan.shard) for plan in enumerate_plans(choices, variants)
+            (plan.workers, getattr(plan, axis), plan.shard)
+            for plan in enumerate_plans(choices, variants)
         }
         assert found == {(2, 2, 0), (4, 2, 0), (4, 2, 2), (4, 4, 0)}
 
@@ -216,9 +235,9 @@ def test_a_part_of_the_workers_holds_more_than_a_part_of_all() -> None:
         training={"optimizer": "adamw", "clip_norm": 1.0},
     )
     whole, half, quarter = (
-        estimate_memory(experiment, {}, (8,), plan=PartialPlan.of(workers=4, strategy="fsdp", **shard)).steps[
-            0
-        ]
+        estimate_memory(
+            experiment, {}, (8,), plan=PartialPlan.of(workers=4, strategy="fsdp", **shard)
+        ).steps[0]
         for shard in ({"shard": 4}, {"shard": 2}, {})
     )
     assert whole.optimizer_bytes == quarter.optimizer_bytes

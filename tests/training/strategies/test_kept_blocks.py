@@ -47,7 +47,9 @@ def test_the_choice_is_the_best_of_all(cost: PassCost, limit_bytes: int) -> None
 
 
 @given(PASSES, st.data())
-def test_the_peak_is_the_most_that_is_held_in_the_backward_pass(cost: PassCost, data: st.DataObject) -> None:
+def test_the_peak_is_the_most_that_is_held_in_the_backward_pass(
+    cost: PassCost, data: st.DataObject
+) -> None:
     kept = data.draw(st.lists(st.booleans(), min_size=len(cost.blocks), max_size=len(cost.blocks)))
     assert cost.peak_bytes(kept) == max(held_at_each_moment(cost, kept))
     assert cost.least_bytes <= cost.peak_bytes(kept) <= cost.most_bytes
@@ -55,15 +57,20 @@ def test_the_peak_is_the_most_that_is_held_in_the_backward_pass(cost: PassCost, 
 
 def test_many_blocks_that_all_differ_are_chosen_among_within_the_limit() -> None:
     rng = random.Random(0)
-    blocks = [BlockCost(rng.randrange(1, 10**9), rng.random(), rng.randrange(10**6)) for _ in range(200)]
+    blocks = [
+        BlockCost(rng.randrange(1, 10**9), rng.random(), rng.randrange(10**6)) for _ in range(200)
+    ]
     cost = PassCost(tuple(blocks))
     limit_bytes = (cost.least_bytes + cost.most_bytes) // 2
     kept = cost.choose_kept(limit_bytes)
     assert kept is not None
     assert cost.peak_bytes(kept) <= limit_bytes
-    # Taking the most seconds a byte first is nearly the best where each block is small beside the limit.
+    # Taking the most seconds a byte first is nearly the best where each block is small beside the
+    # limit.
     greedy, again_s = [False] * len(blocks), cost.again_s([False] * len(blocks))
-    for number in sorted(range(len(blocks)), key=lambda at: -blocks[at].seconds / blocks[at].own_bytes):
+    for number in sorted(
+        range(len(blocks)), key=lambda at: -blocks[at].seconds / blocks[at].own_bytes
+    ):
         greedy[number] = True
         if cost.peak_bytes(greedy) > limit_bytes:
             greedy[number] = False

@@ -1,4 +1,6 @@
-"""Workers that hold parts of a model keep as much of the forward pass as they may, and make the same step."""
+"""Workers that hold parts of a model keep as much of the forward pass as they may, and make the
+same step.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def train(name: str, worker: Worker, **settings: Any) -> tuple[list[float], Any,
 
 def train_together(rank: int, num_workers: int, meeting: str, name: str, kept_bytes: int) -> Any:
     group = Group(rank, num_workers, None, meeting)
-    found = train(name, worker_of(name, rank, num_workers, group), recompute=True, kept_bytes=kept_bytes)
+    found = train(
+        name, worker_of(name, rank, num_workers, group), recompute=True, kept_bytes=kept_bytes
+    )
     group.close()
     return found
 

@@ -22,7 +22,12 @@ from workbench.training.strategies.strategy import MicroBatch, StepSettings, Str
 
 
 def fail_on_one_rank(
-    rank: int, num_workers: int, meeting: str, name: str, exchange: Plan | None = None, failing_rank: int = 1
+    rank: int,
+    num_workers: int,
+    meeting: str,
+    name: str,
+    exchange: Plan | None = None,
+    failing_rank: int = 1,
 ) -> str:
     group = Group(rank, num_workers, None, meeting)
     try:
@@ -39,7 +44,9 @@ def fail_on_one_rank(
 
 def train(name: str, worker: Worker, exchange: Plan | None, failing_rank: int) -> None:
     made = None if exchange is None else exchange_of(exchange, worker.num_replicas)
-    strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy, exchange=made))
+    strategy: Strategy = STRATEGIES.load(name)(
+        StepSettings(loss=functional.cross_entropy, exchange=made)
+    )
     model = nn.Sequential(nn.Linear(64, 300), nn.Tanh(), nn.Linear(300, 10))
     strategy.setup(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
     batch: Any = [MicroBatch(torch.ones(8, 64), torch.zeros(8, dtype=torch.long), 0.5)]
@@ -70,8 +77,8 @@ def test_no_thread_of_a_group_stays_when_it_was_left(name: str) -> None:
     assert run_together(train_and_leave, 2, name) == [[], []]
 
 
-# Torch keeps the shards or parts of a failed worker, and so its group: there the trial's coordinator ends
-# the others.
+# Torch keeps the shards or parts of a failed worker, and so its group: there the trial's
+# coordinator ends the others.
 @pytest.mark.parametrize("name", [name for name in OF_SEVERAL if name not in ("fsdp", "tensor")])
 def test_a_failure_reaches_the_other_workers_again_and_again(name: str) -> None:
     for _ in range(5):
@@ -79,9 +86,16 @@ def test_a_failure_reaches_the_other_workers_again_and_again(name: str) -> None:
 
 
 @pytest.mark.parametrize(("failing_rank", "servers"), [(0, 1), (1, 1), (1, 2)])
-def test_a_failure_reaches_replicas_that_wait_for_a_parameter_server(failing_rank: int, servers: int) -> None:
+def test_a_failure_reaches_replicas_that_wait_for_a_parameter_server(
+    failing_rank: int, servers: int
+) -> None:
     plan = Plan(
-        workers=2, micro_batch=1, accumulation=1, strategy="ddp", exchange="server", exchange_servers=servers
+        workers=2,
+        micro_batch=1,
+        accumulation=1,
+        strategy="ddp",
+        exchange="server",
+        exchange_servers=servers,
     )
     expected = ["ServerLeft", "ServerLeft"]
     expected[failing_rank] = "ValueError"

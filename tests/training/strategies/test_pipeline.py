@@ -46,7 +46,9 @@ def train(worker: Worker, num_micro_batches: int, schedule: str, **settings: Any
     torch.manual_seed(0)
     kind = Single if worker.num_workers == 1 else Pipeline
     strategy = kind(
-        StepSettings(loss=functional.cross_entropy, pipeline_schedule=schedule, clip_norm=0.5, **settings)
+        StepSettings(
+            loss=functional.cross_entropy, pipeline_schedule=schedule, clip_norm=0.5, **settings
+        )
     )
     strategy.setup(TiedNet(), OPTIMIZERS["adamw"], worker)
     strategy.train(True)
@@ -55,7 +57,9 @@ def train(worker: Worker, num_micro_batches: int, schedule: str, **settings: Any
     targets, losses = torch.from_numpy(rng.integers(0, 8, SAMPLES)), []
     for first, end in ((0, 16), (16, SAMPLES), (0, 16)):
         parts = torch.arange(first, end).tensor_split(min(num_micro_batches, (end - first) // 2))
-        batch: Any = [MicroBatch(inputs[part], targets[part], len(part) / (end - first)) for part in parts]
+        batch: Any = [
+            MicroBatch(inputs[part], targets[part], len(part) / (end - first)) for part in parts
+        ]
         losses.append(worker.group.total(strategy.forward_backward(batch)).item())
         strategy.update(0.05)
     strategy.train(False)
@@ -65,7 +69,9 @@ def train(worker: Worker, num_micro_batches: int, schedule: str, **settings: Any
     return found
 
 
-CASES = [(count, schedule) for count in (1, 2, 3, 8) for schedule in ("1f1b", "gpipe", "zero_bubble")]
+CASES = [
+    (count, schedule) for count in (1, 2, 3, 8) for schedule in ("1f1b", "gpipe", "zero_bubble")
+]
 
 
 def train_all(rank: int, num_workers: int, meeting: str) -> list[Any]:
@@ -83,7 +89,9 @@ def test_stages_compute_what_one_worker_computes(num_stages: int) -> None:
         expected = train(Worker(), num_micro_batches, schedule)
         assert answers[0][index]["losses"] == pytest.approx(expected["losses"], rel=1e-6)
         assert all(answer[index]["outputs"] is None for answer in answers[:-1])
-        torch.testing.assert_close(answers[-1][index]["outputs"], expected["outputs"], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            answers[-1][index]["outputs"], expected["outputs"], rtol=1e-4, atol=1e-5
+        )
         state = answers[0][index]["state"]
         assert state["model"].keys() == expected["state"]["model"].keys()
         for name, values in expected["state"]["model"].items():
@@ -145,7 +153,9 @@ def test_copies_of_the_stages_share_a_step(shard: int) -> None:
 def hold(rank: int, num_workers: int, meeting: str) -> int:
     group = Group(rank, num_workers, None, meeting)
     model, inputs = make_zoo("transformer")
-    strategy = Pipeline(StepSettings(loss=functional.cross_entropy, recompute=True, example=inputs[:2]))
+    strategy = Pipeline(
+        StepSettings(loss=functional.cross_entropy, recompute=True, example=inputs[:2])
+    )
     strategy.setup(model, OPTIMIZERS["sgd"], worker_of("pipeline", rank, num_workers, group))
     held = sum(each.numel() for each in strategy._model.parameters())
     batch: Any = [MicroBatch(inputs, torch.zeros(4, 7, dtype=torch.long), 1.0)]

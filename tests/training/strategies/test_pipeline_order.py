@@ -1,4 +1,6 @@
-"""Stages of a pipeline compute everything once, hold little, never wait for each other in a circle."""
+"""Stages of a pipeline compute everything once, hold little, never wait for each other in a
+circle.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_each_stage_computes_all_and_holds_few(
         tasks = list(order(schedule, stage, num_stages, num_micro_batches))
         assert {task for task, _ in tasks} == {"forward", "backward", last}
         for task in ("forward", "backward", last):
-            assert [number for way, number in tasks if way == task] == list(range(num_micro_batches))
+            assert [number for way, number in tasks if way == task] == list(
+                range(num_micro_batches)
+            )
         held = list(itertools.accumulate((way == "forward") - (way == last) for way, _ in tasks))
         assert min(held) >= 0
         assert max(held) == most_under_way(schedule, stage, num_stages, num_micro_batches)
@@ -55,7 +59,9 @@ def played(schedule: str, num_stages: int, num_micro_batches: int) -> float:
     third = Fraction(1, 3)
     takes = {"forward": third, "weights": third}
     takes["backward"] = third if schedule == "zero_bubble" else 2 * third
-    left = [list(order(schedule, stage, num_stages, num_micro_batches)) for stage in range(num_stages)]
+    left = [
+        list(order(schedule, stage, num_stages, num_micro_batches)) for stage in range(num_stages)
+    ]
     free, done = [Fraction(0)] * num_stages, {}
     while any(left):
         num_left = sum(map(len, left))
@@ -85,10 +91,14 @@ def test_gradients_of_weights_fill_the_time_in_which_stages_wait() -> None:
 
 
 @pytest.mark.parametrize("other", [{"recompute": "blocks"}, {"shard": 2, "workers": 4}])
-def test_an_order_that_another_way_rules_out_is_refused_and_not_tried(other: dict[str, Any]) -> None:
+def test_an_order_that_another_way_rules_out_is_refused_and_not_tried(
+    other: dict[str, Any],
+) -> None:
     plan: dict[str, Any] = {"stages": 2, "strategy": "pipeline", **other}
     with pytest.raises(ExperimentError, match=f"zero_bubble with plan.{next(iter(other))}"):
-        resolve(make_experiment(plan=plan | {"schedule": "zero_bubble"}), {}, num_train_samples=1000)
+        resolve(
+            make_experiment(plan=plan | {"schedule": "zero_bubble"}), {}, num_train_samples=1000
+        )
     choices = choose(make_experiment(plan=plan))
     base = choices.usual_variant
     tried = [

@@ -29,7 +29,9 @@ KEPT_BYTES = 80_000
 class Block(nn.Module):
     def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(330, 330), nn.BatchNorm1d(330), nn.Tanh(), nn.Dropout(dropout))
+        self.layers = nn.Sequential(
+            nn.Linear(330, 330), nn.BatchNorm1d(330), nn.Tanh(), nn.Dropout(dropout)
+        )
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs + self.layers(inputs)
@@ -60,12 +62,21 @@ class Net(nn.Module):
 
 
 def make(
-    name: str, worker: Worker, *, recompute: bool, dropout: float = 0.0, kept_bytes: int | None = None
+    name: str,
+    worker: Worker,
+    *,
+    recompute: bool,
+    dropout: float = 0.0,
+    kept_bytes: int | None = None,
 ) -> Strategy:
     torch.manual_seed(0)
-    settings = StepSettings(loss=functional.cross_entropy, recompute=recompute, kept_bytes=kept_bytes)
+    settings = StepSettings(
+        loss=functional.cross_entropy, recompute=recompute, kept_bytes=kept_bytes
+    )
     strategy: Strategy = STRATEGIES.load(name)(settings)
-    strategy.setup(Net(dropout), lambda parameters: torch.optim.SGD(parameters, lr=9.0, momentum=0.9), worker)
+    strategy.setup(
+        Net(dropout), lambda parameters: torch.optim.SGD(parameters, lr=9.0, momentum=0.9), worker
+    )
     strategy.train(True)
     return strategy
 
@@ -109,7 +120,9 @@ def test_a_step_is_the_same_with_dropout_and_running_statistics() -> None:
 def kept_bytes(strategy: Strategy, inputs: torch.Tensor, targets: torch.Tensor) -> int:
     """What autograd keeps of a forward pass beside parameters and statistics."""
     model: nn.Module = strategy._model  # type: ignore[attr-defined]
-    persistent = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
+    persistent = {
+        each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())
+    }
     kept: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -142,11 +155,14 @@ def test_blocks_are_found(model: nn.Module, num_blocks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), nn.LSTM(2, 2)]
+    "model",
+    [nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), nn.LSTM(2, 2)],
 )
 def test_a_model_without_blocks_is_refused(model: nn.Module) -> None:
     assert not has_blocks(model)
-    strategy = STRATEGIES.load("single")(StepSettings(loss=functional.cross_entropy, recompute=True))
+    strategy = STRATEGIES.load("single")(
+        StepSettings(loss=functional.cross_entropy, recompute=True)
+    )
     with pytest.raises(ExperimentError, match=r"plan\.recompute: the model has no blocks"):
         strategy.setup(model, torch.optim.SGD, Worker())
 
@@ -177,7 +193,11 @@ def test_only_what_may_not_be_kept_is_computed_again_and_the_step_is_the_same() 
     found: list[list[bool]] = []
     torch.manual_seed(1)
     expected = gradients(plain, batch)
-    for limit_bytes in (cost.most_bytes, (cost.least_bytes + cost.most_bytes) // 2, cost.least_bytes):
+    for limit_bytes in (
+        cost.most_bytes,
+        (cost.least_bytes + cost.most_bytes) // 2,
+        cost.least_bytes,
+    ):
         strategy = choose(limit_bytes)
         torch.manual_seed(1)
         same = gradients(strategy, batch)
@@ -187,7 +207,9 @@ def test_only_what_may_not_be_kept_is_computed_again_and_the_step_is_the_same() 
     assert found[0] == [False] * 4
     assert 0 < sum(found[1]) < 4
     assert sum(found[2]) > sum(found[1])
-    with pytest.raises(ExperimentError, match=rf"plan\.recompute: .* allowed: at least {cost.least_bytes}B"):
+    with pytest.raises(
+        ExperimentError, match=rf"plan\.recompute: .* allowed: at least {cost.least_bytes}B"
+    ):
         gradients(choose(cost.least_bytes - 1), batch)
 
 
@@ -202,12 +224,16 @@ def test_predicted_bytes_are_those_that_are_kept() -> None:
     strategy = choose(10**9)
     model: Any = strategy._model  # type: ignore[attr-defined]
     blocks: Any = strategy._blocks  # type: ignore[attr-defined]
-    _, cost = measure_pass(blocks, model, lambda: functional.cross_entropy(model(batch[0]), batch[1]))
+    _, cost = measure_pass(
+        blocks, model, lambda: functional.cross_entropy(model(batch[0]), batch[1])
+    )
     for kept in ([True] * 4, [True, False, False, True], [False, True, False, True], [False] * 4):
         for block, is_kept in zip(blocks, kept, strict=True):
             block.is_recomputed = not is_kept
         held = sum(each.before_bytes for each in cost.blocks) + cost.after_bytes
-        held += sum(each.own_bytes for each, is_kept in zip(cost.blocks, kept, strict=True) if is_kept)
+        held += sum(
+            each.own_bytes for each, is_kept in zip(cost.blocks, kept, strict=True) if is_kept
+        )
         assert kept_bytes(strategy, *batch) == held
 
 

@@ -16,7 +16,9 @@ CONNECT_S = 3.0
 
 
 def send_late(rank: int, num_workers: int, meeting: str) -> list[float]:
-    """Send two tensors, the second of a known form, each after the time in which workers must connect."""
+    """Send two tensors, the second of a known form, each after the time in which workers must
+    connect.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(groups, "CONNECT_TIMEOUT", datetime.timedelta(seconds=CONNECT_S))
         group = Group(rank, num_workers, None, meeting)

@@ -1,4 +1,6 @@
-"""Models as sequences: pieces that compute what the model computes, and cuts that balance their costs."""
+"""Models as sequences: pieces that compute what the model computes, and cuts that balance their
+costs.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ ZOO: dict[str, tuple[dict[str, Any], torch.Tensor, dict[str, Any]]] = {
 def make(name: str) -> tuple[nn.Module, torch.Tensor]:
     values, inputs, shapes = ZOO[name]
     torch.manual_seed(0)
-    return build_model(name, values, **{"num_outputs": 10, "vocabulary_size": None, **shapes}), inputs
+    return (
+        build_model(name, values, **{"num_outputs": 10, "vocabulary_size": None, **shapes}),
+        inputs,
+    )
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -47,7 +52,9 @@ def test_the_pieces_of_the_zoo_compute_what_the_model_computes(name: str) -> Non
     for piece in pieces:
         found = piece.call(found)
     assert torch.equal(found, model(inputs))
-    held = {id(each) for piece in pieces for module in piece.modules for each in module.parameters()}
+    held = {
+        id(each) for piece in pieces for module in piece.modules for each in module.parameters()
+    }
     assert held == {id(each) for each in model.parameters()}
     assert all(cost > 0 for cost in costs(pieces, inputs))
 
@@ -79,7 +86,9 @@ def test_no_other_cut_has_a_cheaper_costliest_stage(weights: list[float], num_st
     assert sorted(set(firsts)) == firsts
 
     def most(ends: tuple[int, ...]) -> float:
-        return max(sum(weights[first:end]) for first, end in itertools.pairwise((0, *ends, len(weights))))
+        return max(
+            sum(weights[first:end]) for first, end in itertools.pairwise((0, *ends, len(weights)))
+        )
 
     others = itertools.combinations(range(1, len(weights)), num_stages - 1)
     assert most(tuple(firsts[1:-1])) == pytest.approx(min(most(ends) for ends in others), abs=1e-9)

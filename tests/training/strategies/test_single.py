@@ -29,11 +29,15 @@ def make(**settings: object) -> tuple[nn.Module, Single]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
     strategy = Single(StepSettings(loss=functional.cross_entropy, **settings))  # type: ignore[arg-type]
-    strategy.setup(model, lambda parameters: torch.optim.SGD(parameters, lr=9.0, momentum=0.9), Worker())
+    strategy.setup(
+        model, lambda parameters: torch.optim.SGD(parameters, lr=9.0, momentum=0.9), Worker()
+    )
     return model, strategy
 
 
-def train(strategy: Single, *, num_samples: int, micro_batch: int, num_steps: int = 5) -> list[float]:
+def train(
+    strategy: Single, *, num_samples: int, micro_batch: int, num_steps: int = 5
+) -> list[float]:
     samples, losses = source(), []
     for step in range(num_steps):
         indices = (np.arange(num_samples) + step) % NUM_SAMPLES

@@ -1,4 +1,6 @@
-"""What workers write in parts is their state, each part of it once, and any strategy continues from it."""
+"""What workers write in parts is their state, each part of it once, and any strategy continues from
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.state_parts import StateParts, state_of
-from workbench.training.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker, WritableInParts
+from workbench.training.strategies.strategy import (
+    MicroBatch,
+    StepSettings,
+    Strategy,
+    Worker,
+    WritableInParts,
+)
 
 NUM_WORKERS = 4
 INPUTS = torch.arange(28).reshape(4, 7) % 10
@@ -28,7 +36,10 @@ OTHERS = {
     case: OF_SEVERAL[number % len(OF_SEVERAL) :][:1] if number else OF_SEVERAL
     for number, case in enumerate(CASES)
 }
-"""Where the parts of each are continued: what is put together of them is the state of one worker."""
+"""Where the parts of each are continued.
+
+What is put together of them is the state of one worker.
+"""
 
 
 def make(name: str, worker: Worker, shard: int = 0) -> Strategy:
@@ -61,7 +72,9 @@ def write_and_continue(rank: int, num_workers: int, meeting: str) -> list[Any]:
         for other in OTHERS[name, shard]:
             theirs = worker_of(other, rank, num_workers, group, per_replica=2)
             others = make(other, theirs)
-            others.load(state_of(copy.deepcopy(parts)))  # a strategy may go on with the tensors themselves
+            others.load(
+                state_of(copy.deepcopy(parts))
+            )  # a strategy may go on with the tensors themselves
             train(others, theirs)
             continued[other] = others.state()["model"]
             others.close()
@@ -81,19 +94,29 @@ def test_parts_are_the_state_and_each_is_written_once(together: list[Any]) -> No
         assert found["model"].keys() == state["model"].keys()
         for name, values in state["model"].items():
             assert torch.equal(found["model"][name], values), (case, name)
-            written = [piece for each in parts for _, piece in each.tensors.get(("model", name), (0, []))[1]]
+            written = [
+                piece
+                for each in parts
+                for _, piece in each.tensors.get(("model", name), (0, []))[1]
+            ]
             assert sum(piece.numel() for piece in written) == values.numel(), (case, name)
         assert found["optimizer"]["param_groups"] == state["optimizer"]["param_groups"]
         assert found["optimizer"]["state"].keys() == state["optimizer"]["state"].keys()
         for number, values in state["optimizer"]["state"].items():
             for name, value in values.items():
-                assert torch.equal(found["optimizer"]["state"][number][name], value), (case, number, name)
+                assert torch.equal(found["optimizer"]["state"][number][name], value), (
+                    case,
+                    number,
+                    name,
+                )
 
 
 def test_no_worker_writes_more_than_it_holds(together: list[Any]) -> None:
     for (name, shard), (state, parts, _) in zip(CASES, together, strict=True):
         whole = sum(each.numel() for each in state["model"].values())
-        most = max(sum(p.numel() for _, ps in each.tensors.values() for _, p in ps) for each in parts)
+        most = max(
+            sum(p.numel() for _, ps in each.tensors.values() for _, p in ps) for each in parts
+        )
         assert most < 3 * whole * (0.95 if name == "tensor" and not shard else 0.75), (name, shard)
 
 
@@ -105,7 +128,8 @@ def test_any_strategy_continues_from_parts(together: list[Any]) -> None:
         kept.seek(0)
         alone.load(state_of([StateParts(**each) for each in torch.load(kept, weights_only=True)]))
         assert torch.equal(
-            alone.state()["optimizer"]["state"][0]["exp_avg"], state["optimizer"]["state"][0]["exp_avg"]
+            alone.state()["optimizer"]["state"][0]["exp_avg"],
+            state["optimizer"]["state"][0]["exp_avg"],
         )
         train(alone, Worker())
         for other, reached in continued.items():

@@ -1,4 +1,6 @@
-"""A model whose layers are cut into parts makes the steps of one worker, also with several copies of it."""
+"""A model whose layers are cut into parts makes the steps of one worker, also with several copies
+of it.
+"""
 
 from __future__ import annotations
 
@@ -59,14 +61,16 @@ def train_parts(
     for _ in range(num_other_groups):
         group.part(range(num_workers))
     found = train(
-        TensorParallel(settings(shard=shard)), worker_of("tensor", rank, num_workers, group, per_replica=2)
+        TensorParallel(settings(shard=shard)),
+        worker_of("tensor", rank, num_workers, group, per_replica=2),
     )
     group.close()
     return found
 
 
 def test_a_warm_worker_uses_no_group_of_an_earlier_trial() -> None:
-    # Torch numbers groups from 0 again once all were left, and keeps numbers with what it knows of meshes.
+    # Torch numbers groups from 0 again once all were left, and keeps numbers with what it knows of
+    # meshes.
     before, after = (run_together(train_parts, 4, 2, num_others)[0] for num_others in (5, 0))
     assert before["losses"] == after["losses"]
 
@@ -94,7 +98,9 @@ def test_heads_and_hidden_units_in_parts_compute_what_one_worker_computes(
 def hold(rank: int, num_workers: int, meeting: str) -> tuple[int, int]:
     group = Group(rank, num_workers, None, meeting)
     model, _ = make_zoo("transformer")
-    whole = sum(each.numel() for name, each in model.named_parameters() if name.startswith("blocks"))
+    whole = sum(
+        each.numel() for name, each in model.named_parameters() if name.startswith("blocks")
+    )
     strategy = TensorParallel(settings(recompute=True))
     strategy.setup(model, OPTIMIZERS["sgd"], worker_of("tensor", rank, num_workers, group))
     named = zip(strategy._names, strategy._own, strict=True)
@@ -124,7 +130,12 @@ def test_rows_are_arranged_for_a_cut_and_restored(
 
 def test_layers_of_a_sequence_are_cut_in_pairs_between_which_there_are_activations_only() -> None:
     model = nn.Sequential(
-        nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4), nn.Linear(4, 2)
+        nn.Linear(4, 4),
+        nn.BatchNorm1d(4),
+        nn.Linear(4, 6),
+        nn.ReLU(),
+        nn.Linear(6, 4),
+        nn.Linear(4, 2),
     )
     assert prepare_cut(model, 2) == [("2", "4", 1)]
 
@@ -139,7 +150,11 @@ def tied() -> nn.Module:
     ("model", "num_parts", "problem"),
     [
         (nn.LSTM(2, 2), 2, "a LSTM"),
-        (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4)), 2, "no two linear layers"),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4)),
+            2,
+            "no two linear layers",
+        ),
         (nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4)), 4, "0 has 6 outputs"),
         (tied(), 2, "shares its weights"),
         (make_zoo("transformer")[0], 4, "2 heads"),
@@ -152,7 +167,8 @@ def test_what_cannot_be_cut_is_refused(model: nn.Module, num_parts: int, problem
 
 
 @pytest.mark.parametrize(
-    ("fields", "field"), [({"precision": "fp16"}, "plan.precision"), ({"compiles": True}, "plan.compile")]
+    ("fields", "field"),
+    [({"precision": "fp16"}, "plan.precision"), ({"compiles": True}, "plan.compile")],
 )
 def test_what_parts_cannot_do_is_refused(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(ExperimentError) as caught:

@@ -41,7 +41,9 @@ def inputs_of(step: int, rank: int, *, diverse: bool) -> MicroBatch:
     return MicroBatch(inputs, torch.randint(0, 2, (8,), generator=draw), 1.0)
 
 
-def train(kind: type[Single], worker: Worker, *, diverse: bool, **settings: Any) -> tuple[Any, bool]:
+def train(
+    kind: type[Single], worker: Worker, *, diverse: bool, **settings: Any
+) -> tuple[Any, bool]:
     """Return the weights after some steps, and whether the strategy looks for unused parameters."""
     strategy = kind(StepSettings(loss=functional.cross_entropy, **settings))
     strategy.setup(Net(), lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
@@ -100,9 +102,13 @@ def test_workers_make_the_steps_of_one_with_unused_parameters() -> None:
     ]
     for name in ("diverse", "always"):
         moved = [f"heads.{head}.weight" for head in range(2)]
-        assert not any(torch.equal(results[0][name][0][key], Net().state_dict()[key]) for key in moved)
+        assert not any(
+            torch.equal(results[0][name][0][key], Net().state_dict()[key]) for key in moved
+        )
         for key, value in results[0][name][0].items():
-            torch.testing.assert_close(results[1][name][0][key], value, msg=f"{key} differs between workers")
+            torch.testing.assert_close(
+                results[1][name][0][key], value, msg=f"{key} differs between workers"
+            )
 
 
 def test_what_a_checkpoint_hides_is_not_taken_for_unused() -> None:

@@ -109,10 +109,14 @@ def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
 edits = st.lists(
     st.one_of(
         st.tuples(
-            st.just("edit"), st.lists(st.tuples(paths, values), max_size=3), st.lists(paths, max_size=2)
+            st.just("edit"),
+            st.lists(st.tuples(paths, values), max_size=3),
+            st.lists(paths, max_size=2),
         ),
         st.tuples(st.just("rename"), paths, st.sampled_from(["lr", "x", "a b", ""])),
-        st.tuples(st.sampled_from(["write_yaml", "write_python"]), st.text(max_size=20) | values.map(str)),
+        st.tuples(
+            st.sampled_from(["write_yaml", "write_python"]), st.text(max_size=20) | values.map(str)
+        ),
         st.tuples(st.sampled_from(["undo", "redo"])),
     ),
     max_size=8,
@@ -139,7 +143,9 @@ def act(draft: Draft, action: tuple[Any, ...]) -> None:
 @example([("edit", [("search.lr", {"low": 0.0, "high": 1.0, "step": 5e-324})], [])])
 @example([("edit", [("search.lr", {"low": -1.7e308, "high": 1.7e308})], [])])
 @example([("edit", [("name", "\ud800")], [])])
-def test_whatever_is_done_nothing_breaks_and_the_last_right_experiment_is_kept(actions: list[Any]) -> None:
+def test_whatever_is_done_nothing_breaks_and_the_last_right_experiment_is_kept(
+    actions: list[Any],
+) -> None:
     draft = Draft()
     for action in actions:
         before = draft.experiment
@@ -224,7 +230,9 @@ def test_what_could_not_run_is_told_at_its_field(path: str, value: Any) -> None:
 
 def test_the_objective_follows_the_task_of_the_data(tmp_path: Path) -> None:
     path = tmp_path / "houses.csv"
-    path.write_text("\n".join(["rooms,price", *(f"{rooms},{rooms * 1.5}" for rooms in range(1, 30))]))
+    path.write_text(
+        "\n".join(["rooms,price", *(f"{rooms},{rooms * 1.5}" for rooms in range(1, 30))])
+    )
     draft = digits()
     draft.edit([("objectives.0.target", 0.9), ("objectives.0.value", "last")])
     draft.edit([("data", "table")])
@@ -234,7 +242,9 @@ def test_the_objective_follows_the_task_of_the_data(tmp_path: Path) -> None:
     assert (draft.document["objectives"], draft.problems) == ([objective], [])
     assert "val_accuracy is not measured for this data" in draft.notes[0]
     draft.edit([("data", "digits")])
-    assert draft.document["objectives"] == [{"metric": "val_accuracy", "goal": "maximize", "value": "last"}]
+    assert draft.document["objectives"] == [
+        {"metric": "val_accuracy", "goal": "maximize", "value": "last"}
+    ]
     draft.undo()
     assert draft.document["objectives"] == [objective]
     draft.edit([("objectives.0.metric", "val_accuracy")])
@@ -246,7 +256,9 @@ def test_a_momentum_that_is_searched_beside_optimizers_exists_with_sgd_only() ->
     draft.edit([], removals=["search.momentum"])
     draft.edit([("search.momentum", {"low": 0.8, "high": 0.9})])
     assert draft.document["search"]["momentum"]["when"] == {"optimizer": "sgd"}
-    draft.edit([("search.optimizer", {"choices": ["sgd"]}), ("search.momentum", {"low": 0.5, "high": 0.9})])
+    draft.edit(
+        [("search.optimizer", {"choices": ["sgd"]}), ("search.momentum", {"low": 0.5, "high": 0.9})]
+    )
     assert "when" not in draft.document["search"]["momentum"]
 
 
@@ -360,7 +372,9 @@ def test_those_who_listen_are_told_until_they_do_not_want_it() -> None:
     assert len(heard) == 3
 
 
-def test_a_preset_is_a_beginning_that_can_be_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_preset_is_a_beginning_that_can_be_undone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     draft = digits()
     before = draft.document

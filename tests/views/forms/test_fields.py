@@ -58,12 +58,20 @@ def test_directions_of_further_metrics_have_a_field_for_any_training(kind: dict[
 
 def test_bounds_choices_and_units_come_from_the_types() -> None:
     found = fields(DOCUMENT)
-    assert chosen(found["training.epochs"], kind="whole", unit="epochs", low=0, low_open=True, default=10)
-    assert chosen(found["training.momentum"], kind="number", low=0, high=1, low_open=False, high_open=True)
-    assert chosen(found["plan.micro_batch"], kind="whole", unit="samples", allows_auto=True, default="auto")
+    assert chosen(
+        found["training.epochs"], kind="whole", unit="epochs", low=0, low_open=True, default=10
+    )
+    assert chosen(
+        found["training.momentum"], kind="number", low=0, high=1, low_open=False, high_open=True
+    )
+    assert chosen(
+        found["plan.micro_batch"], kind="whole", unit="samples", allows_auto=True, default="auto"
+    )
     assert chosen(found["plan.precision"], kind="choice", choices=["auto", "fp32", "bf16", "fp16"])
     assert chosen(found["training.measure_noise"], kind="switch", default=True, value=None)
-    assert chosen(found["resources.max_checkpoints_size"], kind="size", unit="bytes", allows_none=True)
+    assert chosen(
+        found["resources.max_checkpoints_size"], kind="size", unit="bytes", allows_none=True
+    )
     assert chosen(found["resources.keep_best"], kind="whole", choices=["all"], default=10)
     assert chosen(found["training.optimizer_options"], kind="mapping")
     assert "fsdp" in found["plan.strategy"]["choices"]
@@ -137,14 +145,20 @@ def sections(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {section.name: section.model_dump(mode="json") for section in sections_of(document)}
 
 
-def test_lists_say_what_their_next_item_begins_as_and_leave_to_a_person_what_only_they_know() -> None:
+def test_lists_say_what_their_next_item_begins_as_and_leave_to_a_person_what_only_they_know() -> (
+    None
+):
     found = sections(DOCUMENT)
     assert found["objectives"]["items"] == {
         "num_items": 1,
         "min_items": 1,
         "next": {"metric": "val_accuracy", "goal": "maximize"},
     }
-    assert found["constraints"]["items"] == {"num_items": 0, "min_items": 0, "next": {"metric": "val_loss"}}
+    assert found["constraints"]["items"] == {
+        "num_items": 0,
+        "min_items": 0,
+        "next": {"metric": "val_loss"},
+    }
     other = sections(DOCUMENT | {"objectives": [{"metric": "val_accuracy", "goal": "maximize"}]})
     assert other["objectives"]["items"]["next"] == {"metric": "val_loss", "goal": "minimize"}
 
@@ -158,7 +172,11 @@ def test_an_alert_has_the_fields_of_its_kind_and_can_become_one_of_another() -> 
     for kind, drawn in RULES.items():
         rule = {"on": kind, **({"pattern": "x"} if kind == "log" else {})}
         found = sections(DOCUMENT | {"alerts": [{"on": "disk"}, rule]})["alerts"]["fields"]
-        names = [field["path"].removeprefix("alerts.1.") for field in found if "alerts.1." in field["path"]]
+        names = [
+            field["path"].removeprefix("alerts.1.")
+            for field in found
+            if "alerts.1." in field["path"]
+        ]
         assert names[0] == "on"
         assert set(names[1:]) == drawn.keys()
         on = next(field for field in found if field["path"] == "alerts.1.on")
@@ -177,9 +195,14 @@ def test_what_a_train_function_reports_is_not_guessed() -> None:
 
 def test_what_the_advisor_may_choose_of_a_program_is_chosen_among_its_parameters() -> None:
     assert not [path for path in fields(DOCUMENT) if path.startswith("advise.")]
-    program = {"command": "python x.py {args}", "search": {"batch-size": {"choices": [8, 32]}, "lr": 0.1}}
+    program = {
+        "command": "python x.py {args}",
+        "search": {"batch-size": {"choices": [8, 32]}, "lr": 0.1},
+    }
     found = fields(program | {"advise": {"batch": "batch-size"}})
-    assert chosen(found["advise.batch"], kind="text", choices=["batch-size", "lr"], value="batch-size")
+    assert chosen(
+        found["advise.batch"], kind="text", choices=["batch-size", "lr"], value="batch-size"
+    )
     assert chosen(found["advise.lr"], choices=["batch-size", "lr"], allows_none=True)
     assert chosen(found["advise.workers"], kind="switch", default=False)
     assert "ms/step" in found["advise.unit"]["choices"]

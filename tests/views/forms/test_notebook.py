@@ -46,7 +46,9 @@ def test_a_cell_that_is_run_again_with_other_code_makes_a_new_version_and_says_s
     cell("def build(config): return config['width'] + 1", namespace)
     draft.follow_notebook()
     assert draft.hash not in (None, first)
-    assert draft.notes == ["build was redefined: the experiment uses the new version and has a new hash."]
+    assert draft.notes == [
+        "build was redefined: the experiment uses the new version and has a new hash."
+    ]
     assert draft.experiment.model is not None
     assert draft.experiment.model.load()({"width": 3}) == 4
 
@@ -96,7 +98,10 @@ def test_names_of_the_zoo_are_never_those_of_the_notebook() -> None:
 
 def test_functions_and_classes_of_cells_are_offered() -> None:
     namespace: dict[str, Any] = {}
-    cell("import json\nfrom pathlib import Path\nclass Net: pass\ndef load(c): ...\n_x = 1\ny = 2", namespace)
+    cell(
+        "import json\nfrom pathlib import Path\nclass Net: pass\ndef load(c): ...\n_x = 1\ny = 2",
+        namespace,
+    )
     assert Draft(namespace=namespace).notebook.names() == ["Net", "load"]
 
 

@@ -79,7 +79,9 @@ def test_other_ways_to_write_the_same_are_read(text: str) -> None:
 
 
 def test_a_space_is_read_from_its_type_too() -> None:
-    text = "import workbench as wb\nwb.Experiment(search=wb.Space({'a': wb.Choice(choices=(1, 2))}))"
+    text = (
+        "import workbench as wb\nwb.Experiment(search=wb.Space({'a': wb.Choice(choices=(1, 2))}))"
+    )
     assert read(text) == {"search": {"a": {"choices": [1, 2]}}}
 
 

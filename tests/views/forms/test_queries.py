@@ -81,7 +81,10 @@ def test_only_the_newest_query_of_a_topic_is_answered(
 
 @pytest.mark.parametrize(
     ("error", "problem"),
-    [(ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"), (KeyError("x"), "KeyError: 'x'")],
+    [
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (KeyError("x"), "KeyError: 'x'"),
+    ],
 )
 def test_what_breaks_an_answer_is_told(
     queries: Queries,
@@ -126,7 +129,10 @@ def test_what_is_wrong_is_said_before_a_run_and_nothing_is_started(
 ) -> None:
     context.draft.edit([("model.hidden_width", 0), ("plan.strategy", "horse")])
     queries.submit("preflight", 1, {})
-    assert {one["field"] for one in result(told)["problems"]} == {"model.hidden_width", "plan.strategy"}
+    assert {one["field"] for one in result(told)["problems"]} == {
+        "model.hidden_width",
+        "plan.strategy",
+    }
     for topic in ("start", "advice"):
         queries.submit(topic, 2, {"measure": True})
         assert last(told)["problem"]["field"] == "model.hidden_width"

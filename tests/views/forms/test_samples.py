@@ -41,7 +41,9 @@ def test_what_would_be_sampled_is_counted() -> None:
 @pytest.mark.parametrize("name", ["lr", "dropout", "width"])
 def test_bins_are_even_where_sampling_is(name: str) -> None:
     found = next(
-        one for one in sampled(SPACE, 4000).model_dump(mode="json")["parameters"] if one["name"] == name
+        one
+        for one in sampled(SPACE, 4000).model_dump(mode="json")["parameters"]
+        if one["name"] == name
     )
     domain = SPACE.root[name]
     edges = found["edges"]

@@ -20,7 +20,9 @@ ADDRESS = "http://head:8265"
 def test_what_is_meant_for_a_cluster_that_takes_jobs_is_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent = create_autospec(submit, return_value=create_autospec(SubmittedRun, instance=True, run_id="mine-1"))
+    sent = create_autospec(
+        submit, return_value=create_autospec(SubmittedRun, instance=True, run_id="mine-1")
+    )
     monkeypatch.setattr(answers, "submit", sent)
     draft = Draft()
     draft.address = ADDRESS
@@ -46,7 +48,10 @@ def test_the_command_of_a_form_goes_where_the_form_would(address: str, command: 
     ("address", "said"),
     [
         ("head", "'head' is not an address of a cluster; allowed: http://HOST:8265"),
-        ("head:8265", "'head:8265' is the port for jobs.* Write http://head:8265 to submit the run"),
+        (
+            "head:8265",
+            "'head:8265' is the port for jobs.* Write http://head:8265 to submit the run",
+        ),
         ("ray://head:10001", "is not an address of a cluster"),
         ("http://", "is not an address that takes jobs"),
         ("http://head:many", "is not an address that takes jobs"),

@@ -1,4 +1,7 @@
-"""One feed for all front ends: what it reads, what it drops, what it reports when it cannot read."""
+"""One feed for all front ends.
+
+What it reads, what it drops, what it reports when it cannot read.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import RunNotFoundError, StoreError, StoreUnavailableError
 from workbench.foundation.events import AdviceRequested, Noted, RunStateChanged
 from workbench.store.database import Store, notifications
-from workbench.store.database.labels import change_tags, rename, set_archived, set_pinned, write_notes
+from workbench.store.database.labels import (
+    change_tags,
+    rename,
+    set_archived,
+    set_pinned,
+    write_notes,
+)
 from workbench.views.live_feed import feed as watching
 from workbench.views.live_feed import run_summaries
 from workbench.views.live_feed.feed import Feed
@@ -58,19 +67,27 @@ def test_a_run_without_trials_or_advice_shows_what_is_measured(tmp_path: Path) -
 def test_a_run_that_failed_before_any_report_has_no_progress_and_states_why_there_is_no_best(
     tmp_path: Path,
 ) -> None:
-    failed = [event for number in range(2) for event in trial_events(number, at_s=number, state="failed")]
+    failed = [
+        event for number in range(2) for event in trial_events(number, at_s=number, state="failed")
+    ]
     proposed, started, *_, ended = trial_events(2, at_s=2, state="stopped")
     cut = ended.model_copy(update={"values": {}, "step": 0})
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": {"trials": 3}}))
-        append(store, run_id, [*begin(), *failed, proposed, started, cut, *finish(9, "failed", "failures")])
+        append(
+            store,
+            run_id,
+            [*begin(), *failed, proposed, started, cut, *finish(9, "failed", "failures")],
+        )
         tail = RunTail(store, run_id)
         tail.catch_up()
     detail = run_detail(tail)
     assert (detail.progress, detail.no_best) == (0.0, "No trial is complete.")
 
 
-def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(tmp_path: Path, feed: Feed) -> None:
+def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(
+    tmp_path: Path, feed: Feed
+) -> None:
     record_run(tmp_path)
     feed.check()
 
@@ -107,7 +124,9 @@ def test_a_lost_run_says_so_and_its_clock_stands(tmp_path: Path, feed: Feed) -> 
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         with store.writer(run_id, owner_pid=1, owner_host="gone", lease_timeout_s=0.3) as writer:
-            writer.append(*begin(), *trial_events(0, at_s=0), *trial_events(1, at_s=0, state="running"))
+            writer.append(
+                *begin(), *trial_events(0, at_s=0), *trial_events(1, at_s=0, state="running")
+            )
     wait_until(lambda: feed.store.run(run_id).state == "lost")
     tail = feed.tail(run_id)
     tail.catch_up()
@@ -115,7 +134,10 @@ def test_a_lost_run_says_so_and_its_clock_stands(tmp_path: Path, feed: Feed) -> 
     time.sleep(0.2)
     assert run_detail(tail).elapsed_s == first.elapsed_s
     assert first.left_s is None
-    assert first.message == "its driver no longer runs; trial 1 had not finished; resume it to continue"
+    assert (
+        first.message
+        == "its driver no longer runs; trial 1 had not finished; resume it to continue"
+    )
 
 
 def test_runs_are_found_by_words_and_states(tmp_path: Path, feed: Feed) -> None:
@@ -274,7 +296,9 @@ def test_the_list_of_runs_is_a_window_with_labels_and_a_curve(tmp_path: Path, fe
     assert (first().name, first().best) == ("renamed", "val_accuracy 0.95")
 
 
-def test_an_edit_is_in_the_next_frame_although_the_list_is_not_due(tmp_path: Path, feed: Feed) -> None:
+def test_an_edit_is_in_the_next_frame_although_the_list_is_not_due(
+    tmp_path: Path, feed: Feed
+) -> None:
     run_id = record_run(tmp_path)
     builder = FrameBuilder(feed)
     builder.subscribe(1, Subscription(runs=RunsQuery()))

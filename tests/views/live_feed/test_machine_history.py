@@ -27,7 +27,9 @@ def sample(at_s: float, node: str = "b", span_s: int = 0) -> SampleRow:
     return SampleRow(span_s, at_s, node, Rollup(BUSY if node == "b" else SILENT).to_json())
 
 
-def trial(number: int, begin: float | None, end: float | None, hosts: list[str] | None = None) -> Trial:
+def trial(
+    number: int, begin: float | None, end: float | None, hosts: list[str] | None = None
+) -> Trial:
     made = Trial(number, {}, number, 0, 0, "sampler", 0.0)
     made.started_unix_s, made.ended_unix_s, made.hosts = begin, end, hosts or []
     return made
@@ -61,8 +63,16 @@ def test_each_machine_is_a_series_with_its_gpus_and_its_trials(store: Store, run
         trial(3, now + 1, now + 2, ["big"]),
     ]
     big, far = history.series(RunClock.since(now - 10), trials).nodes
-    assert (big.host, big.time_s, big.cpu, big.memory) == ("big", (10.0, 12.0), (0.5, 0.5), (0.5, 0.5))
-    assert [(gpu.index, gpu.utilisation) for gpu in big.gpus] == [(0, (0.9, 0.9)), (1, (None, None))]
+    assert (big.host, big.time_s, big.cpu, big.memory) == (
+        "big",
+        (10.0, 12.0),
+        (0.5, 0.5),
+        (0.5, 0.5),
+    )
+    assert [(gpu.index, gpu.utilisation) for gpu in big.gpus] == [
+        (0, (0.9, 0.9)),
+        (1, (None, None)),
+    ]
     assert [(one.trial, one.begin_s, one.end_s, one.lane) for one in big.trials] == [
         (0, 10.0, 11.0, 0),
         (1, 10.0, None, 1),
@@ -76,7 +86,9 @@ def test_samples_that_became_part_of_a_rollup_are_shown_once(store: Store, run_i
     keep(store, run_id, *(sample(1000.0 + at) for at in range(0, 30, 2)))
     assert len(history.series(RunClock.since(0.0), []).nodes[0].time_s) == 15
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
-        replace_samples(writer, {0: (0.0, 1020.0)}, [sample(1000.0, span_s=10), sample(1010.0, span_s=10)])
+        replace_samples(
+            writer, {0: (0.0, 1020.0)}, [sample(1000.0, span_s=10), sample(1010.0, span_s=10)]
+        )
         keep_samples(writer, [sample(1030.0)])
     expected = (1000.0, 1010.0, 1020.0, 1022.0, 1024.0, 1026.0, 1028.0, 1030.0)
     assert history.series(RunClock.since(0.0), []).nodes[0].time_s == expected

@@ -1,4 +1,7 @@
-"""Machines as a front end is shown them: those of the run that it looks at, while somebody drives that."""
+"""Machines as a front end is shown them.
+
+Those of the run that it looks at, while somebody drives that.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def feed(tmp_path: Path) -> Iterator[Feed]:
     made.close()
 
 
-def test_all_machines_of_the_run_are_shown_with_what_they_do_for_it(tmp_path: Path, feed: Feed) -> None:
+def test_all_machines_of_the_run_are_shown_with_what_they_do_for_it(
+    tmp_path: Path, feed: Feed
+) -> None:
     run_id = record_run(tmp_path)
     see_machines(str(tmp_path / "store.sqlite"), run_id, age_s=1.0)
     picture = feed.resources(run_id)

@@ -26,7 +26,9 @@ NUM_TRIALS, CHUNK = 40, 60
 
 def record(store: Store) -> str:
     run_id = store.create_run(Experiment(**EXPERIMENT))
-    trials = [event for number in range(NUM_TRIALS) for event in trial_events(number, at_s=float(number))]
+    trials = [
+        event for number in range(NUM_TRIALS) for event in trial_events(number, at_s=float(number))
+    ]
     append(store, run_id, [*begin(), *trials, *finish(99.0)])
     return run_id
 
@@ -64,7 +66,9 @@ def test_a_run_that_was_read_once_counts_as_read_while_it_grows(tmp_path: Path) 
         assert run_detail(tail).counts == {"complete": NUM_TRIALS + 1}
 
 
-def test_the_terminal_says_how_much_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_terminal_says_how_much_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(following, "_CHUNK_EVENTS", CHUNK)
     seen = []
 

@@ -1,4 +1,7 @@
-"""One front end's conversation: what it shows again after something else is told from the beginning."""
+"""One front end's conversation.
+
+What it shows again after something else is told from the beginning.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,11 @@ def test_a_comparison_that_was_closed_is_told_again(tmp_path: Path, feed: Feed) 
     for number, compared in enumerate(([run_id], [], [run_id])):
         session.receive(
             json.dumps(
-                {"type": "subscribe", "number": number, "subscription": {"compared": {"runs": compared}}}
+                {
+                    "type": "subscribe",
+                    "number": number,
+                    "subscription": {"compared": {"runs": compared}},
+                }
             )
         )
         if compared:

@@ -5,7 +5,12 @@ import math
 import pytest
 
 from workbench.tiers.processes.next_tier import STATUS
-from workbench.views.live_feed.tiers_picture import RunTiers, finite, read_tiers_request, status_between
+from workbench.views.live_feed.tiers_picture import (
+    RunTiers,
+    finite,
+    read_tiers_request,
+    status_between,
+)
 
 
 def report(**values: float) -> dict[str, float]:

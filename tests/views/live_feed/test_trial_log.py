@@ -47,7 +47,10 @@ def test_the_end_follows_what_is_printed(tmp_path: Path) -> None:
 
 
 def test_of_a_long_log_only_the_end_is_read_unless_it_is_searched(tmp_path: Path) -> None:
-    log_of(tmp_path, "".join(f"epoch {number} of many, loss {number % 7}\n" for number in range(200_000)))
+    log_of(
+        tmp_path,
+        "".join(f"epoch {number} of many, loss {number % 7}\n" for number in range(200_000)),
+    )
     end = reader(tmp_path).read()
     assert (len(end.lines), end.lines[-1]) == (MAX_LINES, "epoch 199999 of many, loss 2")
     first = reader(tmp_path, text="LOSS 3")

@@ -58,11 +58,15 @@ def numbers(tail: RunTail, **query: object) -> list[int]:
         ("lr < 1e-9", []),
     ],
 )
-def test_trials_are_filtered_by_comparisons_and_words(tail: RunTail, text: str, found: list[int]) -> None:
+def test_trials_are_filtered_by_comparisons_and_words(
+    tail: RunTail, text: str, found: list[int]
+) -> None:
     assert numbers(tail, text=text) == found
 
 
-def test_a_parameter_that_is_named_like_a_metric_has_a_column_name_of_its_own(tmp_path: Path) -> None:
+def test_a_parameter_that_is_named_like_a_metric_has_a_column_name_of_its_own(
+    tmp_path: Path,
+) -> None:
     search = {"val_accuracy": {"low": 0.0, "high": 1.0}, "width": {"choices": [8, 16]}}
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         tail = RunTail(store, record_run(tmp_path, search=search))
@@ -79,10 +83,14 @@ def test_a_complete_trial_that_breaks_a_constraint_is_marked(tmp_path: Path) -> 
         tail = RunTail(store, record_run(tmp_path, constraints=[limit]))
         tail.catch_up()
     states = {
-        row.number: row.reason for row in trial_table(tail, TableQuery()).rows if row.state == "complete"
+        row.number: row.reason
+        for row in trial_table(tail, TableQuery()).rows
+        if row.state == "complete"
     }
     assert set(states.values()) == {None, "infeasible"}
-    assert numbers(tail, text="infeasible") == [number for number, reason in states.items() if reason]
+    assert numbers(tail, text="infeasible") == [
+        number for number, reason in states.items() if reason
+    ]
 
 
 def test_a_comparison_that_means_nothing_is_refused(tail: RunTail) -> None:
@@ -113,7 +121,9 @@ def test_what_is_wrong_with_a_filter_stays_until_the_filter_changes(tmp_path: Pa
         feed.close()
 
 
-def test_with_repeats_the_best_configuration_is_marked_not_its_luckiest_trial(tmp_path: Path) -> None:
+def test_with_repeats_the_best_configuration_is_marked_not_its_luckiest_trial(
+    tmp_path: Path,
+) -> None:
     values = [(0.5, 0.99), (0.8, 0.9)]
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**(EXPERIMENT | {"repeats": 2})))
@@ -164,13 +174,17 @@ def test_columns_without_any_value_are_marked(tmp_path: Path) -> None:
         append(store, run_id, [*begin(), *trial_events(0, at_s=0)[:1]])
         tail = RunTail(store, run_id)
         tail.catch_up()
-        empty = {column.label for column in trial_table(tail, TableQuery()).columns if column.is_empty}
+        empty = {
+            column.label for column in trial_table(tail, TableQuery()).columns if column.is_empty
+        }
     assert {"samples/s", "duration (s)"} <= empty
     assert "lr" not in empty
 
 
 def test_the_file_holds_all_trials_that_match_in_the_chosen_columns(tail: RunTail) -> None:
-    query = TableQuery(text="lr<0.05", sort="rank", columns=("param:lr", "value:val_accuracy"), limit=1)
+    query = TableQuery(
+        text="lr<0.05", sort="rank", columns=("param:lr", "value:val_accuracy"), limit=1
+    )
     header, *rows = csv.reader(io.StringIO(trials_as_csv(tail, query)))
     assert header == ["trial", "state", "lr", "val_accuracy"]
     assert rows[0] == ["0", "complete", "0.01", "0.91"]
@@ -186,7 +200,9 @@ def test_text_that_a_spreadsheet_would_compute_is_marked_as_text(tmp_path: Path)
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "search": search}))
         first, *_ = trial_events(0, at_s=0)
         append(
-            store, run_id, [*begin(), first.model_copy(update={"params": {"choice": "=1+1", "shift": -0.5}})]
+            store,
+            run_id,
+            [*begin(), first.model_copy(update={"params": {"choice": "=1+1", "shift": -0.5}})],
         )
         tail = RunTail(store, run_id)
         tail.catch_up()
@@ -208,7 +224,13 @@ def test_a_new_trial_is_asked_for_with_ranges_and_choices(tmp_path: Path) -> Non
 
 
 def test_errors_of_automl_have_their_short_names(tmp_path: Path) -> None:
-    data = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123", "standardises_target": True}
+    data = {
+        "name": "table",
+        "path": "a.csv",
+        "target": "y",
+        "held_out": "0123",
+        "standardises_target": True,
+    }
     changes = {"data": data, "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
     measured = {"val_loss": 0.25, "val_mean_absolute_error": 0.4}
     with Store.open(str(tmp_path / "store.sqlite")) as store:
@@ -257,7 +279,10 @@ def test_a_choice_is_offered_marked_and_taken_back(tmp_path: Path) -> None:
             marked = [row.number for row in trial_table(tail, TableQuery()).rows if row.is_chosen]
             return head.chosen_by_hand, marked
 
-        assert (read(), offered()) == ((None, []), {0: ["choose"], 1: ["choose"], 2: [], 3: [], 4: []})
+        assert (read(), offered()) == (
+            (None, []),
+            {0: ["choose"], 1: ["choose"], 2: [], 3: [], 4: []},
+        )
         set_chosen(store, tail.run_id, 0)
         assert tail.advance(), "front ends are told"
         words = "val_accuracy 0.91 (best 0.95)"

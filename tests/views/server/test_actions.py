@@ -51,7 +51,9 @@ def test_starting_returns_as_soon_as_the_run_is_stored_and_leaves_it_to_its_driv
     installed = tmp_path / "slow_start-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: slow_start\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text("[workbench.launchers]\nslow = slow_start:Launcher\n")
+    (installed / "entry_points.txt").write_text(
+        "[workbench.launchers]\nslow = slow_start:Launcher\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     words = actions.command_words
 
@@ -61,7 +63,9 @@ def test_starting_returns_as_soon_as_the_run_is_stored_and_leaves_it_to_its_driv
     monkeypatch.setattr(actions, "command_words", with_slow_start)
     feed = Feed(lambda: Store.open(str(store_path)))
     try:
-        done = ActionRunner(feed, tmp_path).do(Action(kind="start", arguments={"path": "slow.yaml"}))
+        done = ActionRunner(feed, tmp_path).do(
+            Action(kind="start", arguments={"path": "slow.yaml"})
+        )
         assert done.run_id is not None
         assert store.run(done.run_id).state == "waiting"
     finally:

@@ -1,4 +1,6 @@
-"""Figures and reports come from a process that may be gone, die or idle, without those who ask noticing."""
+"""Figures and reports come from a process that may be gone, die or idle, without those who ask
+noticing.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_a_process_that_died_while_idle_is_replaced(drawer: FigureRenderer, run_
     assert json.loads(drawer.figure(run_id, "parallel"))["data"]
 
 
-def test_a_choice_by_hand_is_drawn_at_once(drawer: FigureRenderer, run_id: str, tmp_path: Path) -> None:
+def test_a_choice_by_hand_is_drawn_at_once(
+    drawer: FigureRenderer, run_id: str, tmp_path: Path
+) -> None:
     assert "Chosen by hand" not in drawer.report(run_id)
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         set_chosen(store, run_id, 0)

@@ -52,7 +52,9 @@ class Browser:
                 assert len(kept) == told["start"], "points are missing"
                 new = zip(frame.column(told["x"]), frame.column(told["y"]), strict=True)
                 self.curves[told["trial"]] = [*kept, *new]
-            self.curves = {trial: self.curves[trial] for trial in chart["shown"] if trial in self.curves}
+            self.curves = {
+                trial: self.curves[trial] for trial in chart["shown"] if trial in self.curves
+            }
         self.lines += [line["text"] for line in frame.head.get("log", {}).get("lines", [])]
         if acknowledge:
             await self.connection.write_message(
@@ -130,9 +132,13 @@ class TestWhatIsSent:
         browser = await connect()
         values = [float("nan"), float("inf"), float("-inf")]
         for step, value in enumerate(values, start=50):
-            write_reports(store, run_id, [TrialReported(trial=2, step=step, values={"val_accuracy": value})])
+            write_reports(
+                store, run_id, [TrialReported(trial=2, step=step, values={"val_accuracy": value})]
+            )
         await browser.show(run=run_id, chart={"axis": "step"}, trial=2)
-        await browser.take_until(lambda: len(browser.curves.get(2, [])) == 5 and "trial" in browser.head)
+        await browser.take_until(
+            lambda: len(browser.curves.get(2, [])) == 5 and "trial" in browser.head
+        )
         assert str([y for _, y in browser.curves[2]][2:]) == "[nan, inf, -inf]"
         assert browser.head["trial"]["values"]["val_accuracy"] == "-Infinity"
 
@@ -175,18 +181,26 @@ class TestWhatIsSent:
         def runs() -> list[Any]:
             return browser.head.get("compared", {}).get("runs", [])
 
-        await browser.take_until(lambda: [item["y"]["count"] > 0 for item in runs()] == [True, True])
+        await browser.take_until(
+            lambda: [item["y"]["count"] > 0 for item in runs()] == [True, True]
+        )
         assert [item["label"] for item in runs()] == ["digits-small", "other"]
 
-    async def test_a_run_that_nobody_has_read_yet_is_not_told_as_one_without_trials(self, connect, store):
+    async def test_a_run_that_nobody_has_read_yet_is_not_told_as_one_without_trials(
+        self, connect, store
+    ):
         browser = await connect()
         runs = []
         for name in ("first", "second"):
             runs.append(store.create_run(Experiment(**{**EXPERIMENT, "name": name})))
-            with store.writer(runs[-1], owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            with store.writer(
+                runs[-1], owner_pid=os.getpid(), owner_host=socket.gethostname()
+            ) as writer:
                 writer.append(*begin(), *trial_events(0, at_s=1, accuracy=0.7))
         for run_id in runs:
-            await browser.show(run=run_id, chart={"axis": "step"}, table={}, compared={"runs": runs})
+            await browser.show(
+                run=run_id, chart={"axis": "step"}, table={}, compared={"runs": runs}
+            )
             told: set[str] = set()
             # What is compared was told with the first run, and has not changed since.
             while not {"run", "table", "chart"} <= told:
@@ -257,7 +271,9 @@ class TestBounds:
         look = {"sort": "value:val_accuracy", "descending": True, "offset": 10, "limit": 5}
         await browser.show(run=run_id, table=look)
         await browser.take_until(lambda: browser.head.get("table", {}).get("total") == 300)
-        place = [column["key"] for column in browser.head["table"]["columns"]].index("value:val_accuracy")
+        place = [column["key"] for column in browser.head["table"]["columns"]].index(
+            "value:val_accuracy"
+        )
         values = [row["cells"][place] for row in browser.head["table"]["rows"]]
         assert values == pytest.approx([(299 - n) / 300 for n in range(10, 15)])
 
@@ -307,7 +323,9 @@ class TestHostile:
         assert caught.value.code == 403
 
     @pytest.mark.parametrize("headers", [{}, {"Cookie": "username-localhost=x"}])
-    async def test_a_page_of_another_site_cannot_connect(self, jp_ws_fetch, http_server_client, headers):
+    async def test_a_page_of_another_site_cannot_connect(
+        self, jp_ws_fetch, http_server_client, headers
+    ):
         # A browser sends the cookies of the person, but no token in a header.
         other = {"Origin": "https://elsewhere.example", "Authorization": "", **headers}
         with pytest.raises(HTTPClientError) as caught:

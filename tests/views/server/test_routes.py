@@ -17,11 +17,17 @@ from workbench.store.database import Store
 def api_routes(jp_serverapp: Any) -> list[str]:
     """Return an address for every route of ours that the server knows."""
     found = []
-    for rule in jp_serverapp.web_app.wildcard_router.rules + jp_serverapp.web_app.default_router.rules:
+    for rule in (
+        jp_serverapp.web_app.wildcard_router.rules + jp_serverapp.web_app.default_router.rules
+    ):
         inner = getattr(rule.target, "rules", [])
         for one in [rule, *inner]:
             pattern = getattr(getattr(one, "matcher", None), "regex", None)
-            if pattern is not None and "/workbench" in pattern.pattern and "static" not in pattern.pattern:
+            if (
+                pattern is not None
+                and "/workbench" in pattern.pattern
+                and "static" not in pattern.pattern
+            ):
                 found.append(pattern.pattern)
     return found
 
@@ -38,9 +44,9 @@ def example_of(pattern: str) -> str:
 class TestReading:
     async def test_the_list_of_runs_names_each_with_its_state(self, jp_fetch, run_id):
         found = json.loads((await jp_fetch("workbench", "api", "runs")).body)
-        assert [(item["run_id"], item["state"]) for item in found["items"]] == [(run_id, "lost")] or (
-            found["items"][0]["run_id"] == run_id
-        )
+        assert [(item["run_id"], item["state"]) for item in found["items"]] == [
+            (run_id, "lost")
+        ] or (found["items"][0]["run_id"] == run_id)
 
     async def test_a_run_is_what_show_prints_with_its_experiment(self, jp_fetch, run_id):
         found = json.loads((await jp_fetch("workbench", "api", "runs", run_id)).body)
@@ -80,16 +86,23 @@ class TestReading:
         path = store.folder(run_id) / "trials" / "00001" / "log-1.txt"
         path.parent.mkdir(parents=True)
         path.write_text("printed\n" * 300_000)
-        answer = await jp_fetch("workbench", "api", "runs", run_id, "trials", "1", "log", params={"rank": 1})
+        answer = await jp_fetch(
+            "workbench", "api", "runs", run_id, "trials", "1", "log", params={"rank": 1}
+        )
         assert answer.headers["Content-Type"].startswith("text/plain")
         assert answer.body == path.read_bytes()
         with pytest.raises(HTTPClientError) as refused:
             await jp_fetch("workbench", "api", "runs", run_id, "trials", "1", "log")
-        assert (refused.value.code, b"worker 0 of trial 1 has no log" in refused.value.response.body) == (
+        assert (
+            refused.value.code,
+            b"worker 0 of trial 1 has no log" in refused.value.response.body,
+        ) == (
             404,
             True,
         )
-        lines = (await jp_fetch("workbench", "api", "runs", run_id, "log")).body.decode().splitlines()
+        lines = (
+            (await jp_fetch("workbench", "api", "runs", run_id, "log")).body.decode().splitlines()
+        )
         assert any(line.endswith("Z run running") for line in lines)
         assert any("trial 1 failed (oom): ValueError: too wide" in line for line in lines)
 
@@ -111,7 +124,9 @@ class TestReading:
             answer = await jp_fetch(*address, "attachments", file)
             assert answer.headers["Content-Type"] == kinds[name]
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
-            assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+            assert answer.headers["Content-Security-Policy"].startswith(
+                "sandbox; default-src 'none'"
+            )
         assert (await jp_fetch(*address, "attachments", files["picture"])).body == SVG
         for wrong in ("0-00009-absent.png", "..", "%2e%2e%2flog.txt", "log.txt"):
             with pytest.raises(HTTPClientError) as refused:
@@ -122,7 +137,9 @@ class TestReading:
 
     async def test_figures_show_the_trials_that_a_filter_leaves(self, jp_fetch, run_id):
         async def get(**params):
-            answer = await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline", params=params)
+            answer = await jp_fetch(
+                "workbench", "api", "runs", run_id, "figures", "timeline", params=params
+            )
             return json.loads(answer.body)
 
         def trials(figure):
@@ -137,7 +154,9 @@ class TestReading:
             assert caught.value.code in (400, 404)
 
     async def test_figures_are_plotly_documents(self, jp_fetch, run_id):
-        found = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline")).body)
+        found = json.loads(
+            (await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline")).body
+        )
         assert found["data"]
         assert found["layout"]["title"]["text"]
 
@@ -161,7 +180,9 @@ class TestReading:
             with pytest.raises(HTTPClientError) as caught:
                 await jp_fetch("workbench", "api", *path)
             assert caught.value.code == 404, path
-            assert b"Traceback" not in (caught.value.response.body if caught.value.response else b"")
+            assert b"Traceback" not in (
+                caught.value.response.body if caught.value.response else b""
+            )
 
     async def test_experiments_and_notebooks_below_the_folder_are_offered_and_examples_after_them(
         self, jp_fetch, jp_root_dir
@@ -180,9 +201,16 @@ class TestReading:
         found = json.loads((await jp_fetch("workbench", "api", "experiments")).body)
         assert found[:2] == [
             {"path": "a.ipynb", "name": "a", "help": "", "kind": "notebook"},
-            {"path": "mine/sweep.yaml", "name": "sweep", "help": "The first one.", "kind": "experiment"},
+            {
+                "path": "mine/sweep.yaml",
+                "name": "sweep",
+                "help": "The first one.",
+                "kind": "experiment",
+            },
         ]
-        assert found.pop()["path"] == "best/experiment.yaml", "that of a bundle is the last to be proposed"
+        assert found.pop()["path"] == "best/experiment.yaml", (
+            "that of a bundle is the last to be proposed"
+        )
         assert {(file["name"], file["kind"]) for file in found[2:]} == {
             (name, "example")
             for name in (
@@ -216,7 +244,9 @@ class TestLooking:
         frame = read_frame((await post("update", body=message)).body)
         assert frame.head["subscription"] == 7
         assert frame.head["run"]["counts"] == {"running": 1, "complete": 1, "failed": 1}
-        curves = {curve["trial"]: frame.column(curve["y"]) for curve in frame.head["chart"]["curves"]}
+        curves = {
+            curve["trial"]: frame.column(curve["y"]) for curve in frame.head["chart"]["curves"]
+        }
         assert set(curves) >= {0, 2}
         assert max(curves[0]) == pytest.approx(0.9)
         assert [row["number"] for row in frame.head["table"]["rows"]] == [0, 1, 2]
@@ -229,7 +259,11 @@ class TestLooking:
             "[]",
             {"type": "subscribe", "number": 1, "subscription": {"nothing": 1}},
             {"type": "subscribe", "number": 1, "subscription": {"table": {"limit": 100_000}}},
-            {"type": "subscribe", "number": 1, "subscription": {"chart": {"chosen": list(range(1000))}}},
+            {
+                "type": "subscribe",
+                "number": 1,
+                "subscription": {"chart": {"chosen": list(range(1000))}},
+            },
             {"type": "subscribe", "number": -1, "subscription": {}},
             json.dumps({"type": "subscribe", "number": 1, "subscription": {"run": "x" * 300}}),
             "x" * 100_000,
@@ -267,7 +301,9 @@ class TestWhoMay:
             f"{jp_base_url}workbench?token={token}", follow_redirects=False, raise_error=False
         )
         cookies = "; ".join(
-            value.split(";")[0] for value in page.headers.get_list("Set-Cookie") if "_xsrf" not in value
+            value.split(";")[0]
+            for value in page.headers.get_list("Set-Cookie")
+            if "_xsrf" not in value
         )
         assert cookies
         with pytest.raises(HTTPClientError) as caught:
@@ -280,7 +316,9 @@ class TestWhoMay:
         assert caught.value.code == 403
         assert store.commands(run_id) == []
 
-    async def test_a_page_of_another_site_reads_and_changes_nothing(self, post, run_id, store: Store):
+    async def test_a_page_of_another_site_reads_and_changes_nothing(
+        self, post, run_id, store: Store
+    ):
         with pytest.raises(HTTPClientError) as caught:
             await post(
                 "actions",
@@ -297,7 +335,9 @@ class TestWhoMay:
 
 
 class TestSnippets:
-    async def test_the_snippet_of_an_action_is_answered_and_nothing_is_done(self, post, run_id, store: Store):
+    async def test_the_snippet_of_an_action_is_answered_and_nothing_is_done(
+        self, post, run_id, store: Store
+    ):
         body = {"kind": "extend", "run": run_id, "arguments": {"trials": 4}}
         found = json.loads((await post("snippets", body=body)).body)
         assert found == {
@@ -322,7 +362,9 @@ class TestAsking:
 
     async def test_a_trial_that_has_ended_cannot_be_stopped(self, post, run_id, store: Store):
         with pytest.raises(HTTPClientError) as caught:
-            await post("actions", body={"kind": "stop_trial", "run": run_id, "arguments": {"trial": 0}})
+            await post(
+                "actions", body={"kind": "stop_trial", "run": run_id, "arguments": {"trial": 0}}
+            )
         problem = json.loads(caught.value.response.body)
         assert caught.value.code == 409
         assert "already complete" in problem["problem"]
@@ -341,13 +383,18 @@ class TestAsking:
         assert size["text"].startswith("0 files of 0 B, and ")
         with pytest.raises(HTTPClientError) as caught:
             await post("actions", body={"kind": "delete", "run": run_id})
-        assert json.loads(caught.value.response.body)["next_step"] == "Stop it, and wait until it has ended."
+        assert (
+            json.loads(caught.value.response.body)["next_step"]
+            == "Stop it, and wait until it has ended."
+        )
         append(store, run_id, finish(9))
         done = json.loads((await post("actions", body={"kind": "delete", "run": run_id})).body)
         assert done["answer"].startswith("freed ")
         assert store.runs() == []
 
-    async def test_a_report_is_saved_once_and_never_over_another_file(self, post, run_id, jp_root_dir):
+    async def test_a_report_is_saved_once_and_never_over_another_file(
+        self, post, run_id, jp_root_dir
+    ):
         body = {"kind": "save_report", "run": run_id, "arguments": {"to": "mine.html"}}
         done = json.loads((await post("actions", body=body)).body)
         assert "<!DOCTYPE html>" in (jp_root_dir / "mine.html").read_text()
@@ -359,7 +406,9 @@ class TestAsking:
         assert json.loads(caught.value.response.body)["field"] == "to"
         assert (jp_root_dir / "mine.html").read_text() == "a person's own"
 
-    async def test_an_export_without_a_folder_goes_where_its_command_says(self, post, run_id, jp_root_dir):
+    async def test_an_export_without_a_folder_goes_where_its_command_says(
+        self, post, run_id, jp_root_dir
+    ):
         body = {"kind": "export", "run": run_id, "arguments": {"to": ""}}
         done = json.loads((await post("actions", body=body)).body)
         assert done["command"] == f"workbench export {run_id} --to best"
@@ -401,8 +450,12 @@ class TestAsking:
             assert problem in told["problem"]
             assert "secret" not in json.dumps(told)
 
-    async def test_a_wrong_experiment_is_refused_as_on_the_command_line(self, post, jp_root_dir, run_id):
-        (jp_root_dir / "wrong.yaml").write_text("train: a.b:c\nobjectives: [{metric: x, goal: upwards}]\n")
+    async def test_a_wrong_experiment_is_refused_as_on_the_command_line(
+        self, post, jp_root_dir, run_id
+    ):
+        (jp_root_dir / "wrong.yaml").write_text(
+            "train: a.b:c\nobjectives: [{metric: x, goal: upwards}]\n"
+        )
         with pytest.raises(HTTPClientError) as caught:
             await post("actions", body={"kind": "start", "arguments": {"path": "wrong.yaml"}})
         assert json.loads(caught.value.response.body)["field"] == "objectives.0.goal"

@@ -1,4 +1,7 @@
-"""The server's side where the store is on PostgreSQL: one tail for all browsers, woken by the database."""
+"""The server's side where the store is on PostgreSQL.
+
+One tail for all browsers, woken by the database.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ async def test_two_browsers_see_what_comes_over_one_connection_for_news(
         await browser.take_until(lambda browser=browser: 3 in browser.curves)
     listening = postgresql.execute(
         postgresql_url.rpartition("/")[2],
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'",
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE"
+        " 'LISTEN%'",
     )
     assert listening == [(1,)]
 

@@ -24,11 +24,16 @@ async def next_message(connection: Any) -> dict[str, Any]:
     return json.loads(await asyncio.wait_for(connection.read_message(), 60))
 
 
-async def test_views_of_a_file_share_a_process_that_states_what_is_wrong(jp_ws_fetch, jp_root_dir, jp_fetch):
+async def test_views_of_a_file_share_a_process_that_states_what_is_wrong(
+    jp_ws_fetch, jp_root_dir, jp_fetch
+):
     (jp_root_dir / "tiers.yaml").write_text(FILE)
     files = json.loads((await jp_fetch("workbench", "api", "experiments")).body)
     assert {"path": "tiers.yaml", "name": "tiers", "help": "", "kind": "tiers"} in files
-    views = [await jp_ws_fetch("workbench", "api", "tiers", params={"path": "tiers.yaml"}) for _ in range(2)]
+    views = [
+        await jp_ws_fetch("workbench", "api", "tiers", params={"path": "tiers.yaml"})
+        for _ in range(2)
+    ]
     for view in views:
         found = await next_message(view)
         assert (found["type"], found["state"]) == ("run", "idle")

@@ -36,7 +36,9 @@ class Talk:
         return self.states[-1]
 
     def edit(self, *changes: tuple[str, Any]) -> dict[str, Any]:
-        return self.say("edit", changes=[list(change) for change in changes], removals=[], label="edit")
+        return self.say(
+            "edit", changes=[list(change) for change in changes], removals=[], label="edit"
+        )
 
     def ask(self, part: str, **arguments: Any) -> dict[str, Any]:
         self.say("query", topic=part, query=self._number, arguments=arguments)
@@ -82,7 +84,9 @@ def test_a_form_says_all_there_is_when_it_is_greeted(talk: Talk) -> None:
     assert talk.form.parts == ["model", "data", "space", "advice", "run", "result"]
 
 
-def test_what_is_clicked_is_the_experiment_and_can_be_saved_and_opened(talk: Talk, tmp_path: Path) -> None:
+def test_what_is_clicked_is_the_experiment_and_can_be_saved_and_opened(
+    talk: Talk, tmp_path: Path
+) -> None:
     talk.edit(("model", "convnet"), ("search.width", {"choices": [8, 16]}), ("training.epochs", 3))
     state = talk.say("rename", path="search.width", name="width")
     assert state["problems"] == []
@@ -121,7 +125,9 @@ def test_an_experiment_is_assigned_and_saved_in_python_and_the_view_follows(
     talk.form.experiment = str(path)
     assert talk.form.experiment == other
     for wrong in (None, 5):
-        with pytest.raises(ExperimentError, match="is not an experiment; allowed: an experiment, the path"):
+        with pytest.raises(
+            ExperimentError, match="is not an experiment; allowed: an experiment, the path"
+        ):
             talk.form.experiment = wrong
     assert talk.form.experiment == other
 
@@ -188,7 +194,8 @@ def test_a_run_shows_its_experiment_and_is_told_its_frames(
         talk.say("hello", parts=["result"])
         assert talk.ask("result")["run_id"] == run.run_id
         said = (
-            f'{{"type": "subscribe", "number": 1, "subscription": {{"run": "{run.run_id}", "chart": {{}}}}}}'
+            f'{{"type": "subscribe", "number": 1, "subscription": {{"run": "{run.run_id}", "chart":'
+            " {}}}"
         )
         talk.form._on_message(talk.form, {"view": "one", "message": said}, [])
         assert talk.frames.get(timeout=20)

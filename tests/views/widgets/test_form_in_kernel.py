@@ -1,4 +1,7 @@
-"""The form in a real kernel: a run starts from a thread, nothing is printed, and cells go on meanwhile."""
+"""The form in a real kernel.
+
+A run starts from a thread, nothing is printed, and cells go on meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,9 @@ class Kernel:
             if kind in ("stream", "error"):
                 self.outputs.append(content)
             if kind == "execute_result":
-                self.model_id = content["data"]["application/vnd.jupyter.widget-view+json"]["model_id"]
+                self.model_id = content["data"]["application/vnd.jupyter.widget-view+json"][
+                    "model_id"
+                ]
             if kind == "comm_msg" and content["data"].get("method") == "custom":
                 self.told.append(content["data"]["content"])
             if is_enough(message):
@@ -88,7 +93,10 @@ class Kernel:
 
 
 def is_end_of(message: dict[str, Any], number: str) -> bool:
-    parent, state = message["parent_header"].get("msg_id"), message["content"].get("execution_state")
+    parent, state = (
+        message["parent_header"].get("msg_id"),
+        message["content"].get("execution_state"),
+    )
     return parent == number and state == "idle"
 
 
@@ -112,7 +120,11 @@ def test_a_model_of_a_cell_is_run_by_one_button_and_the_kernel_stays_free(
     (tmp_path / "form.js").write_text("export default { render() {} }")
     kernel.run(SETUP.format(view=str(tmp_path / "form.js")))
     assert kernel.outputs == []
-    changes = [["search", {"width": {"choices": [16, 32]}}], ["training.epochs", 1], ["budget.trials", 2]]
+    changes = [
+        ["search", {"width": {"choices": [16, 32]}}],
+        ["training.epochs", 1],
+        ["budget.trials", 2],
+    ]
     kernel.say({"type": "edit", "number": 1, "changes": changes, "removals": [], "label": "edit"})
     kernel.say({"type": "query", "number": 2, "topic": "start", "query": 5, "arguments": {}})
     kernel.run("assert 6 * 7 == 42")
@@ -120,7 +132,9 @@ def test_a_model_of_a_cell_is_run_by_one_button_and_the_kernel_stays_free(
     states = [message for message in kernel.told if message["type"] == "state"]
     assert states[-1]["problems"] == []
 
-    kernel.run(f"assert form.run_id == {run_id!r}\nform.run.wait(200)\nassert form.run.best is not None")
+    kernel.run(
+        f"assert form.run_id == {run_id!r}\nform.run.wait(200)\nassert form.run.best is not None"
+    )
     assert kernel.outputs == []
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         assert store.run(run_id).state == "complete"

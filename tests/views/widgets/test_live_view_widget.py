@@ -42,7 +42,9 @@ def test_without_a_built_front_end_there_is_an_error_in_words(tmp_path: Path, bu
         wb.live(run)
 
 
-def test_two_views_of_a_widget_are_sent_what_each_of_them_shows(tmp_path: Path, built: Path) -> None:
+def test_two_views_of_a_widget_are_sent_what_each_of_them_shows(
+    tmp_path: Path, built: Path
+) -> None:
     run_id = record_run(tmp_path)
     shown = wb.live(run_id, store=str(tmp_path / "store.sqlite"))
     sent: dict[str, queue.Queue[bytes]] = {"left": queue.Queue(), "right": queue.Queue()}
@@ -80,7 +82,9 @@ def ends_soon(sender: live_view.KernelSender) -> None:
         time.sleep(0.05)
 
 
-def test_a_kernel_sends_frames_one_at_a_time_and_nothing_to_who_says_nonsense(tmp_path: Path) -> None:
+def test_a_kernel_sends_frames_one_at_a_time_and_nothing_to_who_says_nonsense(
+    tmp_path: Path,
+) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
     sent: queue.Queue[bytes] = queue.Queue()
     sender = live_view.KernelSender(run, sent.put)

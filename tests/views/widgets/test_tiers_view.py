@@ -70,7 +70,11 @@ def test_a_view_plans_runs_and_compares(file: Path) -> None:
     view.shown._session.work.join()  # pyright: ignore
     view.say(type="hello")
     picture = view.until(lambda one: one["type"] == "picture")
-    assert (picture["tiers"], picture["counts"], picture["threshold"]) == (["end", "cloud"], [500, 2], 0.7)
+    assert (picture["tiers"], picture["counts"], picture["threshold"]) == (
+        ["end", "cloud"],
+        [500, 2],
+        0.7,
+    )
     planned = picture["points"][0]["schedulers"]
     assert {one["scheduler"] for one in planned} >= set(picture["runnable"]) > {"cut"}
     assert all(one["accuracy"] <= one["group_accuracy"] <= 1 for one in planned)
@@ -86,7 +90,9 @@ def test_a_view_plans_runs_and_compares(file: Path) -> None:
     # At a threshold of 1 nothing leaves early, so all goes over the link of 20 ms.
     assert done["measured"]["p50_s"] > 0.02
     assert done["expected"]["p50_s"] > 0.02
-    assert done["measured"]["bytes_per_sample"] == pytest.approx(done["expected"]["bytes_per_sample"])
+    assert done["measured"]["bytes_per_sample"] == pytest.approx(
+        done["expected"]["bytes_per_sample"]
+    )
     assert view.shown.measured.num_requests == done["num_requests"] >= 30
     assert done["measured"]["group_accuracy"] >= done["measured"]["accuracy"]
 

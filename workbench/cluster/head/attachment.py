@@ -1,7 +1,9 @@
-"""Attach a process to a Ray cluster: to the local head, started where there is none, or to another one.
+"""Attach a process to a Ray cluster.
 
-With an address (or WORKBENCH_RAY_ADDRESS, or RAY_ADDRESS) `connect` attaches to that cluster. How the local
-head starts and ends is left to `local_head`. Only `connect` imports ray.
+To the local head, started where there is none, or to another one.
+
+With an address (or WORKBENCH_RAY_ADDRESS, or RAY_ADDRESS) `connect` attaches to that cluster. How
+the local head starts and ends is left to `local_head`. Only `connect` imports ray.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ QUIET = {
 }
 _RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
 RECONNECT_S = 10
-"""How long processes of a local head that ended try to reconnect, which is in vain; Ray's default is 60."""
+"""How long processes of a local head that ended try to reconnect, which is in vain.
+
+Ray's default is 60.
+"""
 _ATTACHED_LOCK = threading.Lock()
 _num_attached = 0
 _attached_here = False
@@ -59,21 +64,24 @@ def connect(
     num_gpus: int | None = None,
     include_dashboard: bool = False,
 ) -> None:
-    """Attach this process to a Ray cluster; without an address to the local head, started if necessary.
+    """Attach this process to a Ray cluster.
 
-    A process that is attached already stays so, which lets workers and drivers call this, too; only the
-    address of another cluster is refused.
+    Without an address to the local head, started if necessary.
+
+    A process that is attached already stays so, which lets workers and drivers call this, too; only
+    the address of another cluster is refused.
 
     Args:
-        address: "host:port" of a cluster; None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the local head.
+        address: "host:port" of a cluster; None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the local
+            head.
         num_cpus: CPUs that a newly started head offers; None for all that Ray detects.
         num_gpus: GPUs that a newly started head offers; None for all that Ray detects.
-        include_dashboard: Whether a newly started head also serves Ray's dashboard and job submission on
-            loopback, which takes two seconds longer.
+        include_dashboard: Whether a newly started head also serves Ray's dashboard and job
+            submission on loopback, which takes two seconds longer.
 
     Raises:
-        RunError: If the cluster cannot be reached, the local head cannot be started, or this process is
-            attached to another cluster than `address`.
+        RunError: If the cluster cannot be reached, the local head cannot be started, or this
+            process is attached to another cluster than `address`.
         MissingDependencyError: If Ray is not installed.
     """
     os.environ.update(QUIET)
@@ -97,15 +105,18 @@ def connect(
 
 
 @contextlib.contextmanager
-def attached(address: str | None = None, *, if_lost: str | Suggestion | None = None) -> Iterator[None]:
+def attached(
+    address: str | None = None, *, if_lost: str | Suggestion | None = None
+) -> Iterator[None]:
     """Attach this process within a `with` block; one that was attached before stays so.
 
-    Ray ends a process that outlives its head, and a head ends when it idles: a process that only starts a
-    run, such as a notebook's kernel, must not stay attached longer than that takes.
+    Ray ends a process that outlives its head, and a head ends when it idles: a process that only
+    starts a run, such as a notebook's kernel, must not stay attached longer than that takes.
 
     Args:
         address: As in `connect`.
-        if_lost: The next step where the local head ends within the block; None to run the command again.
+        if_lost: The next step where the local head ends within the block; None to run the command
+            again.
 
     Raises:
         RunError: As `connect` does, and where the local head ends within the block.
@@ -153,7 +164,8 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
         if found is None:
             local_head.clean_up(files)
             loading = threading.Thread(target=import_ray, daemon=True)
-            loading.start()  # this process needs it next, and has nothing to do until the head answers
+            # this process needs it next, and has nothing to do until the head answers
+            loading.start()
             local_head.start_keeper(files, arguments)
             loading.join()
             loss.need(files.read_record() or {})
@@ -172,7 +184,10 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
 
 def _end_cleaned(head: local_head.HeadStatus) -> None:
     """End a head that nothing can attach to any more, unless something lives in it, and say so."""
-    problem = f"the folder of the local Ray head, {head.temp_dir}, was cleaned: no process can attach to it"
+    problem = (
+        f"the folder of the local Ray head, {head.temp_dir}, was cleaned: no process can attach"
+        " to it"
+    )
     if (tenant := local_head.find_tenant(head)) is not None:
         raise RunError(
             f"{problem}, and {tenant.sentence}",
@@ -183,13 +198,19 @@ def _end_cleaned(head: local_head.HeadStatus) -> None:
 
 
 def _check_same_cluster(address: str, attached_to: str) -> None:
-    """Refuse the address of another cluster; only ports are compared, as a host may have several names."""
+    """Refuse the address of another cluster.
+
+    Only ports are compared, as a host may have several names.
+    """
     port = address.rpartition(":")[2]
     if port.isdigit() and port != attached_to.rpartition(":")[2]:
         raise RunError(
-            f"this process is attached to the Ray cluster at {attached_to} and cannot switch to {address}",
+            f"this process is attached to the Ray cluster at {attached_to} and cannot switch to"
+            f" {address}",
             field="address",
-            next_step="Use another process: restart the kernel, and pass the address to its first run.",
+            next_step=(
+                "Use another process: restart the kernel, and pass the address to its first run."
+            ),
         )
 
 
@@ -220,7 +241,9 @@ def _attach_first(files: HeadFiles) -> None:
 
 
 def _prepare_environment(files: HeadFiles) -> None:
-    """Make Ray, loaded or not, use the head's token and loopback in this process and its children."""
+    """Make Ray, loaded or not, use the head's token and loopback in this process and its
+    children.
+    """
     ray_environment.use_head_token(files.token)
     os.environ[_LOOPBACK] = "0"
     os.environ.setdefault(_RECONNECT, str(RECONNECT_S))
@@ -250,8 +273,8 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
     raylet.Config.initialize("")
     _load_token(raylet.AuthenticationTokenLoader.instance())
     ray_environment.drop_job_folder()
-    # This thread prints messages about dead workers even with log_to_driver=False, and its own stack where
-    # the head ends while it begins; Ray's log files have the messages, too.
+    # This thread prints messages about dead workers even with log_to_driver=False, and its own
+    # stack where the head ends while it begins; Ray's log files have the messages, too.
     worker.listen_error_messages = _ignore_messages
     try:
         with warnings.catch_warnings(), _termination_kept():
@@ -274,7 +297,10 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
 
 @contextlib.contextmanager
 def _termination_kept() -> Iterator[None]:
-    """Keep what SIGTERM does to this process: Ray's own handler writes its stack to the terminal."""
+    """Keep what SIGTERM does to this process.
+
+    Ray's own handler writes its stack to the terminal.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -70,14 +70,18 @@ def readable_by_others(paths: Iterable[Path]) -> list[Path]:
     Args:
         paths: Files and folders to check; those that do not exist are left out.
     """
-    return [path for path in paths if path.exists() and any(_is_open_to(path, who) for who in _CLASSES)]
+    return [
+        path for path in paths if path.exists() and any(_is_open_to(path, who) for who in _CLASSES)
+    ]
 
 
 _CLASSES = ((stat.S_IRGRP, stat.S_IXGRP), (stat.S_IROTH, stat.S_IXOTH))
 
 
 def _is_open_to(path: Path, who: tuple[int, int]) -> bool:
-    """Return whether a class of users may read a file or folder and pass through all folders above it."""
+    """Return whether a class of users may read a file or folder and pass through all folders above
+    it.
+    """
     may_read, may_pass = who
     resolved = path.resolve()
     try:

@@ -1,7 +1,7 @@
 """The files that describe the local head, in one folder that only its owner can read.
 
-They say where the head is, which process is about to start one, and when it was used last. Starting and
-ending a head is left to `local_head` and `keeper`.
+They say where the head is, which process is about to start one, and when it was used last. Starting
+and ending a head is left to `local_head` and `keeper`.
 """
 
 from __future__ import annotations

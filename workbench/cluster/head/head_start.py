@@ -1,10 +1,11 @@
 """`ray start` without the processes and imports of a head that nothing here uses.
 
-Even without a dashboard Ray starts the process that would serve it, and waits for that before anything else
-starts; it lets the agent of the node load what answers the dashboard, and waits for that, too; and it starts
-a proxy for Ray Client. Each imports most of Ray, on the processors that the first run waits for. Ray's
-command line in turn imports its commands for Ray Serve, jobs and states, which takes longer than the rest of
-it. Where a version of Ray names things otherwise, it starts and imports them as usual.
+Even without a dashboard Ray starts the process that would serve it, and waits for that before
+anything else starts; it lets the agent of the node load what answers the dashboard, and waits for
+that, too; and it starts a proxy for Ray Client. Each imports most of Ray, on the processors that
+the first run waits for. Ray's command line in turn imports its commands for Ray Serve, jobs and
+states, which takes longer than the rest of it. Where a version of Ray names things otherwise, it
+starts and imports them as usual.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ UNUSED_COMMANDS = ("ray.serve.scripts", "ray.util.state.state_cli", "ray.dashboa
 
 
 def import_commands() -> None:
-    """Import Ray's command line, without commands that are not for starting a head if that is possible."""
+    """Import Ray's command line, without commands that are not for starting a head if that is
+    possible.
+    """
     try:
         with _not_installed(*UNUSED_COMMANDS):
             import_ray(COMMANDS)
@@ -43,13 +46,14 @@ def _not_installed(*modules: str) -> Iterator[None]:
 
 
 def leave_out_unused(ray_scripts: Any, ray_services: Any, ray_utils: Any) -> None:
-    """Let `ray start` start no proxy for Ray Client, and nothing for a dashboard unless one is requested.
+    """Let `ray start` start no proxy for Ray Client, and nothing for a dashboard unless one is
+    requested.
 
     Args:
         ray_scripts: Ray's module of the command.
         ray_services: Ray's module that starts processes.
-        ray_utils: Ray's module that knows whether the packages of the dashboard are installed: where they are
-            not, agents are small.
+        ray_utils: Ray's module that knows whether the packages of the dashboard are installed:
+            where they are not, agents are small.
     """
     if hasattr(ray_scripts, "get_ray_client_dependency_error"):
         ray_scripts.get_ray_client_dependency_error = lambda: "Ray Client is not used"
@@ -60,8 +64,12 @@ def leave_out_unused(ray_scripts: Any, ray_services: Any, ray_utils: Any) -> Non
     def start_api_server(include_dashboard: bool | None, *arguments: Any, **options: Any) -> Any:
         if include_dashboard is not False:
             return start(include_dashboard, *arguments, **options)
-        if hasattr(ray_utils, "get_dashboard_dependency_error"):  # looked at when the agent starts, later
-            ray_utils.get_dashboard_dependency_error = lambda: ImportError("no dashboard is requested")
+        if hasattr(
+            ray_utils, "get_dashboard_dependency_error"
+        ):  # looked at when the agent starts, later
+            ray_utils.get_dashboard_dependency_error = lambda: ImportError(
+                "no dashboard is requested"
+            )
         return None, None  # no address, no process
 
     ray_services.start_api_server = start_api_server

@@ -1,7 +1,9 @@
-"""Which installation of the workbench this process runs: its interpreter, and the version of its code.
+"""Which installation of the workbench this process runs.
 
-Processes that outlive the command that started them are shared only within one installation: after an upgrade
-or an edit of the package, and in another virtual environment, others are started.
+Its interpreter, and the version of its code.
+
+Processes that outlive the command that started them are shared only within one installation: after
+an upgrade or an edit of the package, and in another virtual environment, others are started.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def code_version(package: Path = PACKAGE) -> str:
         for name in files:
             if name.endswith(".py"):
                 stat = os.stat(os.path.join(folder, name))
-                found.append((os.path.relpath(folder, package), name, stat.st_size, stat.st_mtime_ns))
+                found.append(
+                    (os.path.relpath(folder, package), name, stat.st_size, stat.st_mtime_ns)
+                )
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
 
 
@@ -66,7 +70,9 @@ def ray_import_path() -> str:
 
 
 def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
-    """Return whether this process can attach to a local head; one that it cannot attach to is not in use.
+    """Return whether this process can attach to a local head.
+
+    One that it cannot attach to is not in use.
 
     Args:
         record: What the head's keeper recorded; nothing for an earlier version of the workbench.
@@ -80,20 +86,27 @@ def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
         return True
     if idle_s < IN_USE_S:
         raise RunError(
-            f"the local Ray head uses {record['versions']} ({record['python']}), and this process {own}",
-            next_step="Wait until the runs of the other environment have ended, or set WORKBENCH_HOME to "
-            "another folder for a head of its own.",
+            f"the local Ray head uses {record['versions']} ({record['python']}), and this process"
+            f" {own}",
+            next_step=(
+                "Wait until the runs of the other environment have ended, or set WORKBENCH_HOME to "
+                "another folder for a head of its own."
+            ),
         )
     return False
 
 
 def runtime_environment(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return how to start the processes of this installation on a head of another one; None for its own.
+    """Return how to start the processes of this installation on a head of another one.
+
+    None for its own.
 
     Args:
         record: What the head's keeper recorded.
     """
-    is_same = os.path.dirname(record.get("python", sys.executable)) == os.path.dirname(sys.executable)
+    is_same = os.path.dirname(record.get("python", sys.executable)) == os.path.dirname(
+        sys.executable
+    )
     if is_same and record.get("package", str(PACKAGE)) == str(PACKAGE):
         return None
     return {"py_executable": sys.executable, "env_vars": {"PYTHONPATH": ray_import_path()}}

@@ -1,9 +1,10 @@
 """The keeper of the local Ray head: a small process that owns it and ends it.
 
-It starts `ray start --head --block` by `head_start` as its child, records its address, and ends it on SIGTERM
-or when it has not been used for a while. Every process that Ray leaves behind becomes a child of the keeper
-and is killed with it; the temporary folder is removed. This module imports no ray, and only the standard
-library before `ray start` runs, for which everything else waits; starting a keeper is left to `local_head`.
+It starts `ray start --head --block` by `head_start` as its child, records its address, and ends it
+on SIGTERM or when it has not been used for a while. Every process that Ray leaves behind becomes a
+child of the keeper and is killed with it; the temporary folder is removed. This module imports no
+ray, and only the standard library before `ray start` runs, for which everything else waits;
+starting a keeper is left to `local_head`.
 """
 
 from __future__ import annotations

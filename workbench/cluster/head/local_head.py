@@ -1,9 +1,9 @@
 """The local Ray head as a process: start it, report on it, keep it alive and end it.
 
-The head listens on loopback only, requires a token of its own (mode 0600), and outlives the process that
-started it; `keeper` ends it after WORKBENCH_HEAD_IDLE_S seconds (900) without use. WORKBENCH_HOME names
-another folder for its files and so another head. Attaching to it is left to `attachment`; nothing here
-imports ray.
+The head listens on loopback only, requires a token of its own (mode 0600), and outlives the process
+that started it; `keeper` ends it after WORKBENCH_HEAD_IDLE_S seconds (900) without use.
+WORKBENCH_HOME names another folder for its files and so another head. Attaching to it is left to
+`attachment`; nothing here imports ray.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ def status() -> HeadStatus | None:
 
 
 def keep_alive() -> None:
-    """Record that the local head is in use; processes with work to do call this every few seconds."""
+    """Record that the local head is in use.
+
+    Processes with work to do call this every few seconds.
+    """
     with contextlib.suppress(OSError, ExperimentError):  # there is no head, or no folder for one
         os.utime(head_files().last_used)
 
@@ -115,7 +118,11 @@ def is_attached() -> bool:
 
 def _is_attached_to(head: HeadStatus) -> bool:
     ray = loaded_ray()
-    return ray is not None and ray.is_initialized() and ray.get_runtime_context().gcs_address == head.address
+    return (
+        ray is not None
+        and ray.is_initialized()
+        and ray.get_runtime_context().gcs_address == head.address
+    )
 
 
 def end_keeper(pid: int) -> None:
@@ -129,7 +136,11 @@ def end_keeper(pid: int) -> None:
 def head_files() -> HeadFiles:
     """Return the files of the head that WORKBENCH_HOME, or else the user, has."""
     home = os.environ.get("WORKBENCH_HOME")
-    place = Path(home).expanduser() if home else platformdirs.user_state_path("workbench", appauthor=False)
+    place = (
+        Path(home).expanduser()
+        if home
+        else platformdirs.user_state_path("workbench", appauthor=False)
+    )
     return HeadFiles(place.absolute() / "head")
 
 
@@ -178,8 +189,8 @@ def _is_alive(pid: int, created_unix_s: float) -> bool:
 def is_cleaned(temp_dir: str) -> bool:
     """Return whether what processes need to attach to a head is gone from its temporary folder.
 
-    Programs that clean the temporary directory delete sockets of processes that still run. Ray ends a process
-    that tries to attach without them.
+    Programs that clean the temporary directory delete sockets of processes that still run. Ray ends
+    a process that tries to attach without them.
 
     Args:
         temp_dir: The folder, as the record of the head has it.
@@ -193,7 +204,9 @@ def is_cleaned(temp_dir: str) -> bool:
 
 
 def find_tenant(head: HeadStatus) -> Tenant | None:
-    """Return what would end with a head: a run, or a process that is attached, such as advice in progress.
+    """Return what would end with a head.
+
+    A run, or a process that is attached, such as advice in progress.
 
     Args:
         head: The head.
@@ -207,7 +220,9 @@ def find_tenant(head: HeadStatus) -> Tenant | None:
         return None
     titles = [_title(process) for process in below]
     if any(title.startswith(_DRIVER_TITLE) for title in titles):
-        return Tenant("a run lives in it", "Wait for the run to end, or, to resume it on a new head")
+        return Tenant(
+            "a run lives in it", "Wait for the run to end, or, to resume it on a new head"
+        )
     for process, title in zip(below, titles, strict=True):
         if title.startswith(_DETACHED_TITLES):
             return Tenant(f"its process {process.pid} ({title}) is at work", _WAIT)
@@ -222,8 +237,14 @@ def _attached_to(head: HeadStatus, but: Collection[int]) -> Iterator[psutil.Proc
         if process.pid in but:
             continue
         with contextlib.suppress(psutil.Error):
-            peers = [connection.raddr for connection in process.net_connections("tcp") if connection.raddr]
-            if any(f"{peer.ip.removeprefix('::ffff:')}:{peer.port}" == head.address for peer in peers):
+            peers = [
+                connection.raddr
+                for connection in process.net_connections("tcp")
+                if connection.raddr
+            ]
+            if any(
+                f"{peer.ip.removeprefix('::ffff:')}:{peer.port}" == head.address for peer in peers
+            ):
                 yield process
 
 
@@ -235,7 +256,10 @@ def _title(process: psutil.Process) -> str:
 
 
 def record_of_head_of(pid: int) -> dict[str, Any] | None:
-    """Return the record of the local head on which a process of this machine runs; None where none does."""
+    """Return the record of the local head on which a process of this machine runs.
+
+    None where none does.
+    """
     record = head_files().read_record()
     with contextlib.suppress(psutil.Error):
         if record is not None and any(
@@ -254,13 +278,16 @@ def await_end_of_broken(files: HeadFiles) -> None:
         psutil.Process(record["pid"]).wait(3 * GRACE_S)
 
 
-def keeper_arguments(num_cpus: int | None, num_gpus: int | None, include_dashboard: bool) -> list[str]:
+def keeper_arguments(
+    num_cpus: int | None, num_gpus: int | None, include_dashboard: bool
+) -> list[str]:
     """Return the arguments of `ray start` for a new head."""
     given = [("--num-cpus", num_cpus), ("--num-gpus", num_gpus)]
     return [
         *(f"{name}={value}" for name, value in given if value is not None),
         f"--include-dashboard={str(include_dashboard).lower()}",
-        "--dashboard-agent-listen-port=0",  # the usual one may be another head's: Ray would retry for 3 s
+        # the usual one may be another head's: Ray would retry for 3 s
+        "--dashboard-agent-listen-port=0",
         f"--object-store-memory={OBJECT_STORE_BYTES}",
         "--include-log-monitor=false",
         "--no-monitor",
@@ -271,7 +298,8 @@ def keeper_arguments(num_cpus: int | None, num_gpus: int | None, include_dashboa
 def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
     """Start the keeper and wait until it has recorded where the head is.
 
-    A keeper whose caller was killed meanwhile is waited for instead: a second one would replace its token.
+    A keeper whose caller was killed meanwhile is waited for instead: a second one would replace its
+    token.
     """
     if (starting := files.read_starting()) is not None and _await_record(files, *starting):
         files.starting.unlink(missing_ok=True)
@@ -282,7 +310,9 @@ def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
     files.starting.unlink(missing_ok=True)
     if not has_started:
         error = headline(last_error(files.log.read_text(errors="replace"))) or "it wrote nothing"
-        raise RunError(f"the local Ray head did not start: {error}", next_step=f"Read its log: {files.log}")
+        raise RunError(
+            f"the local Ray head did not start: {error}", next_step=f"Read its log: {files.log}"
+        )
 
 
 def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
@@ -292,7 +322,14 @@ def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
     idle_s = os.environ.get("WORKBENCH_HEAD_IDLE_S", str(DEFAULT_IDLE_S))
     with files.log.open("w") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "workbench.cluster.head.keeper", str(files.folder), idle_s, *arguments],
+            [
+                sys.executable,
+                "-m",
+                "workbench.cluster.head.keeper",
+                str(files.folder),
+                idle_s,
+                *arguments,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -306,7 +343,10 @@ def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
 
 
 def _await_record(files: HeadFiles, pid: int, created_unix_s: float) -> bool:
-    """Wait until a keeper has recorded its head; return False where it has ended, or takes too long."""
+    """Wait until a keeper has recorded its head.
+
+    Return False where it has ended, or takes too long.
+    """
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while files.read_record() is None:
         if not _is_alive(pid, created_unix_s):

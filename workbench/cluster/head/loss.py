@@ -1,8 +1,11 @@
-"""What happens to a process that needs the local head while that ends: an error of ours, within seconds.
+"""What happens to a process that needs the local head while that ends.
 
-Ray tries for ten seconds to reach a head that has ended, and then ends the process with a message of its own.
-A thread looks at the processes of the head instead. It interrupts the main thread with the error; where the
-main thread is inside Ray and does not return, the error is printed and the process ended before Ray does so.
+An error of ours, within seconds.
+
+Ray tries for ten seconds to reach a head that has ended, and then ends the process with a message
+of its own. A thread looks at the processes of the head instead. It interrupts the main thread with
+the error; where the main thread is inside Ray and does not return, the error is printed and the
+process ended before Ray does so.
 """
 
 from __future__ import annotations
@@ -67,7 +70,9 @@ class _Guard:
         assert main is not None
         signal.pthread_kill(main, signal.SIGINT)
         if not self._is_over.wait(_PATIENCE_S):
-            message = self.error.describe(lambda step: step.write(shlex.join(["workbench", *step.words])))
+            message = self.error.describe(
+                lambda step: step.write(shlex.join(["workbench", *step.words]))
+            )
             sys.stderr.write(f"error: {message}\n")
             sys.stderr.flush()
             os._exit(_FAILED)

@@ -1,7 +1,7 @@
 """Read and write the environment variables of Ray: the cluster, the token, the job of this process.
 
-The token of the local head is put into this process's environment, where Ray finds it; what the user had set
-there is saved, as it is meant for other clusters.
+The token of the local head is put into this process's environment, where Ray finds it; what the
+user had set there is saved, as it is meant for other clusters.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def given_environment() -> Mapping[str, str]:
 
 
 def job_folder() -> Path | None:
-    """Return the folder into which Ray unpacked the submitted files; None outside of a job that has one."""
+    """Return the folder into which Ray unpacked the submitted files.
+
+    None outside of a job that has one.
+    """
     here = Path.cwd()
     if _JOB_VARIABLE not in os.environ or _JOB_FOLDERS not in here.parts:
         return None
@@ -71,8 +74,8 @@ def job_folder() -> Path | None:
 def drop_job_folder() -> None:
     """Keep Ray from passing the folder of this job on to every actor that this process creates.
 
-    Drivers and workers outlive the job and serve many runs, each of which brings its own code. They keep the
-    rest of the job's environment, such as packages to install.
+    Drivers and workers outlive the job and serve many runs, each of which brings its own code. They
+    keep the rest of the job's environment, such as packages to install.
     """
     text = os.environ.get(_JOB_VARIABLE)
     if text is None:

@@ -91,7 +91,9 @@ class ServedApplication:
         }
 
     def deploy(self, build: Callable[[], Any]) -> None:
-        """Serve what a function builds, in place of what was served: copies are replaced one by one.
+        """Serve what a function builds, in place of what was served.
+
+        Copies are replaced one by one.
 
         Args:
             build: Called in each copy; returns an ASGI application.
@@ -107,7 +109,9 @@ class ServedApplication:
         deployment: Any = serve.deployment(name=self._name, **self._options)(serve.ingress(built)())
         try:
             serve.run(deployment.bind(), name=self._name, route_prefix="/")
-        except Exception as error:  # Ray Serve raises several kinds, which have no common base class
+        except (
+            Exception
+        ) as error:  # Ray Serve raises several kinds, which have no common base class
             raise RunError(
                 f"Ray Serve cannot serve the application: {first_line_of(error)}",
                 next_step="Run: serve status",
@@ -118,7 +122,10 @@ class ServedApplication:
         local_head.keep_alive()
 
     def close(self) -> None:
-        """Answer what was accepted, and end the copies; Ray Serve itself stays if it serves anything else."""
+        """Answer what was accepted, and end the copies.
+
+        Ray Serve itself stays if it serves anything else.
+        """
         from ray import serve
 
         with contextlib.suppress(Exception):  # the cluster may be gone

@@ -1,8 +1,9 @@
 """Processes of the local head that Ray starts ahead, so that the next run need not wait for them.
 
-A process of Ray takes seconds to start, most of them for imports, which `ray_startup` begins in processes
-that are idle. Ray gives an idle process to the next actor of whichever run is started. Its call for that is
-not among Ray's public functions: where it fails, runs start as they do without.
+A process of Ray takes seconds to start, most of them for imports, which `ray_startup` begins in
+processes that are idle. Ray gives an idle process to the next actor of whichever run is started.
+Its call for that is not among Ray's public functions: where it fails, runs start as they do
+without.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ _RPC_TIMEOUT_S = 5.0
 
 
 def replenish(number: int | None = None) -> None:
-    """Let Ray start processes until enough are idle; on another cluster than the local head do nothing.
+    """Let Ray start processes until enough are idle.
+
+    On another cluster than the local head do nothing.
 
     Args:
-        number: How many; None for WORKBENCH_SPARE_PROCESSES, as it was set where the head was started, or 2.
+        number: How many; None for WORKBENCH_SPARE_PROCESSES, as it was set where the head was
+            started, or 2.
     """
     try:
         if not local_head.is_attached():
@@ -81,4 +85,6 @@ def _start(number: int) -> None:
         keep_alive_duration_secs=_KEPT_S,
     )
     with channel:
-        node_manager_pb2_grpc.NodeManagerServiceStub(channel).PrestartWorkers(request, timeout=_RPC_TIMEOUT_S)
+        node_manager_pb2_grpc.NodeManagerServiceStub(channel).PrestartWorkers(
+            request, timeout=_RPC_TIMEOUT_S
+        )

@@ -1,9 +1,9 @@
 """Pack a folder of the user's code into an archive, and unpack it on machines that do not have it.
 
-The same files make the same bytes, so an archive is named by its hash. Files of a machine or of a version
-control system are left out, and so are files that git ignores, known secrets and links: whatever a link leads
-to was not meant to be sent. An archive is unpacked once per machine, into a folder of the user that is named
-by the hash.
+The same files make the same bytes, so an archive is named by its hash. Files of a machine or of a
+version control system are left out, and so are files that git ignores, known secrets and links:
+whatever a link leads to was not meant to be sent. An archive is unpacked once per machine, into a
+folder of the user that is named by the hash.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def pack(
 
     Args:
         folder: The folder.
-        also: Files and folders in it, by relative name, that are included even if git ignores them. One that
-            is named itself is meant, whatever it is; what lies in it is not.
+        also: Files and folders in it, by relative name, that are included even if git ignores them.
+            One that is named itself is meant, whatever it is; what lies in it is not.
         added: Content that is not in the folder, by its name in the archive.
         whole: Include everything but bytecode and links, as in a folder that was sent before.
         without: Returns further files of the folder to leave out; not called with `whole`.
@@ -142,7 +142,9 @@ def unpack(content: bytes, folder: Path) -> None:
             for name in archive.namelist():
                 path = PurePosixPath(name)
                 if path.is_absolute() or ".." in path.parts:
-                    raise RunError(f"an archive of code contains {name!r}, which lies outside its folder")
+                    raise RunError(
+                        f"an archive of code contains {name!r}, which lies outside its folder"
+                    )
             archive.extractall(unfinished)
             for entry in archive.infolist():
                 if entry.external_attr >> 16 & 0o100:
@@ -150,13 +152,17 @@ def unpack(content: bytes, folder: Path) -> None:
         with contextlib.suppress(OSError):  # another process was faster: the same files are there
             unfinished.rename(folder)
     except zipfile.BadZipFile as error:
-        raise RunError("an archive of code is damaged", next_step="Submit the run again.") from error
+        raise RunError(
+            "an archive of code is damaged", next_step="Submit the run again."
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def unpacked(sha256: str, fetch: Callable[[], bytes]) -> Path:
-    """Return the folder on this machine that contains an archive's files; unpack them if it is missing.
+    """Return the folder on this machine that contains an archive's files.
+
+    Unpack them if it is missing.
 
     Args:
         sha256: The hash of the archive's bytes.
@@ -168,12 +174,15 @@ def unpacked(sha256: str, fetch: Callable[[], bytes]) -> Path:
     folder = Path(platformdirs.user_cache_dir("workbench", appauthor=False)) / "code" / sha256
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with filelock.FileLock(folder.parent / f"{sha256}.lock"):  # one process of this machine fetches it
+        with filelock.FileLock(
+            folder.parent / f"{sha256}.lock"
+        ):  # one process of this machine fetches it
             if not folder.is_dir():
                 content = fetch()
                 if hashlib.sha256(content).hexdigest() != sha256:
                     raise RunError(
-                        "the code of the run has another hash than was stored", next_step="Submit it again."
+                        "the code of the run has another hash than was stored",
+                        next_step="Submit it again.",
                     )
                 _remove_old(folder.parent)
                 unpack(content, folder)
@@ -202,7 +211,9 @@ def _names_by_git(folder: Path) -> list[str] | None:
     """Return the files that git does not ignore; None without a repository or git."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        found = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_TIMEOUT_S, check=False)
+        found = subprocess.run(
+            command, cwd=folder, capture_output=True, timeout=_GIT_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     if found.returncode != 0:
@@ -216,7 +227,10 @@ def _names_by_git(folder: Path) -> list[str] | None:
 
 
 def _is_ignored(folder: Path) -> bool:
-    """Return whether the surrounding repository ignores the whole folder: then all its files are meant."""
+    """Return whether the surrounding repository ignores the whole folder.
+
+    Then all its files are meant.
+    """
     return (
         subprocess.run(
             ["git", "check-ignore", "--quiet", "."], cwd=folder, capture_output=True, check=False
@@ -268,9 +282,12 @@ def _check_size(folder: Path, names: Iterable[str]) -> None:
     largest = sorted(by_part, key=lambda part: -by_part[part])[:3]
     largest_parts = ", ".join(f"{part} ({format_bytes(by_part[part])})" for part in largest)
     raise RunError(
-        f"{folder} exceeds the {format_bytes(MAX_BYTES)} that can be sent with a run: {largest_parts}",
-        next_step="Submit from a folder that contains only code, or list what is not needed in .gitignore; "
-        "put data where the cluster can read it.",
+        f"{folder} exceeds the {format_bytes(MAX_BYTES)} that can be sent with a run:"
+        f" {largest_parts}",
+        next_step=(
+            "Submit from a folder that contains only code, or list what is not needed in"
+            " .gitignore; put data where the cluster can read it."
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""The user files that an experiment depends on: data, the modules it names, and all that those import.
+"""The user files that an experiment depends on.
+
+Data, the modules it names, and all that those import.
 
 Imports are parsed, not executed. Installed packages are left to the environment of each machine.
 """
@@ -21,10 +23,19 @@ NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints", "nod
 
 def components_of(experiment: Experiment) -> list[Component]:
     """Return all components that an experiment names."""
-    found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.own_metrics]
+    found = [
+        experiment.model,
+        experiment.data,
+        experiment.train,
+        experiment.loss,
+        *experiment.own_metrics,
+    ]
     for setting in ("optimizer", "schedule", "gradient_hook"):
         searched = experiment.search.root.get(setting)
-        named = [getattr(experiment.training, setting), *((searched.values() or []) if searched else [])]
+        named = [
+            getattr(experiment.training, setting),
+            *((searched.values() or []) if searched else []),
+        ]
         found += [Component(name=str(name)) for name in named if ":" in str(name)]
     return [item for item in found if item is not None]
 
@@ -42,7 +53,12 @@ def modules_of(experiment: Experiment) -> list[str]:
 def relative_data(experiment: Experiment) -> str | None:
     """Return the path of the data if it is relative to the folder of the run; None otherwise."""
     path = experiment.data.options.get("path") if experiment.data else None
-    if not isinstance(path, str) or path.startswith("~") or is_url(path) or Path(path).is_absolute():
+    if (
+        not isinstance(path, str)
+        or path.startswith("~")
+        or is_url(path)
+        or Path(path).is_absolute()
+    ):
         return None
     return path
 
@@ -50,7 +66,9 @@ def relative_data(experiment: Experiment) -> str | None:
 def relative_weights(experiment: Experiment) -> list[str]:
     """Return the paths of pretrained weights that are relative to the folder of the run."""
     return [
-        path for path in weights_of(experiment) if not path.startswith("~") and not Path(path).is_absolute()
+        path
+        for path in weights_of(experiment)
+        if not path.startswith("~") and not Path(path).is_absolute()
     ]
 
 

@@ -2,9 +2,9 @@
 
 Code that was sent to a cluster as an archive is unpacked on each machine when it is first needed.
 
-A worker is long-lived and serves trials of many runs while users edit their modules: before each trial, user
-modules that have changed or that belong to another folder are unloaded, so that the trial imports what is on
-the disk. Installed packages stay loaded.
+A worker is long-lived and serves trials of many runs while users edit their modules: before each
+trial, user modules that have changed or that belong to another folder are unloaded, so that the
+trial imports what is on the disk. Installed packages stay loaded.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class Origin:
     archive_place: str = ""
     """Path or URL of the folder that holds the archive, or that of the kept code."""
     kept_sha256: str = ""
-    """The hash of the archive of the kept code; empty where the run has no code of the user's to keep."""
+    """The hash of the archive of the kept code.
+
+    Empty where the run has no code of the user's to keep.
+    """
 
     def on_this_machine(self) -> Origin:
         """Return the origin of the same code on this machine.
@@ -57,12 +60,16 @@ class Origin:
         """
         if self.archived is None:
             return self
-        folder = unpacked(self.archive_sha256, lambda: open_artifacts(self.archive_place).read(ARCHIVE_NAME))
+        folder = unpacked(
+            self.archive_sha256, lambda: open_artifacts(self.archive_place).read(ARCHIVE_NAME)
+        )
         places = (_moved(entry, self.archived, folder) for entry in self.search_path)
         return Origin(_moved(self.directory, self.archived, folder), tuple(places))
 
     def kept_folder(self) -> Path | None:
-        """Return the folder on this machine that holds the kept code of the run; None where none is kept.
+        """Return the folder on this machine that holds the kept code of the run.
+
+        None where none is kept.
 
         Raises:
             RunError: If the archive is damaged.
@@ -77,7 +84,9 @@ class Origin:
     def here(cls) -> Origin:
         """Return the origin of runs that this process starts."""
         directory = os.getcwd()
-        entries = [os.path.abspath(entry) for entry in sys.path if not is_installed(entry or directory)]
+        entries = [
+            os.path.abspath(entry) for entry in sys.path if not is_installed(entry or directory)
+        ]
         return cls(directory, tuple(dict.fromkeys([*entries, directory])))
 
 
@@ -109,11 +118,16 @@ def use_kept_code(origin: Origin | None) -> frozenset[str]:
 
 
 def _compile_startup(folder: Path) -> None:
-    """Compile what each program below this process imports first; none does it where bytecode is off."""
+    """Compile what each program below this process imports first.
+
+    None does it where bytecode is off.
+    """
     source = folder / kept_imports.STARTUP / "sitecustomize.py"
     if not os.path.exists(importlib.util.cache_from_source(str(source))):
         with contextlib.suppress(OSError):  # a program can do without
-            py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+            py_compile.compile(
+                str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+            )
 
 
 class UserCode:
@@ -121,7 +135,9 @@ class UserCode:
 
     def __init__(self) -> None:
         """Treat the modules that are loaded now as the worker's own."""
-        self._own_path = [entry for entry in sys.path if is_installed(entry) or entry == str(_OURS.parent)]
+        self._own_path = [
+            entry for entry in sys.path if is_installed(entry) or entry == str(_OURS.parent)
+        ]
         self._seen = set(sys.modules)
         self._modules: set[str] = set()
         self._signatures: dict[str, tuple[int, int]] = {}
@@ -132,7 +148,9 @@ class UserCode:
         sys.dont_write_bytecode = True  # a .pyc cannot distinguish two edits within one second
 
     def leave(self, origin: Origin | None = None, run_id: str | None = None) -> bool:
-        """Unload the user modules, unless they may serve the next trial: a run sees only what it imported.
+        """Unload the user modules, unless they may serve the next trial.
+
+        A run sees only what it imported.
 
         Args:
             origin: The origin of the next trial; None where it is not known.
@@ -230,9 +248,14 @@ def user_modules() -> dict[str, ModuleType]:
 def _is_user_module(module: ModuleType) -> bool:
     # A namespace package has only `__path__`; some modules return an object for every attribute.
     path = getattr(module, "__path__", ())
-    locations = [getattr(module, "__file__", None) or "", *(path if isinstance(path, Iterable) else ())]
+    locations = [
+        getattr(module, "__file__", None) or "",
+        *(path if isinstance(path, Iterable) else ()),
+    ]
     found = [Path(location).resolve() for location in locations if location]
-    return bool(found) and not any(is_installed(str(path)) or path.is_relative_to(_OURS) for path in found)
+    return bool(found) and not any(
+        is_installed(str(path)) or path.is_relative_to(_OURS) for path in found
+    )
 
 
 def _signature(file: str) -> tuple[int, int]:

@@ -1,7 +1,9 @@
-"""Recognises files that the workbench wrote into a user's folder: bundles, reports, stores, studies, logs.
+"""Recognises files that the workbench wrote into a user's folder.
 
-They are not code and change often, so they are left out when the folder is submitted. Experiment files other
-than the submitted one belong to other runs and are left out, too.
+Bundles, reports, stores, studies, logs.
+
+They are not code and change often, so they are left out when the folder is submitted. Experiment
+files other than the submitted one belong to other runs and are left out, too.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def results_among(folder: Path, names: Iterable[str]) -> set[str]:
     for name in names:
         path = PurePosixPath(name)
         by_place.setdefault(str(path.parent), set()).add(path.name)
-    places = {f"{place}/" for place, inside in by_place.items() if place != "." and inside >= _BUNDLE}
+    places = {
+        f"{place}/" for place, inside in by_place.items() if place != "." and inside >= _BUNDLE
+    }
     found = {name for name in names if _is_log(name) or _is_page(folder / name)}
     found |= {name for name in names if _is_experiment(folder / name)}
     for name in filter(lambda name: _is_workbench_database(folder / name), names):
@@ -49,7 +53,9 @@ def results_among(folder: Path, names: Iterable[str]) -> set[str]:
 
 
 def _is_log(name: str) -> bool:
-    return name.endswith((".log", "nohup.out"))  # the output of a followed run, redirected to a file
+    return name.endswith(
+        (".log", "nohup.out")
+    )  # the output of a followed run, redirected to a file
 
 
 def _is_page(path: Path) -> bool:

@@ -1,9 +1,11 @@
-"""The files that are sent with a submitted run: the experiment, embedded objects, and the user's code.
+"""The files that are sent with a submitted run.
 
-The code is the folder in which the run is submitted, and the modules outside it that the experiment names,
-with their imports, unless they are installed. Files that the workbench wrote into the folder, other
-experiments, known secrets and links are left out. The same experiment with the same files makes the same
-package. Sending it is left to `runs`.
+The experiment, embedded objects, and the user's code.
+
+The code is the folder in which the run is submitted, and the modules outside it that the experiment
+names, with their imports, unless they are installed. Files that the workbench wrote into the
+folder, other experiments, known secrets and links are left out. The same experiment with the same
+files makes the same package. Sending it is left to `runs`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.cluster.remote.code_archive import CodeArchive, pack
-from workbench.cluster.remote.code_dependencies import files_of, modules_of, relative_data, relative_weights
+from workbench.cluster.remote.code_dependencies import (
+    files_of,
+    modules_of,
+    relative_data,
+    relative_weights,
+)
 from workbench.cluster.remote.generated_files import results_among
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError
@@ -36,7 +43,9 @@ class JobPackage:
 
     archive: CodeArchive
     run_id: str
-    """Made of the experiment's name and the content, so that sending the same again is the same run."""
+    """Made of the experiment's name and the content, so that sending the same again is the same
+    run.
+    """
 
     def describe(self) -> list[str]:
         """Return in words what is sent, and what of the folder was left out and why."""
@@ -86,7 +95,9 @@ def make_package(experiment: Experiment, folder: Path) -> JobPackage:
         RunError: If the package is too large, or an embedded object is not available.
     """
     added = {EXPERIMENT_NAME: experiment.to_yaml().encode()}
-    added |= {f"{FOLDER}/objects/{sha256}": content for sha256, content in experiment.payloads().items()}
+    added |= {
+        f"{FOLDER}/objects/{sha256}": content for sha256, content in experiment.payloads().items()
+    }
     for name, path in files_of(modules_of(experiment), [str(folder)]).items():
         place = path.parents[len(Path(name).parts) - 1]
         is_kept_back = path.is_symlink() or is_secret(path, below=place)
@@ -106,13 +117,18 @@ def _within(path: str, folder: Path, field: str) -> str:
         raise DataError(
             f"there is no {path} in {folder}",
             field=field,
-            next_step="Submit from the folder that contains it, or give a path that exists on the cluster.",
+            next_step=(
+                "Submit from the folder that contains it, or give a path that exists on the"
+                " cluster."
+            ),
         )
     if not place.resolve().is_relative_to(folder.resolve()):
         raise DataError(
             f"{path} lies outside {folder}, and only that folder is sent",
             field=field,
-            next_step="Submit from a folder that contains it, or give a path that exists on the cluster.",
+            next_step=(
+                "Submit from a folder that contains it, or give a path that exists on the cluster."
+            ),
         )
     real = place.resolve().relative_to(folder.resolve())
     written = Path(os.path.normpath(folder.absolute() / path))

@@ -1,7 +1,7 @@
 """The jobs of a Ray cluster over HTTP: Ray's own protocol, without Ray on the client.
 
-A client needs one address and one token. It does not touch this process's Ray or environment, and every
-request has a timeout. What a job does is left to the caller.
+A client needs one address and one token. It does not touch this process's Ray or environment, and
+every request has a timeout. What a job does is left to the caller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _DASHBOARD_PORT = "8265"
 _ALLOWED = f"such as http://HOST:{_DASHBOARD_PORT}, where Ray serves its dashboard"
 _ALL_ALLOWED = (
-    f"http://HOST:{_DASHBOARD_PORT}, which takes jobs, or HOST:6379 of a cluster that this machine is in"
+    f"http://HOST:{_DASHBOARD_PORT}, which takes jobs, or HOST:6379 of a cluster that this machine"
+    " is in"
 )
 
 
@@ -65,7 +66,9 @@ class Job:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: the token is only for the given address."""
 
-    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
+    def redirect_request(
+        self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any
+    ) -> None:
         return None
 
 
@@ -177,7 +180,9 @@ class Jobs:
             try:
                 # Read the job first: a job that has ended by then writes nothing afterwards.
                 job = self.job(submission_id)
-                text = self.log(submission_id) if job is not None and job.status != "PENDING" else ""
+                text = (
+                    self.log(submission_id) if job is not None and job.status != "PENDING" else ""
+                )
             except UnreachableError:
                 if time.monotonic() - answered_s > PATIENCE_S:
                     raise
@@ -204,7 +209,9 @@ class Jobs:
         missing: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Send a request; `missing` is returned where the cluster answers 404."""
-        request = urllib.request.Request(self.address + path, data=body, method=method, headers=self._headers)
+        request = urllib.request.Request(
+            self.address + path, data=body, method=method, headers=self._headers
+        )
         try:
             with self._opener.open(request, timeout=timeout_s) as response:
                 text = response.read()
@@ -219,7 +226,9 @@ class Jobs:
                 f"nothing answers at {self.address}: {reason}",
                 field="address",
                 allowed=_ALLOWED,
-                next_step="Check the address, or forward the port: ssh -L 8265:localhost:8265 HEAD.",
+                next_step=(
+                    "Check the address, or forward the port: ssh -L 8265:localhost:8265 HEAD."
+                ),
             ) from error
         if not text:
             return {}
@@ -233,7 +242,9 @@ class Jobs:
             f"{self.address} does not take jobs: it is not a Ray dashboard",
             field="address",
             allowed=_ALLOWED,
-            next_step="Before Ray starts, the head needs: pip install '.[cluster]' in a copy of the code.",
+            next_step=(
+                "Before Ray starts, the head needs: pip install '.[cluster]' in a copy of the code."
+            ),
         )
 
     def _refused(self, status: int, text: str) -> RunError:
@@ -253,7 +264,9 @@ class Jobs:
         if status in (301, 302, 307, 308, 404, 405):
             return self._not_ray()
         lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
-        return RunError(f"{self.address} refused the request ({status}): {lines[-1][:500]}", field="address")
+        return RunError(
+            f"{self.address} refused the request ({status}): {lines[-1][:500]}", field="address"
+        )
 
 
 def jobs_address(given: str | None) -> str:
@@ -273,7 +286,9 @@ def jobs_address(given: str | None) -> str:
     if "@" in text:
         raise _holds_a_password()
     if not is_jobs_address(text) or not _is_of_a_server(text):
-        raise RunError(f"{text!r} is not an address that takes jobs", field="address", allowed=_ALLOWED)
+        raise RunError(
+            f"{text!r} is not an address that takes jobs", field="address", allowed=_ALLOWED
+        )
     return text
 
 
@@ -307,7 +322,9 @@ def check_address(given: str) -> None:
         raise _holds_a_password()
     host, _, port = given.rpartition(":")
     if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", host) or not port.isdecimal():
-        raise RunError(f"{given!r} is not an address of a cluster", field="address", allowed=_ALL_ALLOWED)
+        raise RunError(
+            f"{given!r} is not an address of a cluster", field="address", allowed=_ALL_ALLOWED
+        )
     if port == _DASHBOARD_PORT:
         raise RunError(
             f"{given!r} is the port for jobs, to which a driver cannot attach",

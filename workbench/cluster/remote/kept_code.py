@@ -1,9 +1,11 @@
-"""The code of a run: the user's source files, kept when the run starts, and what else its trials depend on.
+"""The code of a run: the user's source files, kept when the run starts, and what else its trials
+depend on.
 
-Source is kept: what the experiment names, what that imports, and what lies beside it. Secrets are left out.
-Everything else that is named, such as data, and the program and the packages that are installed, cannot be
-kept. Of these a fingerprint is taken, by which a change is noticed. How the copy is imported is left to
-`programs.kept_imports`; which version of the code a trial runs, to the driver.
+Source is kept: what the experiment names, what that imports, and what lies beside it. Secrets are
+left out. Everything else that is named, such as data, and the program and the packages that are
+installed, cannot be kept. Of these a fingerprint is taken, by which a change is noticed. How the
+copy is imported is left to `programs.kept_imports`; which version of the code a trial runs, to the
+driver.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ MAX_BYTES = 100 * 2**20
 MAX_BESIDE_BYTES, MAX_BESIDE_FILES = 20 * 2**20, 2000
 """Most that is kept of what lies beside the code and is not known to be needed."""
 MAX_OTHERS = 2000
-"""Of larger folders of data only the first files are compared: looking at all would delay each trial."""
+"""Of larger folders of data only the first files are compared.
+
+Looking at all would delay each trial.
+"""
 MAX_HASHED_BYTES = 8 * 2**30
 """Larger data is compared by size and time of change only."""
 SOURCE_SUFFIXES = frozenset(
@@ -67,10 +72,14 @@ CONFIGURATION_SUFFIXES = frozenset(
     {".yaml", ".yml", ".toml", ".json", ".ini", ".cfg", ".conf", ".txt", ".csv"}
 )
 MAX_DEPTH, MAX_LOOKED_AT = 3, 20_000
-"""How far below a folder of code modules and configuration are looked for, and among how many names."""
+"""How far below a folder of code modules and configuration are looked for, and among how many
+names.
+"""
 _BUILDERS = frozenset({"make", "gmake", "just", "task"})
 _MODULE_OPTION = re.compile(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)")
-_OUTPUT_OPTION = re.compile(r"out|save|log|result|storage|\bdb|dest|export|checkpoint|ckpt", re.IGNORECASE)
+_OUTPUT_OPTION = re.compile(
+    r"out|save|log|result|storage|\bdb|dest|export|checkpoint|ckpt", re.IGNORECASE
+)
 """Options after which a path is written to, so that its changes mean nothing."""
 _MAX_TEXT_CHARS = 2**20
 _ANY_SIZE = 1 << 62
@@ -104,9 +113,14 @@ class Found:
     others: set[Path] = field(default_factory=set)
     """What is only compared: data, configuration, the program."""
     bundled: dict[str, Path] = field(default_factory=dict)
-    """Modules of the user that a bundle needs, by their name relative to the entry of the search path."""
+    """Modules of the user that a bundle needs, by their name relative to the entry of the search
+    path.
+    """
     unserved: set[Path] = field(default_factory=set)
-    """What of the sources is not Python, and is not started by its own name: its copy is never used."""
+    """What of the sources is not Python, and is not started by its own name.
+
+    Its copy is never used.
+    """
     beside: set[Path] = field(default_factory=set)
     """What of the sources only lies beside the code, and may not be needed."""
     tops: dict[str, str] = field(default_factory=dict)
@@ -130,7 +144,10 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
     if not contents:
         return None
     files = {
-        str(path): {"kept": f"files/{number}{path.suffix}", "sha256": hashlib.sha256(content).hexdigest()}
+        str(path): {
+            "kept": f"files/{number}{path.suffix}",
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
         for number, (path, content) in enumerate(sorted(contents.items()))
     }
     bundled = {name: str(path) for name, path in sorted(found.bundled.items()) if path in contents}
@@ -142,7 +159,9 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
         "others": _others_among(found),
         "beside": sorted(map(str, found.beside)),
     }
-    packed = {kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()}
+    packed = {
+        kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()
+    }
     places = {path: entry["kept"] for path, entry in files.items()}
     packed[kept_imports.INDEX] = kept_imports.index_of(places, found.tops)
     packed[f"{kept_imports.STARTUP}/sitecustomize.py"] = Path(kept_imports.__file__).read_bytes()
@@ -174,14 +193,18 @@ def find(experiment: Experiment, origin: Origin) -> Found:
         modules |= {name.partition(".")[0] for name in _MODULE_OPTION.findall(" ".join(arguments))}
         if program := shutil.which(arguments[0]):
             found.others.add(Path(program).resolve())
-        found.sources |= {path for path in map(Path, arguments) if path.is_absolute() and _is_source(path)}
+        found.sources |= {
+            path for path in map(Path, arguments) if path.is_absolute() and _is_source(path)
+        }
     has_payloads = bool(experiment.payload_hashes())
     if has_payloads:  # what such functions import can only be seen where they were made
         modules |= {name.partition(".")[0] for name in user_modules()} - {"__main__"}
     code = dict(files_of(modules, search_path))
     _add_editable(modules, code, found)
     options = experiment.train.options.values() if experiment.train else ()
-    searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
+    searched = [
+        value for domain in experiment.search.root.values() for value in domain.values() or ()
+    ]
     given = [*_inputs_among(arguments), *options, *searched]
     if arguments and Path(arguments[0]).name in _BUILDERS:
         given += BUILD_FILES
@@ -191,7 +214,8 @@ def find(experiment: Experiment, origin: Origin) -> Found:
             parent
             for path in named.files.values()
             for parent in path.parents
-            if parent.is_relative_to(directory) and parent.relative_to(directory).as_posix() in given
+            if parent.is_relative_to(directory)
+            and parent.relative_to(directory).as_posix() in given
         }
         in_code = find_named_files([], {**code, **named.files}, directory, max_bytes=_ANY_SIZE)
         constants = _Constants([*code.values(), *named.files.values()])
@@ -224,7 +248,9 @@ def find(experiment: Experiment, origin: Origin) -> Found:
         # Their text may be executed, which no finder of modules can serve.
         found.unserved |= found.sources - started - set(code.values())
     if found.sources or has_payloads:
-        found.beside = _beside({directory, *(path.parent for path in found.sources)}) - found.sources
+        found.beside = (
+            _beside({directory, *(path.parent for path in found.sources)}) - found.sources
+        )
         found.sources |= found.beside
     found.others |= set(_data_of(experiment, directory))
     found.others = {path for path in found.others - found.sources if not is_secret(path)}
@@ -250,7 +276,9 @@ class _Constants:
         for path in paths:
             if path.suffix != ".py":
                 with contextlib.suppress(OSError):
-                    self.read |= set(WORD.findall(path.read_text(errors="replace")[:_MAX_TEXT_CHARS]))
+                    self.read |= set(
+                        WORD.findall(path.read_text(errors="replace")[:_MAX_TEXT_CHARS])
+                    )
                 continue
             parsed = parse_code(path)
             self.read |= {text.removeprefix("./") for text in parsed.texts}
@@ -285,13 +313,16 @@ def _add_editable(modules: Iterable[str], code: dict[str, Path], found: Found) -
             continue
         found.tops[name] = os.path.abspath(origin)
         folders = list(spec.submodule_search_locations or ())
-        paths = [path for folder in folders for path in Path(folder).rglob("*.py")] or [Path(origin)]
+        paths = [path for folder in folders for path in Path(folder).rglob("*.py")] or [
+            Path(origin)
+        ]
         top = Path(folders[0]).parent if folders else Path(origin).parent
         code |= {path.relative_to(top).as_posix(): path.absolute() for path in paths}
 
 
 def _configuration_beside(folders: Iterable[Path], texts: set[str]) -> Iterator[Path]:
-    """Yield files of configuration in folders of code, and below, whose names are in texts of the code.
+    """Yield files of configuration in folders of code, and below, whose names are in texts of the
+    code.
 
     Code puts their paths together, such as `Path(__file__).parent / "conf" / "model.yaml"`.
     """
@@ -301,7 +332,9 @@ def _configuration_beside(folders: Iterable[Path], texts: set[str]) -> Iterator[
 
 
 def _below(folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files in folders and in folders below, without those that hold no code of the user's."""
+    """Yield the files in folders and in folders below, without those that hold no code of the
+    user's.
+    """
     num_seen = 0
     for folder in sorted(folders):
         for parent, inside, names in os.walk(folder):
@@ -320,13 +353,16 @@ def _below(folders: Iterable[Path]) -> Iterator[Path]:
                     and not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
                 )
             )
-            yield from (Path(parent, name).absolute() for name in sorted(names) if not name.startswith("."))
+            yield from (
+                Path(parent, name).absolute() for name in sorted(names) if not name.startswith(".")
+            )
 
 
 def _beside(folders: Iterable[Path]) -> set[Path]:
     """Return source files in folders of code, and modules below, as far as the limits allow.
 
-    A folder below needs no `__init__.py`: code imports `plugins.first` by a name that it puts together.
+    A folder below needs no `__init__.py`: code imports `plugins.first` by a name that it puts
+    together.
     """
     found: set[Path] = set()
     num_bytes = 0
@@ -347,7 +383,9 @@ def _walk(folders: Iterable[Path]) -> Iterator[Path]:
         except OSError:
             continue
         yield from (item for item in items if item.suffix.lower() in SOURCE_SUFFIXES)
-        packages = [item for item in items if (item / "__init__.py").is_file() and item.name not in LEFT_OUT]
+        packages = [
+            item for item in items if (item / "__init__.py").is_file() and item.name not in LEFT_OUT
+        ]
         for package in packages:
             yield from sorted(package.rglob("*.py"))
         yield from (path for path in _below([folder]) if path.suffix == ".py")
@@ -411,7 +449,9 @@ def changed_files(manifest: Mapping[str, Mapping[str, Mapping[str, str]]]) -> li
 def stamp_of(path: str) -> Stamp | None:
     """Return the stamp of a file; None if there is none."""
     if path == PACKAGES:
-        folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+        folders = [
+            entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")
+        ]
         stamps = [stamp for folder in folders if (stamp := stamp_of(folder)) is not None]
         return sum(size for size, _ in stamps), max((time for _, time in stamps), default=0)
     try:
@@ -427,7 +467,9 @@ def hash_of(path: str) -> str:
         return hashlib.sha256(_installed_packages()).hexdigest()
     try:
         if os.path.isdir(path):  # which files there are, not what they contain
-            return hashlib.sha256("\n".join(sorted(os.listdir(path))).encode(errors="replace")).hexdigest()
+            return hashlib.sha256(
+                "\n".join(sorted(os.listdir(path))).encode(errors="replace")
+            ).hexdigest()
         return sha256_of(Path(path))
     except OSError:
         return ""
@@ -445,7 +487,9 @@ def content_of(path: str) -> bytes | None:
 
 def _installed_packages() -> bytes:
     """Return the installed packages with versions, one a line, such as `numpy-2.4.0.dist-info`."""
-    folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    folders = [
+        entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")
+    ]
     names = {name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
     versions = sorted(name for name in names if name.endswith((".dist-info", ".egg-info")))
     return "\n".join(versions).encode()
@@ -458,7 +502,9 @@ def changed_packages(before: bytes, now: bytes) -> list[str]:
         before: The content of `PACKAGES` before.
         now: The content now.
     """
-    first, second = (dict(map(_split_package, content.decode().splitlines())) for content in (before, now))
+    first, second = (
+        dict(map(_split_package, content.decode().splitlines())) for content in (before, now)
+    )
     found: list[str] = []
     for name in sorted({*first, *second}):
         if name not in first:
@@ -486,8 +532,12 @@ def _split_package(entry: str) -> tuple[str, str]:
     return name, version.partition("-py")[0]
 
 
-def others_of(experiment: Experiment, origin: Origin, manifest: Mapping[str, Any] | None) -> list[str]:
-    """Return what the trials of an experiment depend on and cannot be kept: files, and the packages.
+def others_of(
+    experiment: Experiment, origin: Origin, manifest: Mapping[str, Any] | None
+) -> list[str]:
+    """Return what the trials of an experiment depend on and cannot be kept.
+
+    Files, and the packages.
 
     Args:
         experiment: The experiment.

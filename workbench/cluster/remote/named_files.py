@@ -1,7 +1,7 @@
 """The files of a folder that code names as text: scripts that it starts, and data that they read.
 
-Only texts are compared with the disk; nothing is executed. A path that is put together while the code runs is
-not found.
+Only texts are compared with the disk; nothing is executed. A path that is put together while the
+code runs is not found.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class NamedFiles:
 def find_named_files(
     values: Iterable[object], code: Mapping[str, Path], directory: Path, *, max_bytes: int
 ) -> NamedFiles:
-    """Find the files and folders that options and code name, and what scripts among them name and import.
+    """Find the files and folders that options and code name, and what scripts among them name and
+    import.
 
     Args:
         values: Values of options and parameters.
@@ -57,7 +58,10 @@ def find_named_files(
 
     seen = {path.resolve() for path in code.values()}
     names = _Names(directory)
-    waiting = [*_texts_in(list(values)), *(text for path in code.values() for text in _texts_of(path))]
+    waiting = [
+        *_texts_in(list(values)),
+        *(text for path in code.values() for text in _texts_of(path)),
+    ]
     while waiting:
         for name in names.untried_in(waiting.pop()):
             for paths in _groups(directory / name, directory):
@@ -101,17 +105,29 @@ class _Names:
         if not 0 < len(word) <= _MAX_NAME_CHARS or "\0" in word:
             return None
         path = Path(word)
-        if not path.parts or path.is_absolute() or ".." in path.parts or path.parts[0].startswith(("~", ".")):
+        if (
+            not path.parts
+            or path.is_absolute()
+            or ".." in path.parts
+            or path.parts[0].startswith(("~", "."))
+        ):
             return None
         is_there = path.parts[0].casefold() in self._top_names
         return path.as_posix() if is_there and NOT_CODE.isdisjoint(path.parts) else None
 
 
 def _groups(path: Path, directory: Path) -> list[list[Path]]:
-    """Return what belongs to a name: its file and, for a script, the modules that it imports; or a folder."""
+    """Return what belongs to a name: its file and, for a script, the modules that it imports.
+
+    Or a folder.
+    """
     try:
         if path.is_file():
-            modules = files_of(parse_code(path).imports, [str(path.parent)]) if path.suffix == ".py" else {}
+            modules = (
+                files_of(parse_code(path).imports, [str(path.parent)])
+                if path.suffix == ".py"
+                else {}
+            )
             return [[path, *(one for one in modules.values() if one.is_relative_to(directory))]]
         below = sorted(itertools.islice(path.rglob("*"), _MAX_FILES + 1)) if path.is_dir() else []
     except OSError:
@@ -140,4 +156,8 @@ def _texts_in(value: object) -> list[str]:
         return [value]
     if isinstance(value, Mapping):
         return _texts_in(list(value.values()))
-    return [text for one in value for text in _texts_in(one)] if isinstance(value, list | tuple) else []
+    return (
+        [text for one in value for text in _texts_in(one)]
+        if isinstance(value, list | tuple)
+        else []
+    )

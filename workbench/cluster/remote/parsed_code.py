@@ -1,4 +1,7 @@
-"""What a Python file imports and which texts it contains. Files are parsed, never executed, and only once."""
+"""What a Python file imports and which texts it contains.
+
+Files are parsed, never executed, and only once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ class ParsedCode:
 
 
 def parse_code(path: Path) -> ParsedCode:
-    """Parse a Python file, or return what was read from it while it had the same size and time of change.
+    """Parse a Python file, or return what was read from it while it had the same size and time of
+    change.
 
     Args:
         path: The file.

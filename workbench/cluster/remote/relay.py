@@ -61,7 +61,11 @@ def _run(words: Sequence[str], folder: Path) -> int:
         encoding="utf-8",
         errors="replace",
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONIOENCODING": "utf-8"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTHONIOENCODING": "utf-8",
+        },
     )
     assert command.stdout is not None
     assert command.stderr is not None
@@ -82,8 +86,9 @@ def _bring(folder: Path) -> int:
     size_bytes = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     if size_bytes > MAX_BYTES:
         refusal = (
-            f"error: the result has {format_bytes(size_bytes)}, but at most {format_bytes(MAX_BYTES)} can be "
-            "transferred. Export it without weights, or on the cluster to a disk that both machines share."
+            f"error: the result has {format_bytes(size_bytes)}, but at most"
+            f" {format_bytes(MAX_BYTES)} can be transferred. Export it without weights, or on the"
+            " cluster to a disk that both machines share."
         )
         _write(write_line("stderr", refusal))
         return 1

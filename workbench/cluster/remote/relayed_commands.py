@@ -1,8 +1,10 @@
-"""A command of the workbench that runs as a job of a remote cluster, with its output relayed to the client.
+"""A command of the workbench that runs as a job of a remote cluster, with its output relayed to the
+client.
 
-The cluster keeps a single log of all that a job writes, and Ray writes into it, too. The output of a command
-is therefore written as marked lines, each with its stream, and its result as the pieces of an archive:
-`relay` writes them on the cluster, and this module reads them. Which command is run is left to the callers.
+The cluster keeps a single log of all that a job writes, and Ray writes into it, too. The output of
+a command is therefore written as marked lines, each with its stream, and its result as the pieces
+of an archive: `relay` writes them on the cluster, and this module reads them. Which command is run
+is left to the callers.
 """
 
 from __future__ import annotations
@@ -28,14 +30,19 @@ from workbench.store.database.urls import hide_password, resolve_url, without_pa
 
 SHOWN_ADDRESS_VARIABLE = "WORKBENCH_SHOWN_ADDRESS"
 PLACE = "brought/result"
-"""Where a command writes a result that is transferred to the client, relative to its working folder."""
+"""Where a command writes a result that is transferred to the client, relative to its working
+folder.
+"""
 STUDY_PLACE = "brought/study.db"
 """Where it writes an Optuna study that is transferred to the client."""
 STOPPED = 130
 _MARK = "@workbench "
 _PIECE_BYTES = 48 * 2**10
 SEEN_AFTER_S = 5.0
-"""Ray polls a job once a second; a job that is deleted before Ray has seen its end is recorded as failed."""
+"""Ray polls a job once a second.
+
+A job that is deleted before Ray has seen its end is recorded as failed.
+"""
 _RELAYED_JOB = re.compile(r"workbench-[a-z]+-[0-9a-f]{12}")
 _NOT_INSTALLED = re.compile(r"No module named '?workbench|python.: No such file")
 
@@ -106,15 +113,19 @@ class RemoteCluster:
     """A remote cluster that runs commands."""
 
     def __init__(
-        self, address: str | None = None, *, token_file: str | Path | None = None, store: str | None = None
+        self,
+        address: str | None = None,
+        *,
+        token_file: str | Path | None = None,
+        store: str | None = None,
     ) -> None:
         """Remember the cluster; nothing is sent yet.
 
         Args:
             address: Where Ray serves its dashboard; None for RAY_API_SERVER_ADDRESS.
             token_file: A file that contains its token; None for the places where Ray looks.
-            store: The store that commands use there; None for the cluster's own, or a database server that
-                WORKBENCH_STORE names here.
+            store: The store that commands use there; None for the cluster's own, or a database
+                server that WORKBENCH_STORE names here.
 
         Raises:
             ArgumentError: If the address does not take jobs, or the token cannot be read.
@@ -130,7 +141,11 @@ class RemoteCluster:
             self.words += ["--store", self.environment["WORKBENCH_STORE"]]
         if token_file is not None:
             self.words += ["--token-file", str(token_file)]
-        if token is not None and self.address.lower().startswith("http:") and not _is_loopback(self.address):
+        if (
+            token is not None
+            and self.address.lower().startswith("http:")
+            and not _is_loopback(self.address)
+        ):
             self.notes.append(
                 f"the token is sent to {self.address} unencrypted; "
                 "use a tunnel (ssh -L 8265:localhost:8265 HEAD) or https:// to protect it"
@@ -160,9 +175,11 @@ class RemoteCluster:
         """
         if any(hide_password(word) != word for word in words):
             raise ArgumentError(
-                "a command with a password is not sent, because everyone with the cluster's token could "
-                "read it",
-                next_step="Leave the password out, and store it on the cluster's nodes, as in ~/.pgpass.",
+                "a command with a password is not sent, because everyone with the cluster's token"
+                " could read it",
+                next_step=(
+                    "Leave the password out, and store it on the cluster's nodes, as in ~/.pgpass."
+                ),
             )
         settings = {SHOWN_ADDRESS_VARIABLE: self.address, **self.environment}
         line = shlex.join(
@@ -177,15 +194,17 @@ class RemoteCluster:
                 *words,
             ]
         )
-        return self.jobs.submit(line, submission_id=submission_id, working_dir=working_dir, metadata=metadata)
+        return self.jobs.submit(
+            line, submission_id=submission_id, working_dir=working_dir, metadata=metadata
+        )
 
     def answer(self, submission_id: str, on_line: OnLine | None = None) -> Answer:
         """Follow a command to its end, and return its result.
 
         Args:
             submission_id: The name of its job.
-            on_line: Called with the stream and the text of every line that the command writes; before those,
-                with the stream `place` and the path that `PLACE` has there.
+            on_line: Called with the stream and the text of every line that the command writes;
+                before those, with the stream `place` and the path that `PLACE` has there.
 
         Raises:
             RunError: If the cluster could not run it, or stops answering.
@@ -200,7 +219,9 @@ class RemoteCluster:
                 others.append(item)
             else:
                 stream, text = found
-                if stream != "piece":  # the cluster knows neither the token file nor the store of this client
+                if (
+                    stream != "piece"
+                ):  # the cluster knows neither the token file nor the store of this client
                     text = text.replace(shlex.join(self.words[:2]), shlex.join(self.words))
                 lines[stream].append(text)
                 if on_line is not None and stream != "piece":
@@ -209,7 +230,9 @@ class RemoteCluster:
         if job.status != "STOPPED" and not lines["place"]:
             raise _could_not_run(job, others, self.address)
         if job.status == "FAILED" and job.exit_code is None:
-            raise RunError(f"the job {submission_id} at {self.address} was lost: {job.message[:500]}")
+            raise RunError(
+                f"the job {submission_id} at {self.address} was lost: {job.message[:500]}"
+            )
         return Answer(
             STOPPED if job.status == "STOPPED" else job.exit_code or 0,
             "".join(f"{line}\n" for line in lines["stdout"]),
@@ -217,7 +240,9 @@ class RemoteCluster:
             join_pieces(lines["piece"]) if lines["piece"] else None,
         )
 
-    def run(self, words: Sequence[str], *, on_line: OnLine | None = None, brings: bool = False) -> Answer:
+    def run(
+        self, words: Sequence[str], *, on_line: OnLine | None = None, brings: bool = False
+    ) -> Answer:
         """Run a command whose job is deleted later, and return its result.
 
         Args:
@@ -239,10 +264,15 @@ class RemoteCluster:
         return answer
 
     def _delete_old_jobs(self) -> None:
-        """Delete the jobs of earlier commands from the cluster's list; the next command deletes this one."""
+        """Delete the jobs of earlier commands from the cluster's list.
+
+        The next command deletes this one.
+        """
         with contextlib.suppress(RunError):
             ended = [
-                job for job in self.jobs.jobs() if job.ended and _RELAYED_JOB.fullmatch(job.submission_id)
+                job
+                for job in self.jobs.jobs()
+                if job.ended and _RELAYED_JOB.fullmatch(job.submission_id)
             ]
             newest_unix_s = max((job.ended_unix_s or 0.0 for job in ended), default=0.0)
             for job in ended:
@@ -262,14 +292,19 @@ def _could_not_run(job: Job, lines: list[str], address: str) -> RunError:
     if any(_NOT_INSTALLED.search(line) for line in written):
         return RunError(
             f"the Python that runs jobs at {address} has no workbench, or one too old for this",
-            next_step="Install this version on every node, in a copy of the code: pip install '.[cluster]'",
+            next_step=(
+                "Install this version on every node, in a copy of the code: pip install"
+                " '.[cluster]'"
+            ),
         )
     why = written[-1][:500] if written else "it wrote nothing"
     return RunError(f"the cluster at {address} could not run the command: {why}")
 
 
 def _environment(store: str | None) -> tuple[dict[str, str], list[str]]:
-    """Return the variables that name the store on the cluster, without secrets, and notes for the user."""
+    """Return the variables that name the store on the cluster, without secrets, and notes for the
+    user.
+    """
     if store is None and "WORKBENCH_STORE" not in os.environ:
         return {}, []
     url = resolve_url(store)
@@ -282,8 +317,8 @@ def _environment(store: str | None) -> tuple[dict[str, str], list[str]]:
         shown, hides = without_password(url)
         if hides:
             notes.append(
-                "the password of the store is not sent, because everyone with the cluster's token could "
-                "read it; set it on the cluster's nodes, in PGPASSWORD or ~/.pgpass"
+                "the password of the store is not sent, because everyone with the cluster's token"
+                " could read it; set it on the cluster's nodes, in PGPASSWORD or ~/.pgpass"
             )
     environment = {"WORKBENCH_STORE": shown}
     if place := os.environ.get("WORKBENCH_ARTIFACTS"):

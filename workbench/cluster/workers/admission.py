@@ -1,8 +1,8 @@
 """Which request gets workers next, and on which nodes: the rules of the pool, without processes.
 
-A gang is admitted whole or not at all, and no request overtakes the one at the head of the queue, so there
-is neither starvation nor deadlock. Among waiting requests the highest priority comes first, then the run
-that holds the fewest CPUs, then the oldest. Processes are left to `pool`.
+A gang is admitted whole or not at all, and no request overtakes the one at the head of the queue,
+so there is neither starvation nor deadlock. Among waiting requests the highest priority comes
+first, then the run that holds the fewest CPUs, then the oldest. Processes are left to `pool`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Node:
             self.num_idle,
             min(
                 _count(self.cpus - self.leased_cpus, shape.cpus),
-                _count(self.cpus - CPU_SHARE * self.leased_cpus - self.foreign_cpus, CPU_SHARE * shape.cpus),
+                _count(
+                    self.cpus - CPU_SHARE * self.leased_cpus - self.foreign_cpus,
+                    CPU_SHARE * shape.cpus,
+                ),
                 _count(self.gpus - self.leased_gpus - self.foreign_gpus, shape.gpus),
             ),
         )
@@ -91,8 +94,12 @@ class Request:
     """How long its trials may take to stop before their workers are killed."""
 
     def accepts(self, shape: Shape, node_id: str, environment: str = "") -> bool:
-        """Return whether a worker of a shape on a node, with some environment variables, may serve it."""
-        return shape == self.shape and node_id not in self.excluded and environment == self.environment
+        """Return whether a worker of a shape on a node, with some environment variables, may serve
+        it.
+        """
+        return (
+            shape == self.shape and node_id not in self.excluded and environment == self.environment
+        )
 
     @property
     def of_trial(self) -> tuple[str, int] | None:
@@ -101,7 +108,9 @@ class Request:
 
 
 def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
-    """Refuse a request that could never be served, however long it waits; a cluster that grows always can.
+    """Refuse a request that could never be served, however long it waits.
+
+    A cluster that grows always can.
 
     Raises:
         ResourcesError: If the cluster could not hold the gang even when empty.
@@ -115,7 +124,8 @@ def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
     shape = f"{request.shape.cpus} CPU and {request.shape.gpus:g} GPU"
     present = ", ".join(f"{node.cpus:g} CPU and {node.gpus:g} GPU" for node in nodes) or "nothing"
     raise ResourcesError(
-        f"{request.num_workers} workers with {shape} each can never run here: the nodes have {present}",
+        f"{request.num_workers} workers with {shape} each can never run here: the nodes have"
+        f" {present}",
         field="resources",
         allowed=f"at most {could_fit} such workers",
         next_step="Request fewer or smaller workers, or attach to a larger cluster.",
@@ -132,14 +142,18 @@ def next_index(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> in
     oldest: dict[tuple[int, str], int] = {}
     for index, request in enumerate(waiting):
         oldest.setdefault((-request.priority, request.run_id), index)
-    # Only the oldest request of each run and priority can be next; there may be thousands of others.
-    return min((priority, held_cpus.get(run_id, 0.0), index) for (priority, run_id), index in oldest.items())[
-        2
-    ]
+    # Only the oldest request of each run and priority can be next; there may be thousands of
+    # others.
+    return min(
+        (priority, held_cpus.get(run_id, 0.0), index)
+        for (priority, run_id), index in oldest.items()
+    )[2]
 
 
 class RunsBetweenTrials:
-    """Runs whose trial has just ended: workers are kept for them for a moment, ahead of lower priorities.
+    """Runs whose trial has just ended.
+
+    Workers are kept for them for a moment, ahead of lower priorities.
 
     Without this a run of a higher priority would lose its place at the end of each of its trials.
     """
@@ -166,8 +180,12 @@ class RunsBetweenTrials:
                 return
 
     def outranks(self, request: Request, now_s: float) -> bool:
-        """Return whether a request must wait for a run of a higher priority that is between two trials."""
-        return any(each.priority > request.priority and until_s > now_s for each, until_s in self._expected)
+        """Return whether a request must wait for a run of a higher priority that is between two
+        trials.
+        """
+        return any(
+            each.priority > request.priority and until_s > now_s for each, until_s in self._expected
+        )
 
 
 def serving_order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> list[Request]:
@@ -186,7 +204,9 @@ def serving_order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) ->
         _, request = left[key].popleft()
         if not left[key]:
             del left[key]
-        held[request.run_id] = held.get(request.run_id, 0.0) + request.shape.cpus * request.num_workers
+        held[request.run_id] = (
+            held.get(request.run_id, 0.0) + request.shape.cpus * request.num_workers
+        )
         queue.append(request)
     return queue
 
@@ -210,7 +230,9 @@ def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
         return _spread(request.num_workers, room, idle)
     whole = [node_id for node_id, free in room.items() if free >= request.num_workers]
     if whole:
-        best = max(whole, key=lambda node_id: (min(idle[node_id], request.num_workers), -room[node_id]))
+        best = max(
+            whole, key=lambda node_id: (min(idle[node_id], request.num_workers), -room[node_id])
+        )
         return [best] * request.num_workers
     chosen: list[str] = []
     for node_id in sorted(room, key=lambda node_id: -room[node_id]):
@@ -219,7 +241,10 @@ def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
 
 
 def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) -> list[str]:
-    """Fill the node with the fewest workers of the gang first; on a tie the one with most idle, then free."""
+    """Fill the node with the fewest workers of the gang first.
+
+    On a tie the one with most idle, then free.
+    """
     nodes = [
         (0, -idle[node_id], -free, index, node_id)
         for index, (node_id, free) in enumerate(room.items())
@@ -234,7 +259,8 @@ def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) 
             heapq.heappop(nodes)
         else:
             heapq.heapreplace(nodes, (count + 1, warm, free + 1, index, node_id))
-    # Neighbouring ranks share a node: workers that divide a model exchange more with each other than others.
+    # Neighbouring ranks share a node: workers that divide a model exchange more with each other
+    # than others.
     return sorted(chosen, key=chosen.index)
 
 

@@ -1,8 +1,9 @@
 """Make the C library of a worker keep the memory that a training frees.
 
-Training runs in a thread of its own, and glibc returns what such threads free to the system at once: a step
-that allocates its activations or gathered parameters anew then pays hundreds of page faults, where the same
-loop in the main thread pays next to none. Other C libraries are left as they are.
+Training runs in a thread of its own, and glibc returns what such threads free to the system at
+once: a step that allocates its activations or gathered parameters anew then pays hundreds of page
+faults, where the same loop in the main thread pays next to none. Other C libraries are left as they
+are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the pool requests of an autoscaling cluster: nodes for all gangs that are leased or waiting.
 
-Ray keeps one resource request for a whole cluster and holds nodes for it until it changes, so only the pool
-makes it, while a gang wants autoscaling, and withdraws it afterwards. Waiting for nodes without a pool is
-left to `await_nodes`.
+Ray keeps one resource request for a whole cluster and holds nodes for it until it changes, so only
+the pool makes it, while a gang wants autoscaling, and withdraws it afterwards. Waiting for nodes
+without a pool is left to `await_nodes`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class ResourceDemand:
         self._requested: list[dict[str, float]] = []
 
     def update(self, gangs: Sequence[Request]) -> None:
-        """Request nodes for these gangs together, or withdraw the request where none wants autoscaling.
+        """Request nodes for these gangs together, or withdraw the request where none wants
+        autoscaling.
 
         Args:
             gangs: All that are leased or waiting.
@@ -29,13 +30,18 @@ class ResourceDemand:
         if any(gang.autoscaling for gang in gangs):
             wanted = [_bundle(gang) for gang in gangs for _ in range(gang.num_workers)]
         if wanted != self._requested:
-            from ray.autoscaler.sdk import request_resources  # its import takes as long as half of Ray's
+            from ray.autoscaler.sdk import (
+                request_resources,
+            )  # its import takes as long as half of Ray's
 
             request_resources(bundles=wanted)
             self._requested = wanted
 
     def describe(self) -> list[str]:
-        """Return what was requested from the cluster, in words; nothing where there is no request."""
+        """Return what was requested from the cluster, in words.
+
+        Nothing where there is no request.
+        """
         if not self._requested:
             return []
         cpus = sum(bundle["CPU"] for bundle in self._requested)

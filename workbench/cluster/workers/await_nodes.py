@@ -2,9 +2,9 @@
 
 Called as `python -m workbench.cluster.workers.await_nodes`.
 
-Workers are leased on nodes that exist, so the script that starts a run on such a cluster requests the nodes
-first and releases them afterwards (`--release`); the cluster then ends those that are idle. Which nodes a run
-needs is left to `provisioning`.
+Workers are leased on nodes that exist, so the script that starts a run on such a cluster requests
+the nodes first and releases them afterwards (`--release`); the cluster then ends those that are
+idle. Which nodes a run needs is left to `provisioning`.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ def await_nodes(num_nodes: int, cpus: float, gpus: float, timeout_s: float) -> N
     while True:
         offered = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         present = sum(
-            node.get("CPU", 0.0) >= cpus and node.get("GPU", 0.0) >= gpus and node.get("CPU", 0.0) > 0
+            node.get("CPU", 0.0) >= cpus
+            and node.get("GPU", 0.0) >= gpus
+            and node.get("CPU", 0.0) > 0
             for node in offered
         )
         if present >= num_nodes:
             return
         if time.monotonic() > until_s:
             raise ResourcesError(
-                f"only {present} of {num_nodes} nodes with {cpus:g} CPUs and {gpus:g} GPUs have joined the "
-                f"cluster after {timeout_s:.0f} s",
+                f"only {present} of {num_nodes} nodes with {cpus:g} CPUs and {gpus:g} GPUs have"
+                f" joined the cluster after {timeout_s:.0f} s",
                 field="--timeout",
                 next_step="Read the log of the cluster launcher, or request fewer nodes.",
             )
@@ -65,16 +67,24 @@ def release() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Wait until a cluster has the nodes that a run needs, or release them."""
-    parser = argparse.ArgumentParser("workbench.cluster.workers.await_nodes", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        "workbench.cluster.workers.await_nodes", description=main.__doc__
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--nodes", type=int, metavar="N", help="wait for N nodes that have CPUs")
     what.add_argument("--release", action="store_true", help="release the nodes instead")
     parser.add_argument("--cpus", type=float, default=1.0, help="CPUs of each node (default: 1)")
     parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of each node (default: 0)")
     parser.add_argument(
-        "--timeout", type=float, default=1800.0, metavar="SECONDS", help="how long to wait (default: 1800)"
+        "--timeout",
+        type=float,
+        default=1800.0,
+        metavar="SECONDS",
+        help="how long to wait (default: 1800)",
     )
-    parser.add_argument("--address", metavar="HOST:PORT", help="the cluster (default: WORKBENCH_RAY_ADDRESS)")
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="the cluster (default: WORKBENCH_RAY_ADDRESS)"
+    )
     options = parser.parse_args(arguments)
     try:
         connect(options.address)

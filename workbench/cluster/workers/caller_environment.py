@@ -1,9 +1,10 @@
-"""The environment variables of the process that starts a run, which its driver and its workers get as well.
+"""The environment variables of the process that starts a run, which its driver and its workers get
+as well.
 
-A local head and its processes outlive the shell that started them, so what they inherit is not what the next
-caller has set. The variables are kept in the memory of the cluster under their digest: they may be secrets,
-and orders are written to disks. Variables of a session or of one process, such as a terminal's, are left out,
-and so are those that Ray and the workbench set themselves.
+A local head and its processes outlive the shell that started them, so what they inherit is not what
+the next caller has set. The variables are kept in the memory of the cluster under their digest:
+they may be secrets, and orders are written to disks. Variables of a session or of one process, such
+as a terminal's, are left out, and so are those that Ray and the workbench set themselves.
 """
 
 from __future__ import annotations

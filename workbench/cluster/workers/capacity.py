@@ -1,4 +1,7 @@
-"""How many workers of an experiment a cluster holds, and what each uses; leasing is left to the pool."""
+"""How many workers of an experiment a cluster holds, and what each uses.
+
+Leasing is left to the pool.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     """Decide what one worker uses, and count how many there can be.
 
     Args:
-        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs, or the part of one that
-            `per_gpu` says, but none for a function that does not say it.
+        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs, or the part of one
+            that `per_gpu` says, but none for a function that does not say it.
         cluster: The cluster.
     """
     resources = experiment.resources
@@ -78,7 +81,8 @@ def trials_at_once(experiment: Experiment, capacity: Capacity) -> int:
 
 
 def free_cores_of(experiment: Experiment, cluster: ClusterInventory) -> int:
-    """Count the CPU cores that each worker may use besides its own, while as many trials run as there may.
+    """Count the CPU cores that each worker may use besides its own, while as many trials run as
+    there may.
 
     Args:
         experiment: Its concurrency and its number of trials limit how many run at once.

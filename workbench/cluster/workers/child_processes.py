@@ -1,8 +1,8 @@
 """End the processes that a trial started and left behind, without breaking what the next one needs.
 
-Libraries that keep services beyond a trial are requested to end them, as they would at the end of a process,
-and start them again when they are used. Whatever else is alive is killed: the worker is then replaced, as a
-library may believe that its process still answers.
+Libraries that keep services beyond a trial are requested to end them, as they would at the end of a
+process, and start them again when they are used. Whatever else is alive is killed: the worker is
+then replaced, as a library may believe that its process still answers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,18 @@ _EXECUTORS = ("loky.reusable_executor", "joblib.externals.loky.reusable_executor
 
 
 def end_services() -> list[str]:
-    """Have libraries end the services that they keep for the next use, and finish what they have open.
+    """Have libraries end the services that they keep for the next use, and finish what they have
+    open.
 
     Returns:
         A sentence on each that failed.
     """
     failed = []
-    services = (("wandb", _end_wandb), ("mlflow", _end_mlflow), *((name, _end_loky) for name in _EXECUTORS))
+    services = (
+        ("wandb", _end_wandb),
+        ("mlflow", _end_mlflow),
+        *((name, _end_loky) for name in _EXECUTORS),
+    )
     for name, end in services:
         module = sys.modules.get(name)
         try:
@@ -48,8 +53,8 @@ def end_child_processes() -> list[str]:
     Helpers with which Python itself frees shared memory and starts processes are kept.
 
     Returns:
-        The names of those that something may still need: they were alive although unused objects, such as
-        data loaders, had been freed.
+        The names of those that something may still need: they were alive although unused objects,
+        such as data loaders, had been freed.
     """
     if not _has_children() or not _find():
         return []
@@ -80,7 +85,9 @@ def _end_loky(module: Any) -> None:
 
 def _find() -> list[psutil.Process]:
     kept = _kept_pids()
-    return [process for process in psutil.Process().children(recursive=True) if process.pid not in kept]
+    return [
+        process for process in psutil.Process().children(recursive=True) if process.pid not in kept
+    ]
 
 
 def _has_children() -> bool:

@@ -1,8 +1,8 @@
 """The workers of one trial, as its coordinator holds them: request, start, follow, stop, release.
 
-A gang waits its turn in the pool and then runs one trial, or short ones in a row: rank 0 reports events, the
-others only whether they ended or died. The first call to a worker returns its first events too, so a short
-trial costs one call, and one that follows another none to the pool.
+A gang waits its turn in the pool and then runs one trial, or short ones in a row: rank 0 reports
+events, the others only whether they ended or died. The first call to a worker returns its first
+events too, so a short trial costs one call, and one that follows another none to the pool.
 This module imports no torch; what to do about a lost worker is left to the caller.
 """
 
@@ -54,7 +54,9 @@ POOL_RESTART_S = 30.0
 DEATH_KNOWN_S = 1.0
 """How long the cluster takes to learn why a process ended."""
 CHILD_PROCESSES_S = 3.0
-"""How long workers may take to end the processes that their trial started, before they are killed."""
+"""How long workers may take to end the processes that their trial started, before they are
+killed.
+"""
 RANKS_APART_S = 5.0
 """How much later than rank 0 another rank may end its trial."""
 KEPT_S = 0.5
@@ -104,7 +106,9 @@ class Gang:
         gang = cls(request)
         if not gang.ready(timeout_s):
             gang.release()
-            raise RunError(f"no worker became free within {timeout_s:g} s", next_step="Try again later.")
+            raise RunError(
+                f"no worker became free within {timeout_s:g} s", next_step="Try again later."
+            )
         return gang
 
     def ready(self, timeout_s: float | None = None) -> bool:
@@ -140,14 +144,17 @@ class Gang:
         """The processes of the gang, by rank; empty before it is ready."""
         return self._lease.infos if self._lease is not None else ()
 
-    def start(self, task: TrialTask, *, blocking: bool = False, origin: Origin | None = None) -> None:
+    def start(
+        self, task: TrialTask, *, blocking: bool = False, origin: Origin | None = None
+    ) -> None:
         """Start the trial on every worker.
 
         Args:
             task: The trial; each worker gets it with its own rank.
-            blocking: Whether training waits after each report of an objective until `next` is called
-                again, so that a decision to stop takes effect at exactly that report.
-            origin: Where the run was started, so that imports and relative paths resolve as they do there.
+            blocking: Whether training waits after each report of an objective until `next` is
+                called again, so that a decision to stop takes effect at exactly that report.
+            origin: Where the run was started, so that imports and relative paths resolve as they do
+                there.
         """
         lease = self._lease
         if lease is None:
@@ -177,8 +184,8 @@ class Gang:
             timeout_s: How long to wait; None for as long as it takes.
 
         Returns:
-            What happened since the last call: nothing, if the time ran out; `ended` or `lost` is set
-            once the trial is over, and stays set.
+            What happened since the last call: nothing, if the time ran out; `ended` or `lost` is
+            set once the trial is over, and stays set.
         """
         if self._ended is not None:
             return self._ended
@@ -211,7 +218,9 @@ class Gang:
             if progress.ended is not None or progress.lost is not None:
                 return dataclasses.replace(progress, events=events)
         self.kill()
-        return Progress(events, message=f"it did not stop within {grace_s:g} s, so its processes were killed")
+        return Progress(
+            events, message=f"it did not stop within {grace_s:g} s, so its processes were killed"
+        )
 
     def kill(self) -> None:
         """Kill the processes of the gang now."""
@@ -227,12 +236,16 @@ class Gang:
 
     @property
     def can_continue(self) -> bool:
-        """Whether another trial may run on the same workers, without a turn of other runs in between."""
+        """Whether another trial may run on the same workers, without a turn of other runs in
+        between.
+        """
         is_idle = self._lease is not None and not self._running and not self._unhealthy
         return is_idle and not self._request.fresh and time.monotonic() - self._granted_s < KEPT_S
 
     def continue_with(self, request: Request) -> bool:
-        """Keep the workers for the next trial, where it requests the same ones; return whether it does.
+        """Keep the workers for the next trial, where it requests the same ones.
+
+        Return whether it does.
 
         The pool is not called, because that takes longer than some trials; see `announce`.
 
@@ -246,7 +259,9 @@ class Gang:
         return True
 
     def announce(self) -> None:
-        """Let the pool know which trial runs, before anybody can request that this trial be cancelled."""
+        """Let the pool know which trial runs, before anybody can request that this trial be
+        cancelled.
+        """
         if self._is_announced or self._lease is None:
             return
         with contextlib.suppress(RayError):  # a pool that died took its workers with it
@@ -254,7 +269,9 @@ class Gang:
         self._is_announced = True
 
     def release(self) -> None:
-        """Return the workers to the pool, or withdraw the request; workers that still train are stopped.
+        """Return the workers to the pool, or withdraw the request.
+
+        Workers that still train are stopped.
 
         Returns at once and may be called twice.
         """
@@ -263,7 +280,9 @@ class Gang:
                 ray.cancel(self._pending_lease)
             return
         unhealthy = tuple(sorted(self._unhealthy))
-        _pool().release.remote(self._lease.lease_id, unhealthy, bool(self._running), self._num_trials)
+        _pool().release.remote(
+            self._lease.lease_id, unhealthy, bool(self._running), self._num_trials
+        )
         self._lease, self._running = None, []
 
     def _request_lease(self) -> Any:
@@ -314,8 +333,9 @@ class Gang:
     def _end(self, events: list[Event]) -> Progress:
         """Wait for the ranks that still run, and return how the trial ended.
 
-        When one rank fails the others fail because they miss it: the cause is taken from the rank whose
-        error does not merely say that another rank has gone. Ranks that do not end are not used again.
+        When one rank fails the others fail because they miss it: the cause is taken from the rank
+        whose error does not merely say that another rank has gone. Ranks that do not end are not
+        used again.
         """
         deadline = time.monotonic() + RANKS_APART_S
         for rank, reference in enumerate(self._running):
@@ -335,7 +355,9 @@ class Gang:
         first = min(failed, key=_cause_order) if failed else self._endings[0]
         own = self._endings.get(0, first)
         ended = own.model_copy(
-            update={name: getattr(first, name) for name in ("state", "reason", "message", "traceback")}
+            update={
+                name: getattr(first, name) for name in ("state", "reason", "message", "traceback")
+            }
         )
         self._running = []
         unfit = "; ".join(self._unfit) or None
@@ -343,14 +365,21 @@ class Gang:
         return Progress(events, ended, unfit=unfit)
 
     def _end_lost(self, rank: int, error: RayError) -> Progress:
-        """End the trial because one of its workers died; the others can be used again if they notice."""
+        """End the trial because one of its workers died.
+
+        The others can be used again if they notice.
+        """
         info = self.workers[rank]
         reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
-        by_itself = "its node was lost" if _NODE_DIED in str(error) else "its process ended (exit or crash)"
+        by_itself = (
+            "its node was lost" if _NODE_DIED in str(error) else "its process ended (exit or crash)"
+        )
         cause = "memory ran out" if reason == "oom" else by_itself
         logger.info("worker %d on %s died: %s", info.pid, info.host, error)
         self._unhealthy.add(rank)
-        self._ended = Progress(lost=reason, message=f"worker {info.pid} on {info.host} died: {cause}")
+        self._ended = Progress(
+            lost=reason, message=f"worker {info.pid} on {info.host} died: {cause}"
+        )
         return self._ended
 
     def _ran_out_of_memory(self, info: WorkerInfo, error: RayError) -> bool:
@@ -367,7 +396,10 @@ def _pool() -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _pool_at(address: str, job_id: str) -> Any:
-    """Connect once for as long as this process is attached: it is another job each time it attaches."""
+    """Connect once for as long as this process is attached.
+
+    It is another job each time it attaches.
+    """
     return connect_pool()
 
 

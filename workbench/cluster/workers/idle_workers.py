@@ -1,6 +1,9 @@
-"""The idle workers of a pool: taken by gangs, joined by new ones where these fit, and ended in time.
+"""The idle workers of a pool.
 
-Who leases workers, and when a gang is admitted, is left to `pool`; on which nodes it runs, to `admission`.
+Taken by gangs, joined by new ones where these fit, and ended in time.
+
+Who leases workers, and when a gang is admitted, is left to `pool`; on which nodes it runs, to
+`admission`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from workbench.cluster.workers.worker_handles import WorkerHandle, start_worker
 class IdleWorkers:
     """Workers that no lease holds, and where new ones can start beside the leased ones."""
 
-    def __init__(self, nodes: Nodes, leased: Callable[[], list[WorkerHandle]], idle_s: float) -> None:
+    def __init__(
+        self, nodes: Nodes, leased: Callable[[], list[WorkerHandle]], idle_s: float
+    ) -> None:
         """Begin without workers.
 
         Args:
@@ -47,7 +52,9 @@ class IdleWorkers:
         self._idle.append(worker)
 
     def on_started(self, workers: Sequence[WorkerHandle]) -> None:
-        """Let new workers count as idle from now on, and end those that did not start; not leased ones.
+        """Let new workers count as idle from now on, and end those that did not start.
+
+        Not leased ones.
 
         Args:
             workers: Some that were added before they had started.
@@ -62,7 +69,9 @@ class IdleWorkers:
         """Take idle workers and start the rest of a gang; return None where it does not fit."""
         self._idle = [worker for worker in self._idle if not worker.is_dead]
         matching = [worker for worker in self._idle if worker.may_serve(request)]
-        matching.sort(key=lambda worker: worker.info is not None)  # those that have started are taken first
+        matching.sort(
+            key=lambda worker: worker.info is not None
+        )  # those that have started are taken first
         if request.num_workers == 1 and matching:
             self._idle.remove(matching[-1])
             return [matching[-1]]
@@ -71,7 +80,9 @@ class IdleWorkers:
             return None
         workers: list[WorkerHandle] = []
         for node_id in chosen:
-            warm = next((worker for worker in reversed(matching) if worker.node_id == node_id), None)
+            warm = next(
+                (worker for worker in reversed(matching) if worker.node_id == node_id), None
+            )
             if warm is not None:
                 matching.remove(warm)
                 self._idle.remove(warm)

@@ -35,4 +35,7 @@ def _is_dead(owner: Owner, ended_jobs: set[str]) -> bool:
         return owner.job_id in ended_jobs
     actor = cluster_state.actors(owner.actor_id)
     # An actor that was restarted has the same id but another process.
-    return actor.get("State", "DEAD") in ("DEAD", "RESTARTING") or actor["Pid"] not in (0, owner.pid)
+    return actor.get("State", "DEAD") in ("DEAD", "RESTARTING") or actor["Pid"] not in (
+        0,
+        owner.pid,
+    )

@@ -1,7 +1,8 @@
 """Find the threads of a trial that still run its code after its end.
 
-A thread cannot be ended from outside, and one that continues reports, trains or holds memory beside the next
-trial. Threads that only wait inside a library are its own affair. What follows is left to the worker.
+A thread cannot be ended from outside, and one that continues reports, trains or holds memory beside
+the next trial. Threads that only wait inside a library are its own affair. What follows is left to
+the worker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The parts of torch, numpy and matplotlib that a trial may change and that can be read and restored.
+"""The parts of torch, numpy and matplotlib that a trial may change and that can be read and
+restored.
 
-They count once their library is loaded; nothing is imported here. What belongs to one thread, such as torch's
-autocast mode, ends with the thread of the trial, and random generators are seeded at the start of each trial,
-so neither is listed.
+They count once their library is loaded; nothing is imported here. What belongs to one thread, such
+as torch's autocast mode, ends with the thread of the trial, and random generators are seeded at the
+start of each trial, so neither is listed.
 """
 
 from __future__ import annotations
@@ -96,7 +97,13 @@ def _cannot(value: Any) -> None:
     raise RuntimeError("it cannot be set twice in one process")
 
 
-_PRINT_OPTIONS = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
+_PRINT_OPTIONS = {
+    "precision": 4,
+    "threshold": 1000,
+    "edgeitems": 3,
+    "linewidth": 80,
+    "sci_mode": None,
+}
 _MODULE_HOOKS = (
     "buffer_registration_hooks",
     "module_registration_hooks",
@@ -119,8 +126,12 @@ TORCH: tuple[Part, ...] = (
         0,
     ),
     _flag("torch.utils.deterministic.fill_uninitialized_memory", True),
-    _call("anomaly detection", "torch.is_anomaly_enabled", "torch.autograd.set_detect_anomaly", False),
-    _call("whether gradients are computed", "torch.is_grad_enabled", "torch.set_grad_enabled", True),
+    _call(
+        "anomaly detection", "torch.is_anomaly_enabled", "torch.autograd.set_detect_anomaly", False
+    ),
+    _call(
+        "whether gradients are computed", "torch.is_grad_enabled", "torch.set_grad_enabled", True
+    ),
     _call("torch's warnings", "torch.is_warn_always_enabled", "torch.set_warn_always", False),
     _flag("torch.backends.cudnn.enabled", True),
     _flag("torch.backends.cudnn.benchmark", False),
@@ -140,7 +151,9 @@ TORCH: tuple[Part, ...] = (
     _flag("torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction", True),
     _flag("torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction", True),
     *(
-        _call(name, f"torch.backends.cuda.{name}_enabled", f"torch.backends.cuda.enable_{name}", True)
+        _call(
+            name, f"torch.backends.cuda.{name}_enabled", f"torch.backends.cuda.enable_{name}", True
+        )
         for name in ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
     ),
     Part(
@@ -165,8 +178,12 @@ TORCH: tuple[Part, ...] = (
         "torch.__future__.set_overwrite_module_params_on_conversion",
         False,
     ),
-    Part("torch's interop threads", lambda: _get("torch.get_num_interop_threads")(), _cannot, "torch"),
-    Part("torch's print options", _read_print_options, _write_print_options, "torch", _PRINT_OPTIONS),
+    Part(
+        "torch's interop threads", lambda: _get("torch.get_num_interop_threads")(), _cannot, "torch"
+    ),
+    Part(
+        "torch's print options", _read_print_options, _write_print_options, "torch", _PRINT_OPTIONS
+    ),
     *(_hooks(f"torch.nn.modules.module._global_{name}") for name in _MODULE_HOOKS),
     _flag("torch.nn.modules.module._global_is_full_backward_hook", None),
     _hooks("torch.optim.optimizer._global_optimizer_pre_hooks"),

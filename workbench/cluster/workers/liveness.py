@@ -1,8 +1,10 @@
-"""Notice within seconds that a node has fallen silent; Ray itself waits for a minute before it gives one up.
+"""Notice within seconds that a node has fallen silent.
 
-On each node but its own the pool keeps a responder, an actor that does nothing but answer pings. A node
-whose responder has not answered for `SILENCE_S` is silent: frozen, disconnected or overloaded. What follows
-from that is left to the pool; a node that answers again is like any other.
+Ray itself waits for a minute before it gives one up.
+
+On each node but its own the pool keeps a responder, an actor that does nothing but answer pings. A
+node whose responder has not answered for `SILENCE_S` is silent: frozen, disconnected or overloaded.
+What follows from that is left to the pool; a node that answers again is like any other.
 """
 
 from __future__ import annotations

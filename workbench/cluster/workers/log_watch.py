@@ -1,7 +1,10 @@
-"""Search what a worker prints for patterns, on the node where it prints: no log is sent between nodes.
+"""Search what a worker prints for patterns, on the node where it prints.
 
-Each pattern is reported once an attempt. How much is read, and how much of a line is searched, is bounded,
-and a pattern that is slow to match is dropped, so that the search costs a training next to nothing.
+No log is sent between nodes.
+
+Each pattern is reported once an attempt. How much is read, and how much of a line is searched, is
+bounded, and a pattern that is slow to match is dropped, so that the search costs a training next to
+nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ _ENDS = re.compile(r"[\r\n]+")
 class LogWatch:
     """Searches one growing log for patterns."""
 
-    def __init__(self, patterns: tuple[str, ...], size: Callable[[], int], read: Callable[[int, int], bytes]):
+    def __init__(
+        self, patterns: tuple[str, ...], size: Callable[[], int], read: Callable[[int, int], bytes]
+    ):
         """Start at the end of the log.
 
         Args:
@@ -45,8 +50,8 @@ class LogWatch:
         """Return what was found since the last scan: each pattern, and the line it matched.
 
         Args:
-            at_end: Whether nothing more will be printed, so that a last line without a line break counts,
-                too. Without it, nothing is read within `SCAN_INTERVAL_S` of the last scan.
+            at_end: Whether nothing more will be printed, so that a last line without a line break
+                counts, too. Without it, nothing is read within `SCAN_INTERVAL_S` of the last scan.
         """
         now_s = time.monotonic()
         if not self._patterns or (not at_end and now_s - self._scanned_s < SCAN_INTERVAL_S):
@@ -63,7 +68,10 @@ class LogWatch:
                     break
                 if time.monotonic() - began_s > SLOW_S:
                     del self._patterns[pattern]
-                    print(f"workbench: searching for {pattern!r} is too slow; it is dropped", flush=True)
+                    print(
+                        f"workbench: searching for {pattern!r} is too slow; it is dropped",
+                        flush=True,
+                    )
                     break
         return found
 

@@ -1,8 +1,8 @@
 """Check whether a worker's memory is back at its baseline after a trial.
 
-The baseline of the device is nothing; that of the host is what the first trial of a run left behind, since
-data and imports that the trials of a run share stay. What follows from the check is left to `worker` and
-`gang`.
+The baseline of the device is nothing; that of the host is what the first trial of a run left
+behind, since data and imports that the trials of a run share stay. What follows from the check is
+left to `worker` and `gang`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from workbench.hardware.resources import resident_bytes
 HOST_ALLOWANCE_BYTES = 256 * 2**20
 HOST_ALLOWANCE_FRACTION = 0.25
 DEVICE_LIBRARIES_BYTES = 512 * 2**20
-"""What the kernels of a GPU take of a process that loads them when they are first used: fp16 has its own."""
+"""What the kernels of a GPU take of a process that loads them when they are first used.
+
+Fp16 has its own.
+"""
 DEVICE_ALLOWANCE_BYTES = 64 * 2**20
 RETURNED_BYTES = 32 * 2**20
-"""By how much a process grows before freed memory is returned: small trials would only fetch it again."""
+"""By how much a process grows before freed memory is returned.
+
+Small trials would only fetch it again.
+"""
 
 
 class Baseline:
@@ -33,7 +39,8 @@ class Baseline:
         self._returned_bytes = 0
 
     def excess(self, run_id: str) -> str | None:
-        """Compare the memory that this process holds after a trial with its baseline, in the trial's thread.
+        """Compare the memory that this process holds after a trial with its baseline, in the
+        trial's thread.
 
         Args:
             run_id: The run of the trial.
@@ -59,11 +66,15 @@ class Baseline:
     def _find(self, run_id: str) -> str | None:
         try:
             device_bytes = _device_bytes()
-        except RuntimeError as error:  # for good: a kernel of the trial failed, as by an index out of range
+        except (
+            RuntimeError
+        ) as error:  # for good: a kernel of the trial failed, as by an index out of range
             return f"can no longer use its GPU: {first_line_of(error)}"
         if device_bytes > DEVICE_ALLOWANCE_BYTES:
             return f"still held {format_bytes(device_bytes)} of its GPU after the trial"
-        allowed = self._host_bytes + max(HOST_ALLOWANCE_BYTES, HOST_ALLOWANCE_FRACTION * self._host_bytes)
+        allowed = self._host_bytes + max(
+            HOST_ALLOWANCE_BYTES, HOST_ALLOWANCE_FRACTION * self._host_bytes
+        )
         if _uses_gpu():
             allowed += DEVICE_LIBRARIES_BYTES
         held_bytes = resident_bytes()

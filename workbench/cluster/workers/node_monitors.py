@@ -1,8 +1,10 @@
-"""Monitor every node of the cluster: one sampler on each, whose samples are collected round by round.
+"""Monitor every node of the cluster.
 
-The node of this process is sampled in it; on every other node runs a small actor that reserves no CPU and
-ends with this process. A round does not wait: a node that does not answer in time is reported as it was last,
-with its state. What is done with the samples is left to the caller.
+One sampler on each, whose samples are collected round by round.
+
+The node of this process is sampled in it; on every other node runs a small actor that reserves no
+CPU and ends with this process. A round does not wait: a node that does not answer in time is
+reported as it was last, with its state. What is done with the samples is left to the caller.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ class NodeMonitors:
             if node.pending is not None:
                 self._receive(node)
         others = {name: self._sample_of(node) for name, node in self._nodes.items()}
-        return {self._here: own} | {name: sample for name, sample in others.items() if sample is not None}
+        return {self._here: own} | {
+            name: sample for name, sample in others.items() if sample is not None
+        }
 
     def close(self) -> None:
         """End the monitors of all nodes."""
@@ -118,7 +122,9 @@ class NodeMonitors:
                 continue
             node = self._nodes.setdefault(inventory.node_id, _Node(inventory, now_s, now_s))
             node.listed_s = now_s
-        for name in [name for name, node in self._nodes.items() if now_s - node.listed_s > FORGET_S]:
+        for name in [
+            name for name, node in self._nodes.items() if now_s - node.listed_s > FORGET_S
+        ]:
             del self._nodes[name]
 
     def _request(self, employed: Mapping[str, Sequence[WatchedWorker]]) -> None:
@@ -139,7 +145,9 @@ class NodeMonitors:
         try:
             node.last, node.is_new = ray.get(node.pending), True
             node.answered_s = time.monotonic()
-        except RayError:  # its process ended; another one is started while the node is in the cluster
+        except (
+            RayError
+        ):  # its process ended; another one is started while the node is in the cluster
             node.actor = None
         node.pending = None
 
@@ -154,7 +162,10 @@ class NodeMonitors:
 
 
 def _without_sums(sample: NodeSample) -> NodeSample:
-    """Return a sample to be repeated, without what is counted since the sample before: it must not add up."""
+    """Return a sample to be repeated, without what is counted since the sample before.
+
+    It must not add up.
+    """
     return replace(
         sample,
         elapsed_s=0.0,

@@ -1,7 +1,7 @@
 """The nodes of the cluster as the pool sees them: which can be used now, and which may come back.
 
-A node that is lost or silent is given no gang. It still counts when the pool checks whether a gang can ever
-run: it may come back, so a gang that needs it waits for a while instead of failing.
+A node that is lost or silent is given no gang. It still counts when the pool checks whether a gang
+can ever run: it may come back, so a gang that needs it waits for a while instead of failing.
 """
 
 from __future__ import annotations
@@ -56,10 +56,18 @@ class Nodes:
         self._silent = frozenset()
 
     def missing(self) -> list[str]:
-        """Return a sentence on each node that cannot be used now: what it has, and whether it is lost."""
+        """Return a sentence on each node that cannot be used now.
+
+        What it has, and whether it is lost.
+        """
         self._refresh()
-        gone = dict.fromkeys(self._silent, "silent") | dict.fromkeys(self._seen.keys() - self._alive, "lost")
-        return [f"a node with {_size(self._seen[node_id])} is {how}" for node_id, how in sorted(gone.items())]
+        gone = dict.fromkeys(self._silent, "silent") | dict.fromkeys(
+            self._seen.keys() - self._alive, "lost"
+        )
+        return [
+            f"a node with {_size(self._seen[node_id])} is {how}"
+            for node_id, how in sorted(gone.items())
+        ]
 
     def known(self) -> list[Node]:
         """Return all nodes, including those that may come back, as if none was in use."""
@@ -105,7 +113,9 @@ class Nodes:
         self._alive = frozenset(alive)
         self._seen |= alive
         self._seen_s |= dict.fromkeys(alive, now_s)
-        for node_id in [node_id for node_id, seen_s in self._seen_s.items() if now_s - seen_s > RETURN_S]:
+        for node_id in [
+            node_id for node_id, seen_s in self._seen_s.items() if now_s - seen_s > RETURN_S
+        ]:
             del self._seen[node_id], self._seen_s[node_id]
 
 

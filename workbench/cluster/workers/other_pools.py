@@ -1,4 +1,6 @@
-"""The pools of other installations on the same cluster, whose idle workers hold what this one's need."""
+"""The pools of other installations on the same cluster, whose idle workers hold what this one's
+need.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ POOL_NAME = "workbench-pool-"
 
 
 def ask_to_give_way() -> None:
-    """Ask all pools but the one that is this actor to end their idle workers, without waiting for it."""
+    """Ask all pools but the one that is this actor to end their idle workers, without waiting for
+    it.
+    """
     own = ray.get_runtime_context().get_actor_name()
     for name in ray.util.list_named_actors():
         if name.startswith(POOL_NAME) and name != own:

@@ -1,12 +1,14 @@
-"""The pool: the actor that owns the workers of one installation on a Ray cluster and leases them in gangs.
+"""The pool: the actor that owns the workers of one installation on a Ray cluster and leases them in
+gangs.
 
-Workers stay warm between leases with the same environment variables, are returned to the cluster after
-idling, and are replaced when they die or after many leases. They belong to the pool's process: when it dies
-they do, too, and the next caller opens another pool. When memory runs out Ray kills restartable actors first,
-newest first: so workers are restartable and the pool is not, although a restarted worker is never used.
-A lease ends with its owner, however that ends; several short trials may share one. Whose turn it is and
-where workers run is decided in `admission`; starting workers and ending idle ones is left to `idle_workers`,
-and what workers do while leased to `gang` and `worker`.
+Workers stay warm between leases with the same environment variables, are returned to the cluster
+after idling, and are replaced when they die or after many leases. They belong to the pool's
+process: when it dies they do, too, and the next caller opens another pool. When memory runs out Ray
+kills restartable actors first, newest first: so workers are restartable and the pool is not,
+although a restarted worker is never used. A lease ends with its owner, however that ends; several
+short trials may share one. Whose turn it is and where workers run is decided in `admission`;
+starting workers and ending idle ones is left to `idle_workers`, and what workers do while leased to
+`gang` and `worker`.
 """
 
 from __future__ import annotations
@@ -135,8 +137,13 @@ class Pool:
                 infos = tuple(worker.info for worker in workers if worker.info is not None)
                 return Lease(lease_id, tuple(worker.actor for worker in workers), infos)
             await self.release(lease_id)
-            if isinstance(problem, ActorUnschedulableError) and time.monotonic() - requested_s < NODE_GONE_S:
-                await asyncio.sleep(1.0)  # the node is gone: others may be there, or Ray is shutting down
+            if (
+                isinstance(problem, ActorUnschedulableError)
+                and time.monotonic() - requested_s < NODE_GONE_S
+            ):
+                await asyncio.sleep(
+                    1.0
+                )  # the node is gone: others may be there, or Ray is shutting down
                 continue
             num_attempts += 1
             if num_attempts == START_ATTEMPTS:
@@ -149,7 +156,9 @@ class Pool:
         """End what is leased to the trial: a new request follows a coordinator that died."""
         if owner is not None and owner not in self._owners:
             # The one before may have died with a trial that the pool does not know of.
-            self._owners.add(dataclasses.replace(owner, handle=None))  # a handle would keep it alive
+            self._owners.add(
+                dataclasses.replace(owner, handle=None)
+            )  # a handle would keep it alive
             await self._end_leases_of_dead_owners()
         for lease_id, leased in list(self._leased.items()):
             if request.trial is None or leased.request.of_trial != request.of_trial:
@@ -161,7 +170,9 @@ class Pool:
             await self.release(lease_id, unhealthy=tuple(range(len(leased.workers))))
 
     async def prepare(self, request: Request) -> None:
-        """Start workers before they are needed, if they fit now; a lease may take them while they start.
+        """Start workers before they are needed, if they fit now.
+
+        A lease may take them while they start.
 
         Args:
             request: How many of which shape.
@@ -174,14 +185,19 @@ class Pool:
         self._idle.on_started(workers)
 
     async def release(
-        self, lease_id: int, unhealthy: tuple[int, ...] = (), training: bool = False, num_trials: int = 1
+        self,
+        lease_id: int,
+        unhealthy: tuple[int, ...] = (),
+        training: bool = False,
+        num_trials: int = 1,
     ) -> None:
         """End a lease; one that has ended already is ignored.
 
         Args:
             lease_id: The lease.
             unhealthy: Ranks of workers that must not be used again; their processes are killed.
-            training: Whether they may still train; they are then stopped first, or killed if they do not.
+            training: Whether they may still train; they are then stopped first, or killed if they
+                do not.
             num_trials: How many trials they have run.
         """
         leased = self._leased.pop(lease_id, None)
@@ -197,7 +213,9 @@ class Pool:
             unhealthy += tuple(rank for rank, answer in enumerate(ended) if answer is not True)
         for rank, worker in enumerate(leased.workers):
             worker.num_trials += num_trials
-            is_used_up = worker.num_trials >= (1 if leased.request.fresh else self._trials_per_worker)
+            is_used_up = worker.num_trials >= (
+                1 if leased.request.fresh else self._trials_per_worker
+            )
             if rank in unhealthy or worker.info is None or is_used_up:
                 ray.kill(worker.actor)
             else:
@@ -238,7 +256,10 @@ class Pool:
         self._admit()
 
     async def give_way(self) -> None:
-        """End idle workers, because another pool needs their room; end without leases and requests, too."""
+        """End idle workers, because another pool needs their room.
+
+        End without leases and requests, too.
+        """
         self._idle.end_all()
         if not self._leased and not self._waiting and time.monotonic() - self._used_s > UNUSED_S:
             exit_actor()
@@ -286,7 +307,10 @@ class Pool:
             waiting.admitted.set_result(self._grant(waiting.request, waiting.owner, workers))
 
     def _is_held_back(self, waiting: _PendingRequest) -> bool:
-        """Return whether a request has to wait: for its trial to stop, or for a run of a higher priority."""
+        """Return whether a request has to wait.
+
+        For its trial to stop, or for a run of a higher priority.
+        """
         trial = waiting.request.of_trial
         if trial is not None and trial in self._stopping:
             return True  # two attempts at once would write the same checkpoints
@@ -315,9 +339,12 @@ class Pool:
                         ask_to_give_way()
                     await self._end_leases_of_dead_owners()
                     self._idle.end_overdue()
-                    self._demand.update([held.request for held in (*self._leased.values(), *self._waiting)])
+                    self._demand.update(
+                        [held.request for held in (*self._leased.values(), *self._waiting)]
+                    )
                     if self._leased or self._waiting:
-                        keep_alive()  # a local head is in use while workers are leased or waited for
+                        # a local head is in use while workers are leased or waited for
+                        keep_alive()
                 self._admit()
             except Exception:  # a cluster that does not answer now may answer next time
                 logger.exception("the pool could not check its workers")
@@ -325,7 +352,10 @@ class Pool:
         self._demand.update(())
 
     def _give_up_silent_nodes(self) -> None:
-        """Kill the workers of nodes that have fallen silent: their trials continue on other nodes."""
+        """Kill the workers of nodes that have fallen silent.
+
+        Their trials continue on other nodes.
+        """
         silent = self._nodes.find_silent()
         if not silent:
             return
@@ -336,7 +366,9 @@ class Pool:
         self._idle.end_on(silent)
         for owner in {held.owner for held in (*self._leased.values(), *self._waiting)}:
             if owner is not None and owner.node_id in silent and owner.handle is not None:
-                ray.kill(owner.handle, no_restart=False)  # a driver is restarted where its node comes back
+                ray.kill(
+                    owner.handle, no_restart=False
+                )  # a driver is restarted where its node comes back
 
     def _refuse_infeasible(self) -> None:
         """Refuse requests that wait for a node that was lost long ago."""
@@ -348,7 +380,11 @@ class Pool:
                     waiting.admitted.set_exception(error)
 
     async def _end_leases_of_dead_owners(self) -> None:
-        owners = {held.owner for held in (*self._leased.values(), *self._waiting) if held.owner is not None}
+        owners = {
+            held.owner
+            for held in (*self._leased.values(), *self._waiting)
+            if held.owner is not None
+        }
         dead = await asyncio.to_thread(find_dead, owners) if owners else set()
         for waiting in self._waiting:
             if waiting.owner in dead:
@@ -361,7 +397,9 @@ class Pool:
 def _idle_s_of_user() -> float:
     given = os.environ.get(IDLE_VARIABLE, "")
     if given and not given.isdecimal():
-        logger.warning("%s is not a number of seconds: %r; %g is used", IDLE_VARIABLE, given, WORKER_IDLE_S)
+        logger.warning(
+            "%s is not a number of seconds: %r; %g is used", IDLE_VARIABLE, given, WORKER_IDLE_S
+        )
     return float(given) if given.isdecimal() else WORKER_IDLE_S
 
 

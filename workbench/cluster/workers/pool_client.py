@@ -1,4 +1,7 @@
-"""Short calls of a driver to the pool, none of which waits for workers; leasing them is left to `gang`."""
+"""Short calls of a driver to the pool, none of which waits for workers.
+
+Leasing them is left to `gang`.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ class Obstacle:
     holders: tuple[str, ...]
 
     def is_like(self, reported: Obstacle | None) -> bool:
-        """Return whether it was reported already; what others hold changes with each of their trials."""
+        """Return whether it was reported already.
+
+        What others hold changes with each of their trials.
+        """
         return reported is not None and (self.num_ahead, self.missing) == (
             reported.num_ahead,
             reported.missing,
@@ -124,7 +130,9 @@ def obstacle(run_id: str) -> Obstacle | None:
     if pool is None:
         return None
     others = {other: held for other, held in pool.leased.items() if other != run_id}
-    holders = [f"run {other} has {format_count(held, 'worker')}" for other, held in sorted(others.items())]
+    holders = [
+        f"run {other} has {format_count(held, 'worker')}" for other, held in sorted(others.items())
+    ]
     if pool.foreign_cpus >= MIN_FOREIGN_CPUS:
         holders.append(f"other programs use {pool.foreign_cpus:g} CPUs of this cluster")
     ahead = next((at for at, request in enumerate(pool.queue) if request.run_id == run_id), None)

@@ -1,7 +1,7 @@
 """The state of a process between trials: taken before a trial, compared and restored after it.
 
-What it consists of is left to `state_parts` and `library_parts`; what follows where something cannot be
-restored to the worker.
+What it consists of is left to `state_parts` and `library_parts`; what follows where something
+cannot be restored to the worker.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class ProcessState:
         changed = [part.name for part, _ in differing]
         for _ in range(_PASSES if differing else 0):
             for part, before in differing:
-                with contextlib.suppress(Exception):  # whatever a library raises: the worker is replaced
+                with contextlib.suppress(
+                    Exception
+                ):  # whatever a library raises: the worker is replaced
                     part.write(before)
             differing = self._differing()
             if not differing:
@@ -75,7 +77,9 @@ class ProcessState:
 
     def _pairs(self) -> list[tuple[Part, Any]]:
         """Return the parts that can be compared, with their values in this state."""
-        pairs = [(part, self._values.get(part.name, part.default)) for part in _PARTS if part.is_there]
+        pairs = [
+            (part, self._values.get(part.name, part.default)) for part in _PARTS if part.is_there
+        ]
         return [(part, before) for part, before in pairs if before is not UNKNOWN]
 
 

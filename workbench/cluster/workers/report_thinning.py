@@ -1,9 +1,9 @@
 """Thin the reports of a trial where they are made, before they cross processes and reach the store.
 
-A trial's first reports all pass. Later ones that arrive quickly wait for a moment, and of those only some
-pass: the last, those with the lowest and the highest value of each objective, and whatever the value of the
-trial and its pruner depend on, so that both are what they would be with every report. What becomes of the
-reports that pass is left to the worker.
+A trial's first reports all pass. Later ones that arrive quickly wait for a moment, and of those
+only some pass: the last, those with the lowest and the highest value of each objective, and
+whatever the value of the trial and its pruner depend on, so that both are what they would be with
+every report. What becomes of the reports that pass is left to the worker.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ NUM_FREE = 1000
 """Reports of an attempt that pass whatever their rate; a curve of as many points looks whole."""
 SHORTEST_S, LONGEST_S = 0.5, 10.0
 ELAPSED_FRACTION = 1e-3
-"""Reports wait for this fraction of the time that the attempt has taken, between the two limits above."""
+"""Reports wait for this fraction of the time that the attempt has taken, between the two limits
+above.
+"""
 NUM_WAITING = 256
 NOTICE = (
-    "workbench: reports arrive faster than twice a second, so not all of them are stored: the last of each "
-    "interval is, and those with the lowest and the highest value of each objective. The value of the trial "
-    "and pruning are the same as with all of them.\n"
+    "workbench: reports arrive faster than twice a second, so not all of them are stored: the last"
+    " of each interval is, and those with the lowest and the highest value of each objective. The"
+    " value of the trial and pruning are the same as with all of them.\n"
 )
 _Waiting = list[tuple[TrialReported, int]]  # each with the number of reports left out before it
 
@@ -46,7 +48,8 @@ class ReportThinning:
         """Begin before the first report.
 
         Args:
-            experiment: States the objectives, how values are read, and whether a pruner judges reports.
+            experiment: States the objectives, how values are read, and whether a pruner judges
+                reports.
             clock: Returns the time in seconds.
             num_free: Reports that pass whatever their rate.
         """
@@ -72,8 +75,8 @@ class ReportThinning:
         """Return the events that pass now, in the order in which they were made.
 
         Args:
-            event: The next event of the attempt. What is not a report, was returned or is not finite passes
-                at once, after all that wait.
+            event: The next event of the attempt. What is not a report, was returned or is not
+                finite passes at once, after all that wait.
         """
         if not isinstance(event, TrialReported) or event.returned or not self._is_finite(event):
             return [*self.flush(), event]
@@ -130,7 +133,9 @@ class ReportThinning:
             places = [place for place, report in enumerate(reports) if metric in report.values]
             kept.update(places[-self._tails.get(metric, 1) :])
             for extreme in (min, max) if places else ():
-                kept.update(_beside(reports, extreme(places, key=lambda at: reports[at].values[metric])))
+                kept.update(
+                    _beside(reports, extreme(places, key=lambda at: reports[at].values[metric]))
+                )
         selected: _Waiting = []
         left_out = 0
         for place, (report, left_out_before) in enumerate(self._waiting):
@@ -146,7 +151,8 @@ class ReportThinning:
 def _beside(reports: list[TrialReported], place: int) -> set[int]:
     """Return the places of the reports that tell all metrics as they were at one of them.
 
-    A best report stands for all metrics: those reported before it, and those that follow at its step.
+    A best report stands for all metrics: those reported before it, and those that follow at its
+    step.
     """
     step = reports[place].step
     following = range(place + 1, len(reports))

@@ -1,8 +1,9 @@
 """One server of shards on each node of the cluster, for runs whose data lie behind a URL.
 
-It is an actor that reserves no CPU, has the environment variables of the run, is started when a trial on its
-node or a server on another node first needs it, and ends when no process has been connected to it for long.
-Which shards there are and which server reads what is left to `workbench.data`.
+It is an actor that reserves no CPU, has the environment variables of the run, is started when a
+trial on its node or a server on another node first needs it, and ends when no process has been
+connected to it for long. Which shards there are and which server reads what is left to
+`workbench.data`.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def find_own() -> Endpoint:
     variables = caller_environment.variables_of_caller()
     digest = hashlib.sha256(json.dumps(variables, sort_keys=True).encode()).hexdigest()[:16]
     node = ray.get_runtime_context().get_node_id()
-    return ray.get(_server_on(node, f"workbench-shards-{digest}", variables), timeout=START_TIMEOUT_S)
+    return ray.get(
+        _server_on(node, f"workbench-shards-{digest}", variables), timeout=START_TIMEOUT_S
+    )
 
 
 def _server_on(node_id: str, name: str, variables: Mapping[str, str]) -> Any:

@@ -1,6 +1,8 @@
-"""The parts of a Python process that a trial may change and that can be read and restored, as one table.
+"""The parts of a Python process that a trial may change and that can be read and restored, as one
+table.
 
-Those of libraries are left to `library_parts`, and when all of them are read and restored to `process_state`.
+Those of libraries are left to `library_parts`, and when all of them are read and restored to
+`process_state`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ UNKNOWN: Any = object()
 """The value of a part that cannot be read, or was not."""
 _NO_TIMER = (0.0, 0.0)
 _SIGNALS = sorted(signal.valid_signals())
-_SET_LOCALE = functools.partial(locale.setlocale, locale.LC_ALL)  # without another argument it reads
+_SET_LOCALE = functools.partial(
+    locale.setlocale, locale.LC_ALL
+)  # without another argument it reads
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,10 @@ class LoggerState(NamedTuple):
 
 @dataclass(eq=False)
 class LoggerStates:
-    """The configuration of all loggers; equal to an earlier one where nothing has to be restored."""
+    """The configuration of all loggers.
+
+    Equal to an earlier one where nothing has to be restored.
+    """
 
     by_name: dict[str, LoggerState]
 
@@ -86,7 +93,8 @@ class LoggerStates:
     def differing(self, before: LoggerStates) -> Iterator[tuple[str, LoggerState]]:
         """Yield the name and the earlier state of each logger that differs.
 
-        A logger that a library made when it was imported belongs to it, and the library stays loaded.
+        A logger that a library made when it was imported belongs to it, and the library stays
+        loaded.
 
         Args:
             before: The earlier states.
@@ -113,13 +121,21 @@ def _is_installed(file: str) -> bool:
 def _read_loggers() -> LoggerStates:
     loggers: dict[str, Any] = {"": logging.root, **logging.root.manager.loggerDict}
     return LoggerStates(
-        {name: _state_of(logger) for name, logger in loggers.items() if isinstance(logger, logging.Logger)}
+        {
+            name: _state_of(logger)
+            for name, logger in loggers.items()
+            if isinstance(logger, logging.Logger)
+        }
     )
 
 
 def _state_of(logger: logging.Logger) -> LoggerState:
     return LoggerState(
-        logger.level, tuple(logger.handlers), tuple(logger.filters), logger.disabled, logger.propagate
+        logger.level,
+        tuple(logger.handlers),
+        tuple(logger.filters),
+        logger.disabled,
+        logger.propagate,
     )
 
 
@@ -191,7 +207,8 @@ def _write_time_zone(before: tuple[Any, ...]) -> None:
 
 
 def _read_umask() -> int:
-    # The file is read because setting the mask to read it would change it for other threads meanwhile.
+    # The file is read because setting the mask to read it would change it for other threads
+    # meanwhile.
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("Umask:"):
@@ -214,14 +231,18 @@ def _write_limits(before: Mapping[str, tuple[int, int]]) -> None:
     now = _read_limits()
     for name, limits in before.items():
         if now[name] != limits:
-            # A hard limit that was lowered cannot be raised again; the others are restored all the same.
+            # A hard limit that was lowered cannot be raised again; the others are restored all the
+            # same.
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(getattr(resource, name), limits)
 
 
 @dataclass(eq=False)
 class ThreadStates:
-    """A setting that Linux keeps for each thread; equal to an earlier one where nothing must be restored."""
+    """A setting that Linux keeps for each thread.
+
+    Equal to an earlier one where nothing must be restored.
+    """
 
     by_thread: dict[int, Any]
 
@@ -233,7 +254,8 @@ class ThreadStates:
     def differing(self, before: ThreadStates) -> Iterator[tuple[int, Any]]:
         """Yield the id of each thread whose value differs, and the earlier value.
 
-        A thread that was started meanwhile has inherited its value, and should have that of the main thread.
+        A thread that was started meanwhile has inherited its value, and should have that of the
+        main thread.
 
         Args:
             before: The earlier states.
@@ -245,7 +267,9 @@ class ThreadStates:
                 yield thread, earlier
 
 
-def _by_thread(name: str, read_one: Callable[[int], Any], write_one: Callable[[int, Any], Any]) -> Part:
+def _by_thread(
+    name: str, read_one: Callable[[int], Any], write_one: Callable[[int, Any], Any]
+) -> Part:
     """A setting that Linux keeps for each thread of the process."""
 
     def read() -> ThreadStates:
@@ -268,12 +292,18 @@ _CONTEXT_FIELDS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
 def _contexts() -> tuple[decimal.Context, ...]:
     # The first three are templates of the contexts of new threads, the last is that of this thread.
-    return decimal.DefaultContext, decimal.BasicContext, decimal.ExtendedContext, decimal.getcontext()
+    return (
+        decimal.DefaultContext,
+        decimal.BasicContext,
+        decimal.ExtendedContext,
+        decimal.getcontext(),
+    )
 
 
 def _read_decimals() -> list[tuple[list[Any], dict[Any, bool]]]:
     return [
-        ([getattr(context, name) for name in _CONTEXT_FIELDS], dict(context.traps)) for context in _contexts()
+        ([getattr(context, name) for name in _CONTEXT_FIELDS], dict(context.traps))
+        for context in _contexts()
     ]
 
 
@@ -296,15 +326,25 @@ def _write_policy(before: Any) -> None:
 
 def _attribute(holder: Any, name: str, path: str) -> Part:
     """A plain attribute of a loaded object."""
-    return Part(name, functools.partial(getattr, holder, path), lambda value: setattr(holder, path, value))
+    return Part(
+        name, functools.partial(getattr, holder, path), lambda value: setattr(holder, path, value)
+    )
 
 
 ENVIRONMENT = Part("environment variables", lambda: dict(os.environ), _write_environment)
 PYTHON: tuple[Part, ...] = (
     Part("the working directory", _read_folder, _write_folder),
     ENVIRONMENT,
-    Part("sys.path", lambda: list(sys.path), lambda before: operator.setitem(sys.path, slice(None), before)),
-    Part("sys.argv", lambda: list(sys.argv), lambda before: operator.setitem(sys.argv, slice(None), before)),
+    Part(
+        "sys.path",
+        lambda: list(sys.path),
+        lambda before: operator.setitem(sys.path, slice(None), before),
+    ),
+    Part(
+        "sys.argv",
+        lambda: list(sys.argv),
+        lambda before: operator.setitem(sys.argv, slice(None), before),
+    ),
     Part("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
     _attribute(sys, "sys.excepthook", "excepthook"),
     _attribute(threading, "threading.excepthook", "excepthook"),
@@ -329,8 +369,14 @@ PYTHON: tuple[Part, ...] = (
     ),
     Part("sys.settrace", sys.gettrace, sys.settrace),
     Part("sys.setprofile", sys.getprofile, sys.setprofile),
-    Part("garbage collection", gc.isenabled, lambda before: gc.enable() if before else gc.disable()),
-    Part("the thresholds of garbage collection", gc.get_threshold, lambda before: gc.set_threshold(*before)),
+    Part(
+        "garbage collection", gc.isenabled, lambda before: gc.enable() if before else gc.disable()
+    ),
+    Part(
+        "the thresholds of garbage collection",
+        gc.get_threshold,
+        lambda before: gc.set_threshold(*before),
+    ),
     Part("the locale", _SET_LOCALE, _SET_LOCALE),
     Part("the socket timeout", socket.getdefaulttimeout, socket.setdefaulttimeout),
     Part(

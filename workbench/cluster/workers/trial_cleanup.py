@@ -1,8 +1,8 @@
 """Undo what a trial did to its process, or find out why the process must not serve another one.
 
-What the user's modules did when they were imported is not undone: it lasts as long as they are loaded, which
-is until another run, another folder or an edit. How each kind of change is undone is left to `process_state`,
-`child_processes`, `left_threads` and `memory_baseline`.
+What the user's modules did when they were imported is not undone: it lasts as long as they are
+loaded, which is until another run, another folder or an edit. How each kind of change is undone is
+left to `process_state`, `child_processes`, `left_threads` and `memory_baseline`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,19 @@ _READ_AT_IMPORT = {
     "tensorflow": "TF_",
     "tensorly": "TENSORLY_",
 }
-"""Libraries that read environment variables only when they are imported, and how the names of these begin."""
+"""Libraries that read environment variables only when they are imported, and how the names of these
+begin.
+"""
 
 
 def _stay_connected(*_: object, **__: object) -> None:
-    """Take the place of `ray.shutdown` in a trial: without Ray its process ends, and the trial is lost."""
+    """Take the place of `ray.shutdown` in a trial.
+
+    Without Ray its process ends, and the trial is lost.
+    """
     logger.warning(
-        "ray.shutdown() has no effect in a trial, whose process belongs to Ray; a trial that uses Ray itself "
-        "attaches to it with ray.init(ignore_reinit_error=True)"
+        "ray.shutdown() has no effect in a trial, whose process belongs to Ray; a trial that uses"
+        " Ray itself attaches to it with ray.init(ignore_reinit_error=True)"
     )
 
 
@@ -49,7 +54,9 @@ class TrialCleanup:
     """What a worker remembers of its process in order to undo the changes of trials."""
 
     def __init__(self) -> None:
-        """Take the process as it is now, without user code, as the one that every run starts with."""
+        """Take the process as it is now, without user code, as the one that every run starts
+        with.
+        """
         self._user_code = UserCode()
         self._pristine = ProcessState()
         self._own_modules = frozenset(sys.modules)
@@ -82,7 +89,8 @@ class TrialCleanup:
             task: The trial that has ended.
 
         Returns:
-            Why the process must not be used again, in words that follow its name; None where it can be.
+            Why the process must not be used again, in words that follow its name; None where it can
+            be.
         """
         problems = (
             self._end_processes,
@@ -96,7 +104,9 @@ class TrialCleanup:
     def _end_processes(self) -> list[str | None]:
         problems: list[str | None] = [f"could not end {problem}" for problem in end_services()]
         if names := end_child_processes():
-            problems.append(f"had processes left, which were ended: {', '.join(sorted(set(names)))}")
+            problems.append(
+                f"had processes left, which were ended: {', '.join(sorted(set(names)))}"
+            )
         return problems
 
     def _find_threads(self) -> list[str | None]:

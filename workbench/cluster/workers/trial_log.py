@@ -1,8 +1,8 @@
 """Redirect what a trial prints to its own log file, which exists once something was printed.
 
-Output is redirected at the file descriptors, so that libraries and child processes are covered, too. The file
-has no name until it has content, and is reused for the next trial if it stays empty: a sweep of thousands of
-short, silent trials then costs no disk space.
+Output is redirected at the file descriptors, so that libraries and child processes are covered,
+too. The file has no name until it has content, and is reused for the next trial if it stays empty:
+a sweep of thousands of short, silent trials then costs no disk space.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _CRASH_BYTES = 65_536
 
 
 def crash_in(path: Path, since_unix_s: float) -> str | None:
-    """Return the name of the signal by which a process crashed, as its log shows; None where it does not.
+    """Return the name of the signal by which a process crashed, as its log shows.
+
+    None where it does not.
 
     Args:
         path: The log; it need not exist.
@@ -34,7 +36,11 @@ def crash_in(path: Path, since_unix_s: float) -> str | None:
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _CRASH_BYTES))
-            found = [match for match in _CRASH.finditer(file.read()) if int(match[2]) >= int(since_unix_s)]
+            found = [
+                match
+                for match in _CRASH.finditer(file.read())
+                if int(match[2]) >= int(since_unix_s)
+            ]
     except OSError:
         return None
     return found[-1][1].decode() if found else None
@@ -77,7 +83,8 @@ class TrialLog:
             return
         with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Only with a directory given does Python follow the link; an absolute source ignores it.
+            # Only with a directory given does Python follow the link; an absolute source ignores
+            # it.
             os.link(f"/proc/self/fd/{self._file}", self._path, src_dir_fd=self._file)
             self._has_name = True
 
@@ -120,7 +127,10 @@ class TrialLog:
             self._file = os.open(self._folder, os.O_RDWR | os.O_APPEND | os.O_TMPFILE, 0o644)
         except (OSError, AttributeError):  # not every file system or platform has unnamed files
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file, self._has_name = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), True
+            self._file, self._has_name = (
+                os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644),
+                True,
+            )
 
     def _forget_file(self) -> None:
         if self._file is not None:

@@ -1,4 +1,7 @@
-"""The note that a run waits for something: written by drivers and workers, read by views of a run."""
+"""The note that a run waits for something.
+
+Written by drivers and workers, read by views of a run.
+"""
 
 from __future__ import annotations
 

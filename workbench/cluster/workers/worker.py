@@ -1,8 +1,9 @@
-"""The worker: one warm process that trains one trial after another and answers calls while it trains.
+"""The worker: one warm process that trains one trial after another and answers calls while it
+trains.
 
-Training runs in a thread of its own, so that the process can return events and be stopped at any time. What
-the trial prints goes to its own log file. A worker knows only its trial: who leases it is left to the pool,
-and what follows from its events to the coordinator.
+Training runs in a thread of its own, so that the process can return events and be stopped at any
+time. What the trial prints goes to its own log file. A worker knows only its trial: who leases it
+is left to the pool, and what follows from its events to the coordinator.
 """
 
 from __future__ import annotations
@@ -44,13 +45,17 @@ if TYPE_CHECKING:
     from workbench.training.task import TrialTask
 
 LINGER_S = 0.005
-"""How long to wait for more events after the first, so that a trial with many events costs few calls."""
+"""How long to wait for more events after the first, so that a trial with many events costs few
+calls.
+"""
 TIDY_S = 0.5
 """How long to wait for the end of a trial whose training has ended, instead of in another call."""
 SHOW_LOG_S = 1.0
 COLLECT_EVERY_S = 5.0
 COLLECT_ALL_SHARE = 0.005
-"""The share of the time that may go into looking for garbage among everything that was ever imported."""
+"""The share of the time that may go into looking for garbage among everything that was ever
+imported.
+"""
 DEVICE_POLL_S = 1.0
 MEETING_TIMEOUT_S = 60.0
 
@@ -103,7 +108,9 @@ class Worker:
         caller_environment.enter(variables)
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = str(cpus)
-        if "numpy" in sys.modules:  # in a process that was started ahead, before it read the variables
+        if (
+            "numpy" in sys.modules
+        ):  # in a process that was started ahead, before it read the variables
             threadpoolctl.threadpool_limits(cpus, user_api="blas")
         if gpus == 0:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -142,19 +149,26 @@ class Worker:
         )
 
     def meeting_point(self) -> str:
-        """Return `host:port` where the workers of a trial rendezvous, once this one trains as rank 0."""
+        """Return `host:port` where the workers of a trial rendezvous, once this one trains as rank
+        0.
+        """
         with self._condition:
-            if not self._condition.wait_for(lambda: self._meeting_point is not None, MEETING_TIMEOUT_S):
+            if not self._condition.wait_for(
+                lambda: self._meeting_point is not None, MEETING_TIMEOUT_S
+            ):
                 raise RunError(f"rank 0 opened no rendezvous within {MEETING_TIMEOUT_S:g} s")
             assert self._meeting_point is not None
             return self._meeting_point
 
-    def start(self, task: TrialTask, blocking: bool, origin: Origin | None, first: Any = None) -> Progress:
+    def start(
+        self, task: TrialTask, blocking: bool, origin: Origin | None, first: Any = None
+    ) -> Progress:
         """Start a trial and return its first events.
 
         Args:
             task: The trial.
-            blocking: Whether training waits, after each report of an objective, until the next `next`.
+            blocking: Whether training waits, after each report of an objective, until the next
+                `next`.
             origin: Where the run was started; None where the trial imports none of the user's code.
             first: Actor handle of the trial's rank 0; None for rank 0 itself.
         """
@@ -203,7 +217,9 @@ class Worker:
 
     def _wait_for_events(self) -> Progress:
         with self._condition:
-            while not self._condition.wait_for(lambda: bool(self._pending) or bool(self._ended), SHOW_LOG_S):
+            while not self._condition.wait_for(
+                lambda: bool(self._pending) or bool(self._ended), SHOW_LOG_S
+            ):
                 self._show_log()
                 self._pending += self._scan_log()
                 self._pending += [] if self._thinning is None else self._thinning.overdue()
@@ -372,7 +388,9 @@ def _scan_nothing(at_end: bool = False) -> list[Event]:
 
 
 def _objectives(task: TrialTask) -> frozenset[str]:
-    return frozenset(objective["metric"] for objective in json.loads(task.experiment_json)["objectives"])
+    return frozenset(
+        objective["metric"] for objective in json.loads(task.experiment_json)["objectives"]
+    )
 
 
 def _log_path(task: TrialTask) -> Path:

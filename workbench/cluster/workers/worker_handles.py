@@ -87,9 +87,13 @@ async def wait_until_ready(workers: Sequence[WorkerHandle]) -> BaseException | N
 
     async def wait_for(worker: WorkerHandle) -> None:
         if worker.info is None:
-            worker.info = await asyncio.wait_for(result_of(worker.actor.info.remote()), START_TIMEOUT_S)
+            worker.info = await asyncio.wait_for(
+                result_of(worker.actor.info.remote()), START_TIMEOUT_S
+            )
 
-    results = await asyncio.gather(*(wait_for(worker) for worker in workers), return_exceptions=True)
+    results = await asyncio.gather(
+        *(wait_for(worker) for worker in workers), return_exceptions=True
+    )
     return next((result for result in results if isinstance(result, BaseException)), None)
 
 

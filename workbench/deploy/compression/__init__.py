@@ -1,5 +1,7 @@
-"""Smaller and faster models: pruning, low rank, quantisation, and the search that measures what they gain.
+"""Smaller and faster models.
 
-What can be compressed is found here, and one compression is carried out and measured as a trial. Starting the
-run that searches, and exporting what it found, is left to `workbench.runs`.
+Pruning, low rank, quantisation, and the search that measures what they gain.
+
+What can be compressed is found here, and one compression is carried out and measured as a trial.
+Starting the run that searches, and exporting what it found, is left to `workbench.runs`.
 """

@@ -1,7 +1,7 @@
 """One trial of a compression: prune, lower the rank, fine-tune, export, quantise, and measure.
 
-It is what `train` names in the experiment of a compression. What is measured on the data comes from ONNX
-Runtime and the file that would be deployed, not from torch.
+It is what `train` names in the experiment of a compression. What is measured on the data comes from
+ONNX Runtime and the file that would be deployed, not from torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ from workbench.deploy.compression.low_rank import factorise
 from workbench.deploy.compression.pruning import prune, scales_of
 from workbench.deploy.compression.quantisation_aware import rounding
 from workbench.deploy.compression.quantisers import quantise
-from workbench.deploy.compression.trained_base import Base, example_of, measure, measure_answers, quality_of
+from workbench.deploy.compression.trained_base import (
+    Base,
+    example_of,
+    measure,
+    measure_answers,
+    quality_of,
+)
 from workbench.deploy.device import HERE, time_model
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
@@ -63,8 +69,8 @@ class Compression:
         threads: Number of threads of each call that is timed.
         batch: Samples of each call that is timed.
         seed: Seed of the fine-tuning.
-        measures_memory: Whether the memory of a process that only runs the model is measured, which takes a
-            second.
+        measures_memory: Whether the memory of a process that only runs the model is measured, which
+            takes a second.
         device: Where the latency is measured: here, or ssh://[USER@]HOST[:PORT].
         python: The Python of another device.
     """
@@ -80,7 +86,8 @@ class Compression:
     def __call__(
         self, config: Mapping[str, Any], report: Callable[..., bool], folder: Path, seed: int
     ) -> dict[str, float] | None:
-        """Compress the base, keep the file in the folder of the trial, and return what was measured.
+        """Compress the base, keep the file in the folder of the trial, and return what was
+        measured.
 
         Args:
             config: The way to compress.
@@ -142,7 +149,8 @@ class Compression:
         return measured
 
     def check_device(self) -> None:
-        """Measure the unchanged model on the device, so that one that cannot be used is refused at once.
+        """Measure the unchanged model on the device, so that one that cannot be used is refused at
+        once.
 
         Raises:
             ArgumentError: If the device is unknown.
@@ -162,7 +170,10 @@ class Compression:
         config: Mapping[str, Any],
         report: Callable[..., bool],
     ) -> bytes | None:
-        """Return the model that torch makes smaller and trains, as ONNX; None if the trial was stopped."""
+        """Return the model that torch makes smaller and trains, as ONNX.
+
+        None if the trial was stopped.
+        """
         way = {**_UNCHANGED, **{name: config[name] for name in _BY_TORCH if name in config}}
         is_aware = config.get("quantiser") == "qat"
         if way == _UNCHANGED and not is_aware:
@@ -175,9 +186,13 @@ class Compression:
                 how = {**way, "epochs": num_slimming}
                 if self._fine_tune(model, datasets, teacher, how, report, slimming=way["slimming"]):
                     return None
-            smaller = factorise(prune(model, way["pruning"], example_of(datasets.train)), way["rank"])
+            smaller = factorise(
+                prune(model, way["pruning"], example_of(datasets.train)), way["rank"]
+            )
             how = {**way, "epochs": way["epochs"] - num_slimming}
-            if how["epochs"] and self._fine_tune(smaller, datasets, teacher, how, report, after=num_slimming):
+            if how["epochs"] and self._fine_tune(
+                smaller, datasets, teacher, how, report, after=num_slimming
+            ):
                 return None
             while len(_last_made) >= _NUM_MADE:
                 _last_made.pop(next(iter(_last_made)))
@@ -186,7 +201,11 @@ class Compression:
         if not is_aware:
             return content
         aware = copy.deepcopy(smaller)
-        how = {"epochs": config["qat_epochs"], "lr": config["qat_lr"], "distillation": _DISTILLATION}
+        how = {
+            "epochs": config["qat_epochs"],
+            "lr": config["qat_lr"],
+            "distillation": _DISTILLATION,
+        }
         with rounding(aware):
             is_stopped = self._fine_tune(aware, datasets, teacher, how, report, after=way["epochs"])
         return None if is_stopped else _as_onnx(aware, datasets)
@@ -202,7 +221,8 @@ class Compression:
         after: int = 0,
         slimming: float = 0.0,
     ) -> bool:
-        # By its own seed and not that of the trial: two quantisers are compared on the same weights.
+        # By its own seed and not that of the trial: two quantisers are compared on the same
+        # weights.
         torch.manual_seed(self.seed)
         batch = _SMALL_BATCH if len(datasets.train) <= FEW_SAMPLES else _BATCH
         pairing = pairing_of(self.base.experiment, datasets)
@@ -293,13 +313,19 @@ class Compression:
             "latency": dataclasses.asdict(compared),
             "threads": self.threads,
             "batch": self.batch,
-            "device": {"address": self.device, **({} if there is None else dataclasses.asdict(there))},
+            "device": {
+                "address": self.device,
+                **({} if there is None else dataclasses.asdict(there)),
+            },
         }
         (folder / MEASURED).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _build(base: Base) -> tuple[nn.Module, Datasets, Teacher]:
-    """Return the model of a base, its data and outputs; trials of a run on a warm worker share them."""
+    """Return the model of a base, its data and outputs.
+
+    Trials of a run on a warm worker share them.
+    """
     global _last_built
     if _last_built is None or _last_built[0] != base.sha256:
         _last_built = None
@@ -325,7 +351,10 @@ class _SentSamples:
 
 
 def _sent_samples(datasets: Datasets, path: Path) -> _SentSamples | None:
-    """Return as many validation samples as can be sent; None where their targets are not one array."""
+    """Return as many validation samples as can be sent.
+
+    None where their targets are not one array.
+    """
     source = Source(datasets.validation, torch.device("cpu"))
     session = open_session(path)
     name = session.get_inputs()[0].name

@@ -1,4 +1,7 @@
-"""The end of a compression: its verdict, and one look at the test samples for what is recommended."""
+"""The end of a compression.
+
+Its verdict, and one look at the test samples for what is recommended.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from workbench.store.history.compression import compressed
 
 
 def conclude(store: Store, run_id: str, ending: RunStateChanged) -> Noted:
-    """Return the verdict of a run, with the test result of the recommended trial if the data has a test part.
+    """Return the verdict of a run, with the test result of the recommended trial if the data has a
+    test part.
 
     Args:
         store: The store of the run.
@@ -51,9 +55,11 @@ def measure_on_test(store: Store, run_id: str, compression: Compression, trial: 
     with tempfile.TemporaryDirectory() as folder, left.as_file(MODEL) as path:
         original = Path(folder, MODEL)
         original.write_bytes(base.onnx)
-        values, before = (measure(each, base.experiment, datasets, part="test") for each in (path, original))
+        values, before = (
+            measure(each, base.experiment, datasets, part="test") for each in (path, original)
+        )
     metric = base.metric.replace("val_", "test_", 1)
     return (
-        f"on the test samples, which no decision has used, {metric} is {format_number(values[metric])}, and "
-        f"{format_number(before[metric])} for the base"
+        f"on the test samples, which no decision has used, {metric} is"
+        f" {format_number(values[metric])}, and {format_number(before[metric])} for the base"
     )

@@ -2,9 +2,9 @@
 
 Its latency is measured in turn with that of the unchanged model there.
 
-What was measured is kept for each device in the user's data folder. The same two files are not measured there
-again for a day, so that another compression of a model, and trials that make the same file, reuse it. How a
-device is reached is left to `workbench.deploy.device`.
+What was measured is kept for each device in the user's data folder. The same two files are not
+measured there again for a day, so that another compression of a model, and trials that make the
+same file, reuse it. How a device is reached is left to `workbench.deploy.device`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from workbench.foundation.files import write_atomically
 from workbench.store.database.urls import user_data_folder
 
 _REUSED_FOR_S = 24 * 3600.0
-"""Other programs and newer packages change a machine, so what was measured long ago may no longer hold."""
+"""Other programs and newer packages change a machine, so what was measured long ago may no longer
+hold.
+"""
 _MAX_KEPT = 1000
 _NUM_CALLS = 500
 
@@ -41,7 +43,8 @@ class OnDevice:
         runtime: What ran the models, with its version.
         p95_s: 95 of 100 calls of the model alone were at most this long, in seconds.
         memory_bytes: Peak memory of a process that only runs the model.
-        energy_j: What all processors of the machine used for a call, in joules; None where it is not counted.
+        energy_j: What all processors of the machine used for a call, in joules; None where it is
+            not counted.
         measured_unix_s: When.
         values: What its answers there are worth, by metric; none where no samples were given.
     """
@@ -67,7 +70,8 @@ def measure_there(
     samples: np.ndarray | None = None,
     evaluate: Callable[[np.ndarray], Mapping[str, float]] | None = None,
 ) -> OnDevice:
-    """Measure a model beside its base on a device, or return what was measured of both within a day.
+    """Measure a model beside its base on a device, or return what was measured of both within a
+    day.
 
     Args:
         model: The compressed model.

@@ -1,4 +1,6 @@
-"""Training of a smaller model to regain what it lost, by targets and by the outputs of the whole model."""
+"""Training of a smaller model to regain what it lost, by targets and by the outputs of the whole
+model.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ def fine_tune(
     slimming: float = 0.0,
     scores: Callable[[Any], Tensor] | None = None,
 ) -> bool:
-    """Train a model with AdamW and a rate that falls to zero, and keep the best of the later epochs.
+    """Train a model with AdamW and a rate that falls to zero, and keep the best of the later
+    epochs.
 
     Args:
         model: The model; it is changed.
@@ -84,14 +87,16 @@ def fine_tune(
         loss: A function of (outputs, targets).
         epochs: How often all samples are seen.
         lr: The highest rate.
-        distillation: The weight of the teacher's outputs, from 0 to 1; that of the targets is the rest.
+        distillation: The weight of the teacher's outputs, from 0 to 1; that of the targets is the
+            rest.
         batch: Samples of a step.
         classes: Whether outputs are scores of classes.
         seed: Seed of the order of the samples.
         report: Receives the epoch and its mean loss; returns whether to stop.
         quality: Returns how good the model is, in evaluation mode; None keeps the last epoch.
         scales: Parameters of which as many as possible should become zero.
-        scores: Brings scores of classes into the form in which the classes come last; None where they do.
+        scores: Brings scores of classes into the form in which the classes come last; None where
+            they do.
         slimming: The weight of the sum of their sizes in the loss.
 
     Returns:
@@ -109,14 +114,22 @@ def fine_tune(
         total = count = 0.0
         for indices in source.batches(global_batch=batch, epoch=epoch, seed=seed):
             inputs, targets = source.fetch(indices)
-            outputs = model(inputs.contiguous(memory_format=layout) if inputs.dim() == 4 else inputs)
+            outputs = model(
+                inputs.contiguous(memory_format=layout) if inputs.dim() == 4 else inputs
+            )
             value = loss(outputs, targets)
             if distillation > 0:
                 wanted = teacher.outputs(indices, inputs)
-                found, wanted = (each if scores is None else scores(each) for each in (outputs, wanted))
-                value = (1 - distillation) * value + distillation * _distance(found, wanted, classes)
+                found, wanted = (
+                    each if scores is None else scores(each) for each in (outputs, wanted)
+                )
+                value = (1 - distillation) * value + distillation * _distance(
+                    found, wanted, classes
+                )
             if scales:
-                value = value + slimming * torch.stack([scale.abs().sum() for scale in scales]).sum()
+                value = (
+                    value + slimming * torch.stack([scale.abs().sum() for scale in scales]).sum()
+                )
             optimizer.zero_grad(set_to_none=True)
             value.backward()
             optimizer.step()
@@ -151,7 +164,10 @@ def _factor(step: int, steps: int) -> float:
 
 
 def _distance(outputs: Tensor, wanted: Tensor, classes: bool) -> Tensor:
-    """Return how far outputs are from those of the teacher; in classes, by softened probabilities."""
+    """Return how far outputs are from those of the teacher.
+
+    In classes, by softened probabilities.
+    """
     if not classes:
         return functional.mse_loss(outputs, wanted)
     outputs, wanted = outputs.flatten(0, -2) / _TEMPERATURE, wanted.flatten(0, -2) / _TEMPERATURE

@@ -1,7 +1,7 @@
 """How long a model takes compared with another one on the same machine, both called in turn.
 
-Calls that alternate see the same machine: what else it does, and how fast its clock is, changes both alike.
-This file is copied to other machines beside `device_runner`, so it needs numpy only.
+Calls that alternate see the same machine: what else it does, and how fast its clock is, changes
+both alike. This file is copied to other machines beside `device_runner`, so it needs numpy only.
 """
 
 from __future__ import annotations
@@ -74,7 +74,12 @@ def summarise(times: np.ndarray, *, seed: int = 0) -> Comparison:
     low, high = np.quantile(medians[0] / medians[1], [tail, 1 - tail])
     candidate_s, base_s = np.median(times, axis=0)
     return Comparison(
-        float(candidate_s / base_s), float(low), float(high), float(candidate_s), float(base_s), len(times)
+        float(candidate_s / base_s),
+        float(low),
+        float(high),
+        float(candidate_s),
+        float(base_s),
+        len(times),
     )
 
 

@@ -12,7 +12,8 @@ _MULTIPLE = 8
 
 
 def factorise(model: nn.Module, share: float) -> nn.Module:
-    """Return a copy of a model whose linear layers have a lower rank, where that makes them smaller.
+    """Return a copy of a model whose linear layers have a lower rank, where that makes them
+    smaller.
 
     Args:
         model: The model; it is not changed.
@@ -39,7 +40,10 @@ def can_factorise(model: nn.Module, share: float) -> bool:
 
 
 def _chosen(model: nn.Module, share: float) -> Iterator[str]:
-    """Yield the linear layers that become smaller; a model that is one layer, and tied layers, stay."""
+    """Yield the linear layers that become smaller.
+
+    A model that is one layer, and tied layers, stay.
+    """
     counts: dict[int, int] = {}
     for _, parameter in model.named_parameters(remove_duplicate=False):
         counts[id(parameter)] = counts.get(id(parameter), 0) + 1

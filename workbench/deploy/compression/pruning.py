@@ -1,8 +1,9 @@
-"""Structured pruning: channels that one layer computes and one other layer reads are removed from both.
+"""Structured pruning: channels that one layer computes and one other layer reads are removed from
+both.
 
-The number that stays is rounded to what processors compute at once: a model with 45 channels is no faster
-than one with 48. Channels that are added to others, as between the blocks of a residual network, stay whole.
-Training what is left is done by `fine_tuning`.
+The number that stays is rounded to what processors compute at once: a model with 45 channels is no
+faster than one with 48. Channels that are added to others, as between the blocks of a residual
+network, stay whole. Training what is left is done by `fine_tuning`.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ def why_not_pruned(model: nn.Module) -> str | None:
     channels = find_channels(model)
     if not channels:
         return (
-            f"{type(model).__name__} has no channels that one linear or convolutional layer computes and "
-            "only one other reads"
+            f"{type(model).__name__} has no channels that one linear or convolutional layer"
+            " computes and only one other reads"
         )
     if all(num_kept(each.count, 0.99) == each.count for each in channels):
         return f"{type(model).__name__} has too few channels: 8 of each layer are left in any case"
@@ -137,7 +138,8 @@ def why_not_pruned(model: nn.Module) -> str | None:
 
 
 def prune(model: nn.Module, ratio: float, example: Tensor) -> nn.Module:
-    """Return a copy of a model without the channels that matter least, by the norms of their weights.
+    """Return a copy of a model without the channels that matter least, by the norms of their
+    weights.
 
     Args:
         model: The model; it is not changed.
@@ -148,7 +150,8 @@ def prune(model: nn.Module, ratio: float, example: Tensor) -> nn.Module:
         The smaller model, which computes what the model would with those channels at zero.
 
     Raises:
-        ExperimentError: If no channel can be removed, or the model reads channels in a way that is not known.
+        ExperimentError: If no channel can be removed, or the model reads channels in a way that is
+            not known.
     """
     smaller = copy.deepcopy(model)
     if ratio <= 0:
@@ -226,14 +229,21 @@ def _reads(producer: Any, consumer: Any) -> bool:
     count, inputs = producer.weight.shape[0], consumer.weight.shape[1]
     if isinstance(consumer, nn.Conv2d) or isinstance(producer, nn.Linear):
         return type(producer) is type(consumer) and inputs == count
-    return inputs % count == 0  # pixels of a channel come one after the other where they are flattened
+    return (
+        inputs % count == 0
+    )  # pixels of a channel come one after the other where they are flattened
 
 
 def _shared_layers(model: nn.Module) -> set[str]:
-    """Return the layers whose parameters others use, too, and those that stand in several places."""
+    """Return the layers whose parameters others use, too, and those that stand in several
+    places.
+    """
     owners: dict[int, set[str]] = {}
     uses = Counter(
-        id(child) for module in model.modules() for _, child in module._modules.items() if child is not None
+        id(child)
+        for module in model.modules()
+        for _, child in module._modules.items()
+        if child is not None
     )
     shared = {name for name, module in model.named_modules() if uses[id(module)] > 1}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -264,7 +274,9 @@ def _remove(model: nn.Module, channels: Channels, kept: Tensor) -> None:
     modules: dict[str, Any] = dict(model.named_modules())
     producer, consumer = modules[channels.producer], modules[channels.consumer]
     _keep_rows(producer, kept, ("weight", "bias"))
-    setattr(producer, "out_features" if isinstance(producer, nn.Linear) else "out_channels", len(kept))
+    setattr(
+        producer, "out_features" if isinstance(producer, nn.Linear) else "out_channels", len(kept)
+    )
     for name in channels.norms:
         _keep_rows(modules[name], kept, ("weight", "bias", "running_mean", "running_var"))
         modules[name].num_features = len(kept)
@@ -287,14 +299,19 @@ def _keep_rows(layer: nn.Module, kept: Tensor, names: tuple[str, ...]) -> None:
 
 
 def _check_same(silenced: nn.Module, smaller: nn.Module, example: Tensor) -> None:
-    """Refuse a result that is not the model without these channels: its code reads them elsewhere."""
+    """Refuse a result that is not the model without these channels.
+
+    Its code reads them elsewhere.
+    """
     silenced.eval()
     smaller.eval()
     problem = "another layer reads the channels that were removed"
     try:
         with torch.no_grad():
             wanted, found = silenced(example), smaller(example)
-        if torch.allclose(wanted, found, rtol=_TOLERANCE, atol=_TOLERANCE * float(wanted.abs().max() + 1)):
+        if torch.allclose(
+            wanted, found, rtol=_TOLERANCE, atol=_TOLERANCE * float(wanted.abs().max() + 1)
+        ):
             return
     except (RuntimeError, ValueError) as error:
         problem = first_line_of(error)

@@ -1,10 +1,10 @@
 """Quantisation-aware training: a model learns with the rounding that 8-bit integers will bring.
 
-While it trains, inputs and weights of linear and convolutional layers are rounded as `quantisers` will round
-them, and gradients pass as if they were not (straight-through). Afterwards it has 32-bit floats again, which
-suit static quantisation.
-Source: Jacob et al., Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
-Inference (2018), section 3.
+While it trains, inputs and weights of linear and convolutional layers are rounded as `quantisers`
+will round them, and gradients pass as if they were not (straight-through). Afterwards it has 32-bit
+floats again, which suit static quantisation.
+Source: Jacob et al., Quantization and Training of Neural Networks for Efficient
+Integer-Arithmetic-Only Inference (2018), section 3.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def rounding(model: nn.Module) -> Iterator[None]:
     layers = _layers_of(model)
     ranges = [_Range() for _ in layers]
     handles = [
-        layer.register_forward_pre_hook(each.round) for layer, each in zip(layers, ranges, strict=True)
+        layer.register_forward_pre_hook(each.round)
+        for layer, each in zip(layers, ranges, strict=True)
     ]
     for layer in layers:
         parametrize.register_parametrization(layer, "weight", _RoundedWeight())
@@ -71,11 +72,15 @@ class _RoundedWeight(nn.Module):
     def forward(self, weight: Tensor) -> Tensor:
         scale = (weight.detach().flatten(1).abs().amax(dim=1) / MAX_WEIGHT).clamp_min(1e-12)
         zero = torch.zeros_like(scale, dtype=torch.int32)
-        return torch.fake_quantize_per_channel_affine(weight, scale, zero, 0, -MAX_WEIGHT, MAX_WEIGHT)
+        return torch.fake_quantize_per_channel_affine(
+            weight, scale, zero, 0, -MAX_WEIGHT, MAX_WEIGHT
+        )
 
 
 class _Range:
-    """The range of a layer's inputs, a moving mean of that of each batch, and inputs rounded within it."""
+    """The range of a layer's inputs, a moving mean of that of each batch, and inputs rounded within
+    it.
+    """
 
     def __init__(self) -> None:
         self._range: tuple[float, float] | None = None

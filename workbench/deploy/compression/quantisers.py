@@ -1,13 +1,16 @@
-"""Quantisation of an ONNX file to 8-bit integers, as ONNX Runtime does it: dynamic, or static by calibration.
+"""Quantisation of an ONNX file to 8-bit integers, as ONNX Runtime does it.
 
-Dynamic: weights are integers, and the range of the inputs of each layer is found in every call. Static: the
-ranges of all values were found beforehand, on samples that the caller chooses. qat: as static, of a model
-that was trained with rounding by `quantisation_aware`. Which is faster depends on model and processor, so it
-has to be measured.
+Dynamic, or static by calibration.
 
-What a file answers must not depend on the processor. x86 processors without VNNI multiply unsigned by signed
-8-bit integers in pairs, and each pair saturates at 16 bits. So signed weights have 7 bits here: no pair of
-their products with values of 8 bits exceeds 16. Kernels for unsigned weights widen these first.
+Dynamic: weights are integers, and the range of the inputs of each layer is found in every call.
+Static: the ranges of all values were found beforehand, on samples that the caller chooses. qat: as
+static, of a model that was trained with rounding by `quantisation_aware`. Which is faster depends
+on model and processor, so it has to be measured.
+
+What a file answers must not depend on the processor. x86 processors without VNNI multiply unsigned
+by signed 8-bit integers in pairs, and each pair saturates at 16 bits. So signed weights have 7 bits
+here: no pair of their products with values of 8 bits exceeds 16. Kernels for unsigned weights widen
+these first.
 """
 
 from __future__ import annotations
@@ -62,7 +65,8 @@ def quantise(
     try:
         with tempfile.TemporaryDirectory() as folder, _quiet():
             prepared = Path(folder, "prepared.onnx")
-            # Without shapes, and with batch normalisation beside its convolution, less can be quantised.
+            # Without shapes, and with batch normalisation beside its convolution, less can be
+            # quantised.
             quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
             if quantiser == "dynamic":
                 _dynamic(prepared, target)
@@ -125,8 +129,8 @@ def check_products(path: Path) -> None:
         largest = int(np.abs(numpy_helper.to_array(weight).astype(np.int32)).max(initial=0))
         if largest > MAX_WEIGHT:
             raise ValueError(
-                f"the weight {weight.name} reaches {largest}: two of its products with values up to 255 "
-                f"exceed 16 bits, so processors differ; up to {MAX_WEIGHT} they agree"
+                f"the weight {weight.name} reaches {largest}: two of its products with values up to"
+                f" 255 exceed 16 bits, so processors differ; up to {MAX_WEIGHT} they agree"
             )
 
 
@@ -157,7 +161,9 @@ def _batches(samples: np.ndarray) -> Iterator[np.ndarray]:
 
 @contextlib.contextmanager
 def _quiet(names: Sequence[str] = ("root", "onnxruntime")) -> Iterator[None]:
-    """Keep advice about models that were not prepared from the user, who can do nothing about it."""
+    """Keep advice about models that were not prepared from the user, who can do nothing about
+    it.
+    """
     loggers = [logging.getLogger(None if name == "root" else name) for name in names]
     levels = [each.level for each in loggers]
     for each in loggers:

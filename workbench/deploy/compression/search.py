@@ -1,4 +1,7 @@
-"""The experiment of a compression: what is searched, what it has to keep, and what is tried first."""
+"""The experiment of a compression.
+
+What is searched, what it has to keep, and what is tried first.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ DEFAULT_TRIALS = 12
 LIMITS = {"latency": "latency_s", "drop": "drop", "size": "size_bytes", "memory": "memory_bytes"}
 """What can be limited, and the metric that is."""
 DEFAULT_DROP = 0.005
-_FASTER = {"metric": "latency_ratio_high", "at_most": 0.97}  # two equal files may differ by the rest
+_FASTER = {
+    "metric": "latency_ratio_high",
+    "at_most": 0.97,
+}  # two equal files may differ by the rest
 _PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
 _EPOCHS = (0, 5, 10, 20)
 _QAT_EPOCHS = (2, 5, 10)
@@ -57,14 +63,14 @@ def experiment_for(
 ) -> tuple[Experiment, list[dict[str, Any]]]:
     """Create the experiment that searches the best way to compress a model.
 
-    The latency is the first objective, and all that is slower than the base, or worse than the limits allow,
-    is infeasible: so the best trial is the fastest one that may be recommended.
+    The latency is the first objective, and all that is slower than the base, or worse than the
+    limits allow, is infeasible: so the best trial is the fastest one that may be recommended.
 
     Args:
         base: The model.
         name: Name of the experiment.
-        limits: The most that is allowed of `latency` (such as 5ms), `drop` (such as 0.5%), `size` (such as
-            500KB) and `memory` of a process that runs the model (such as 100MB).
+        limits: The most that is allowed of `latency` (such as 5ms), `drop` (such as 0.5%), `size`
+            (such as 500KB) and `memory` of a process that runs the model (such as 100MB).
         trials: Maximum number of compressions.
         time_s: Maximum time of the run in seconds.
         threads: Number of threads of each call that is timed.
@@ -73,7 +79,8 @@ def experiment_for(
         python: The Python of another device, which has numpy and onnxruntime.
 
     Returns:
-        The experiment, which states what is not searched and why, and the configurations to try first.
+        The experiment, which states what is not searched and why, and the configurations to try
+        first.
 
     Raises:
         ArgumentError: If a limit is wrong.
@@ -139,7 +146,11 @@ def experiment_for(
         ],
         constraints=constraints,
         search=search,
-        budget={name: value for name, value in (("trials", trials), ("time", time_s)) if value is not None},
+        budget={
+            name: value
+            for name, value in (("trials", trials), ("time", time_s))
+            if value is not None
+        },
         resources={"concurrency": 1},  # trials beside each other would disturb what is timed
         seed=seed,
     )
@@ -152,12 +163,14 @@ def experiment_for(
 def first_configurations(
     experiment: Experiment, *, num_samples: int, has_convolutions: bool
 ) -> list[dict[str, Any]]:
-    """Return what is tried before anything is proposed: nothing, the quantisers, and fewer channels.
+    """Return what is tried before anything is proposed.
+
+    Nothing, the quantisers, and fewer channels.
 
     Args:
         experiment: As `experiment_for` returns it.
-        num_samples: Number of training samples; where they are many, they are trained with less often, so
-            that ten trials with 10,000 images take one or two minutes.
+        num_samples: Number of training samples; where they are many, they are trained with less
+            often, so that ten trials with 10,000 images take one or two minutes.
         has_convolutions: Whether the model has convolutions, which dynamic integers make slower.
     """
     is_few = num_samples <= FEW_SAMPLES
@@ -165,7 +178,12 @@ def first_configurations(
     calibrated = {"calibration": "minmax", "calibration_samples": 256}
     none, dynamic = {"quantiser": "none"}, {"quantiser": "dynamic"}
     static: dict[str, Any] = {"quantiser": "static", **calibrated}
-    qat: dict[str, Any] = {"quantiser": "qat", **calibrated, "qat_epochs": qat_epochs, "qat_lr": 3e-4}
+    qat: dict[str, Any] = {
+        "quantiser": "qat",
+        **calibrated,
+        "qat_epochs": qat_epochs,
+        "qat_lr": 3e-4,
+    }
     found: list[dict[str, Any]] = [
         {**each, "pruning": 0.0, "rank": 1.0, "epochs": 0} for each in (none, dynamic, static)
     ]
@@ -190,15 +208,22 @@ def first_configurations(
         ]
     elif "qat_lr" in experiment.search.root:
         found.append({**qat, "pruning": 0.0, "rank": 1.0, "epochs": 0})
-    return [{key: value for key, value in each.items() if key in experiment.search.root} for each in found]
+    return [
+        {key: value for key, value in each.items() if key in experiment.search.root}
+        for each in found
+    ]
 
 
 def _constraints(limits: Mapping[str, Any]) -> list[dict[str, Any]]:
     unknown = limits.keys() - LIMITS.keys()
     if unknown:
-        raise ArgumentError(f"{sorted(unknown)[0]!r} cannot be limited", field="limits", allowed=list(LIMITS))
+        raise ArgumentError(
+            f"{sorted(unknown)[0]!r} cannot be limited", field="limits", allowed=list(LIMITS)
+        )
     merged = {"drop": DEFAULT_DROP, **limits}
-    return [{"metric": LIMITS[name], "at_most": _parse(name, value)} for name, value in merged.items()]
+    return [
+        {"metric": LIMITS[name], "at_most": _parse(name, value)} for name, value in merged.items()
+    ]
 
 
 def _parse(name: str, given: Any) -> float:

@@ -1,6 +1,9 @@
-"""What a compression begins with: a trained trial, its file in ONNX, and what that measures on the data.
+"""What a compression begins with.
 
-It is one value that travels with the run, so that every trial, wherever it runs, compresses the same model.
+A trained trial, its file in ONNX, and what that measures on the data.
+
+It is one value that travels with the run, so that every trial, wherever it runs, compresses the
+same model.
 """
 
 from __future__ import annotations
@@ -82,7 +85,10 @@ class Base:
         return hashlib.sha256(self.weights).hexdigest()
 
     def build(self) -> tuple[nn.Module, Datasets]:
-        """Return the model, on the CPU and in evaluation mode, and its data; early exits are left out."""
+        """Return the model, on the CPU and in evaluation mode, and its data.
+
+        Early exits are left out.
+        """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "weights.safetensors")
             path.write_bytes(self.weights)
@@ -92,8 +98,8 @@ class Base:
     def drop(self, value: float) -> float:
         """Return by how much a value is worse than that of the base; below 0 where it is better.
 
-        It is a share: of 1 for what lies between 0 and 1 and should be large, such as an accuracy, so that
-        0.005 is half a point; of the base's value for anything else.
+        It is a share: of 1 for what lies between 0 and 1 and should be large, such as an accuracy,
+        so that 0.005 is half a point; of the base's value for anything else.
         """
         before = self.values[self.metric]
         worse = before - value if self.goal == "maximize" else value - before
@@ -118,8 +124,8 @@ def make_base(
         weights: Its weights, as `training.export.write_weights` wrote them.
         run_id: Its run.
         trial: The number of its trial.
-        metric: What compression should keep; None for the accuracy where it is measured, else for the first
-            objective.
+        metric: What compression should keep; None for the accuracy where it is measured, else for
+            the first objective.
 
     Raises:
         RunError: If the model cannot be compressed or exported.
@@ -127,7 +133,8 @@ def make_base(
     """
     if experiment.makes_own_steps:
         raise RunError(
-            "a class with steps of its own cannot be compressed, because only it knows how to call its model"
+            "a class with steps of its own cannot be compressed, because only it knows how to call"
+            " its model"
         )
     model, datasets = read_model(experiment, params, weights)
     _refuse(model, datasets)
@@ -156,7 +163,9 @@ def example_of(split: Split, number: int = 2) -> Tensor:
     return Source(split, torch.device("cpu")).fetch(np.arange(min(number, len(split))))[0]
 
 
-def measure(path: Path, experiment: Experiment, datasets: Datasets, *, part: str = "val") -> dict[str, float]:
+def measure(
+    path: Path, experiment: Experiment, datasets: Datasets, *, part: str = "val"
+) -> dict[str, float]:
     """Return what an ONNX model measures on the validation samples, or on those for the test.
 
     Args:
@@ -173,7 +182,8 @@ def measure(path: Path, experiment: Experiment, datasets: Datasets, *, part: str
 def measure_answers(
     answers: np.ndarray, targets: np.ndarray, experiment: Experiment, datasets: Datasets
 ) -> dict[str, float]:
-    """Return what answers of a model are worth that it gave elsewhere, by metric of the validation samples.
+    """Return what answers of a model are worth that it gave elsewhere, by metric of the validation
+    samples.
 
     Args:
         answers: What the model returned, the sample first.
@@ -195,7 +205,9 @@ def _measure(
 
 
 def quality_of(model: nn.Module, base: Base, datasets: Datasets) -> float:
-    """Return what a model of torch measures on validation by the metric of its base; more is better.
+    """Return what a model of torch measures on validation by the metric of its base.
+
+    More is better.
 
     Args:
         model: The model, in evaluation mode.
@@ -207,7 +219,9 @@ def quality_of(model: nn.Module, base: Base, datasets: Datasets) -> float:
     cpu = torch.device("cpu")
     worker = Worker(0, 1, cpu, Group(0, 1, cpu, None))
     source = Source(datasets.validation, cpu)
-    value = evaluate(_Module(model), source, {name: metrics[name]}, batch=AT_ONCE, worker=worker)[name]
+    value = evaluate(_Module(model), source, {name: metrics[name]}, batch=AT_ONCE, worker=worker)[
+        name
+    ]
     return value if base.goal == "maximize" else -value
 
 
@@ -262,12 +276,16 @@ def _refuse(model: nn.Module, datasets: Datasets) -> None:
         )
     if not isinstance(example, Tensor):
         raise RunError(
-            f"{type(model).__name__} takes several inputs, and only models of one tensor can be compressed"
+            f"{type(model).__name__} takes several inputs, and only models of one tensor can be"
+            " compressed"
         )
 
 
 def _metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, AnyMetric]:
-    """Return what is measured; an ONNX file cannot measure everything that an objective may name."""
+    """Return what is measured.
+
+    An ONNX file cannot measure everything that an objective may name.
+    """
     return metrics_of(experiment.replace(objectives=_LOSS, constraints=()), datasets)
 
 
@@ -278,7 +296,9 @@ def _metric_of(
     chosen = wanted or (_ACCURACY if _ACCURACY in values else first)
     if chosen not in values:
         raise ArgumentError(
-            f"{chosen!r} is not measured on the validation samples", field="objective", allowed=list(values)
+            f"{chosen!r} is not measured on the validation samples",
+            field="objective",
+            allowed=list(values),
         )
     goal = goal_in(experiment, chosen, declared_goals(_metrics_of(experiment, datasets)))
     if goal is None:

@@ -1,4 +1,6 @@
-"""Writes a trial of a federation as an application for Flower: programs of the model, settings, and clients.
+"""Writes a trial of a federation as an application for Flower.
+
+Programs of the model, settings, and clients.
 
 What the application computes is left to `learning`, what it consists of beside that to `scripts`.
 """
@@ -31,7 +33,13 @@ from workbench.foundation.errors import DataError, RunError, first_line_of
 from workbench.models.calls import call_model
 from workbench.models.metrics import ACCURACY, Metric, with_pairing
 from workbench.models.pairing import Pairing
-from workbench.training.assembly import assemble, build_trial_model, learned_pairing, loss_of, pairing_of
+from workbench.training.assembly import (
+    assemble,
+    build_trial_model,
+    learned_pairing,
+    loss_of,
+    pairing_of,
+)
 from workbench.training.clients import clients_of
 from workbench.training.federated import aggregation, server_rules
 from workbench.training.loaders import as_tensors
@@ -115,15 +123,20 @@ def _check(experiment: Experiment) -> None:
     searched = set(experiment.search.root)
     reasons = {
         "the trial is not a federation": federated is None,
-        "secure aggregation is not written; Flower has its own, SecAgg+": federated is not None
-        and federated.secure,
-        "training.gradient_hook is code that devices do not have": training.gradient_hook is not None,
+        "secure aggregation is not written; Flower has its own, SecAgg+": (
+            federated is not None and federated.secure
+        ),
+        "training.gradient_hook is code that devices do not have": (
+            training.gradient_hook is not None
+        ),
         "training.optimizer is of a package that devices do not have": ":" in training.optimizer,
-        "training.schedule follows what is measured during the training": training.schedule == PLATEAU
-        or is_own_schedule(training.schedule),
+        "training.schedule follows what is measured during the training": (
+            training.schedule == PLATEAU or is_own_schedule(training.schedule)
+        ),
         "training.private is not written": training.private is not None,
-        "plan.precision: devices compute in float32": experiment.plan.precision not in ("auto", "fp32")
-        or "precision" in searched,
+        "plan.precision: devices compute in float32": (
+            experiment.plan.precision not in ("auto", "fp32") or "precision" in searched
+        ),
     }
     for reason, is_so in reasons.items():
         if is_so:
@@ -143,7 +156,9 @@ def _settings(
     frozen = {name for name, item in model.named_parameters() if not item.requires_grad}
     trained = {name: item for name, item in model.named_parameters() if item.requires_grad}
     sent = [
-        name for name, value in model.state_dict().items() if value.is_floating_point() and name not in frozen
+        name
+        for name, value in model.state_dict().items()
+        if value.is_floating_point() and name not in frozen
     ]
     return {
         "clients": federated.clients,
@@ -158,9 +173,11 @@ def _settings(
         "optimizer": _optimizer(settings, trained),
         "server": {
             "rule": federated.server,
-            "lr": default_server_lr(federated.server)
-            if federated.server_lr == "auto"
-            else federated.server_lr,
+            "lr": (
+                default_server_lr(federated.server)
+                if federated.server_lr == "auto"
+                else federated.server_lr
+            ),
             "momentum": federated.server_momentum,
             "second_moment": federated.server_second_moment,
             "tau": federated.server_tau,
@@ -206,8 +223,12 @@ def _optimizer(settings: TrialSettings, trained: Mapping[str, nn.Parameter]) -> 
 def _programs(
     experiment: Experiment, datasets: Datasets, model: nn.Module, sent: list[str]
 ) -> dict[str, str]:
-    """Return the model as programs that train and evaluate, and the weights with which it begins."""
-    examples = [as_tensors(part) for part in datasets.train.batch(np.arange(min(4, len(datasets.train))))]
+    """Return the model as programs that train and evaluate, and the weights with which it
+    begins.
+    """
+    examples = [
+        as_tensors(part) for part in datasets.train.batch(np.arange(min(4, len(datasets.train))))
+    ]
     if not all(isinstance(part, Tensor) for part in examples):
         raise RunError("only a model of one input and one target is written", next_step=_AS_IT_IS)
     pairing = pairing_of(experiment, datasets)
@@ -239,7 +260,8 @@ def _exported(module: nn.Module, examples: tuple[Tensor, Tensor]) -> bytes:
             torch.export.save(program, content)
     except Exception as error:  # torch raises many kinds, which have no common base class
         raise RunError(
-            f"torch cannot write the model as a program: {first_line_of(error)}", next_step=_AS_IT_IS
+            f"torch cannot write the model as a program: {first_line_of(error)}",
+            next_step=_AS_IT_IS,
         ) from error
     return content.getvalue()
 
@@ -261,7 +283,9 @@ def _source(module: ModuleType) -> str:
     """Return the code of a module as it is in the application, beside the others."""
     source = inspect.getsource(module)
     for other in _CODE:
-        source = source.replace(f"from {other.__name__} import", f"from {_PACKAGE}.{_name_of(other)} import")
+        source = source.replace(
+            f"from {other.__name__} import", f"from {_PACKAGE}.{_name_of(other)} import"
+        )
     return source
 
 
@@ -277,11 +301,15 @@ def _words(name: str, written: dict[str, Any], settings: TrialSettings) -> dict[
         "rounds": written["rounds"],
         "num_clients": written["clients"],
         "torch": importlib.metadata.version("torch").partition("+")[0],
-        "draws": federated.failures > 0 or federated.stragglers > 0 or federated.timeout is not None,
+        "draws": (
+            federated.failures > 0 or federated.stragglers > 0 or federated.timeout is not None
+        ),
     }
 
 
-def _write_clients(folder: Path, datasets: Datasets, experiment: Experiment, settings: TrialSettings) -> None:
+def _write_clients(
+    folder: Path, datasets: Datasets, experiment: Experiment, settings: TrialSettings
+) -> None:
     """Write the samples of each client as the experiment divided them."""
     assert settings.federated is not None
     folder.mkdir(parents=True, exist_ok=True)

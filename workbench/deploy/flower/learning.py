@@ -1,7 +1,7 @@
 """What a client and the server of a federation compute in one round, with torch and numpy only.
 
-It is copied as it is into an application for Flower, with the modules of ours that it imports. Moving
-weights between devices, and drawing who takes part, is left to Flower.
+It is copied as it is into an application for Flower, with the modules of ours that it imports.
+Moving weights between devices, and drawing who takes part, is left to Flower.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Learning:
             inputs: Its samples, as the model takes them.
             targets: Their targets.
             number: Which round, from 0.
-            client: The number of the client; with seed and round it decides the order of its samples.
+            client: The number of the client; with seed and round it decides the order of its
+                samples.
         """
         settings, batch = self.settings, self.settings["batch"]
         program = self._holding(TRAIN, weights)
@@ -82,7 +83,9 @@ class Learning:
             order = np.random.default_rng([seed, local_epoch]).permutation(len(targets))
             for first in range(0, len(order), batch):
                 chosen = order[first : first + batch]
-                loss, _ = program(torch.from_numpy(inputs[chosen]), torch.from_numpy(targets[chosen]))
+                loss, _ = program(
+                    torch.from_numpy(inputs[chosen]), torch.from_numpy(targets[chosen])
+                )
                 if settings["proximal"]:
                     # Source: Li et al., "Federated Optimization in Heterogeneous Networks", 2020.
                     pairs = zip(parameters.values(), anchor, strict=True)
@@ -101,7 +104,9 @@ class Learning:
         sent = {name: state[name].detach().float().numpy().copy() for name in settings["sent"]}
         return Update(sent, len(targets), loss_sum / num_trained if num_trained else 0.0)
 
-    def evaluate(self, weights: Weights, inputs: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    def evaluate(
+        self, weights: Weights, inputs: np.ndarray, targets: np.ndarray
+    ) -> dict[str, float]:
         """Measure weights on samples.
 
         Args:
@@ -205,7 +210,9 @@ def _state(program: nn.Module) -> dict[str, Tensor]:
     return {name.removeprefix(_PREFIX): value for name, value in program.state_dict().items()}
 
 
-def _optimizer(settings: Mapping[str, Any], parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+def _optimizer(
+    settings: Mapping[str, Any], parameters: Mapping[str, nn.Parameter]
+) -> torch.optim.Optimizer:
     groups = []
     for group in settings["optimizer"]["groups"]:
         options = {

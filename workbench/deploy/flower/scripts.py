@@ -1,4 +1,6 @@
-"""The files of an application for Flower that only Flower reads: its two apps, its project file, its README.
+"""The files of an application for Flower that only Flower reads.
+
+Its two apps, its project file, its README.
 
 They import Flower, which is installed where the application is, so they are kept as text.
 """

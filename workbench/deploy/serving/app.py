@@ -45,7 +45,12 @@ class Service:
     """The models of a server, what it counts, and whether it takes requests."""
 
     def __init__(
-        self, models: Iterable[ServedModel], limits: Limits, token: Token | None, *, is_copy: bool = False
+        self,
+        models: Iterable[ServedModel],
+        limits: Limits,
+        token: Token | None,
+        *,
+        is_copy: bool = False,
     ) -> None:
         """Make a service; it answers while its application runs.
 
@@ -66,7 +71,9 @@ class Service:
         self._limits = limits
         self._decoding = ThreadPoolExecutor(limits.threads, thread_name_prefix="decode")
         self.metrics = Metrics()
-        self._requests = self.metrics.counter("workbench_requests_total", "Requests to predict, by status.")
+        self._requests = self.metrics.counter(
+            "workbench_requests_total", "Requests to predict, by status."
+        )
         self._rejected = self.metrics.counter(
             "workbench_rejected_total", "Requests to predict that were refused, by reason."
         )
@@ -74,7 +81,9 @@ class Service:
         self._latency = self.metrics.histogram(
             "workbench_request_seconds", "Seconds from a request to its answer.", LATENCY_BUCKETS_S
         )
-        self._batches = self.metrics.histogram("workbench_batch_rows", "Rows in a batch.", BATCH_BUCKETS)
+        self._batches = self.metrics.histogram(
+            "workbench_batch_rows", "Rows in a batch.", BATCH_BUCKETS
+        )
         self._computing = self.metrics.counter(
             "workbench_batch_seconds_total", "Seconds that batches were computed."
         )
@@ -178,13 +187,17 @@ class Service:
             raise Refusal(
                 503,
                 "stopping",
-                describe_problem("the server is stopping", next_step="Send the request to another server."),
+                describe_problem(
+                    "the server is stopping", next_step="Send the request to another server."
+                ),
                 retry_after_s=1,
             )
         if self.num_accepted >= MAX_REQUESTS:
             next_step = "Try again in 1 s, or send fewer requests."
             problem = f"{self.num_accepted} requests are being answered"
-            raise Refusal(429, "too_many", describe_problem(problem, next_step=next_step), retry_after_s=1)
+            raise Refusal(
+                429, "too_many", describe_problem(problem, next_step=next_step), retry_after_s=1
+            )
         self.num_accepted += 1
         try:
             # Refused before anything is read, so that refusing costs little.
@@ -204,7 +217,9 @@ class Service:
             reader = version.reader
             if reader.has_images(rows):
                 # Decoding takes longer than all else here, so that others are answered meanwhile.
-                read = await asyncio.get_running_loop().run_in_executor(self._decoding, reader.read, rows)
+                read = await asyncio.get_running_loop().run_in_executor(
+                    self._decoding, reader.read, rows
+                )
             else:
                 read = reader.read(rows)
             answers = await model.queue.answer(read)
@@ -219,7 +234,10 @@ class Service:
             problem = f"the queue of {model.name} is full: {model.queue.num_waiting} rows wait"
             next_step = f"Try again in {after_s} s, or send fewer requests."
             raise Refusal(
-                429, "queue_full", describe_problem(problem, next_step=next_step), retry_after_s=after_s
+                429,
+                "queue_full",
+                describe_problem(problem, next_step=next_step),
+                retry_after_s=after_s,
             ) from error
         except RequestError as error:
             raise Refusal(
@@ -228,12 +246,16 @@ class Service:
         except RowsError as error:
             raise Refusal(422, "invalid", error.to_json()) from error
         except ClientDisconnect as error:
-            raise Refusal(499, "gone", describe_problem("the client closed the connection")) from error
+            raise Refusal(
+                499, "gone", describe_problem("the client closed the connection")
+            ) from error
         except (Refusal, asyncio.CancelledError):
             raise
         except Exception as error:  # ONNX Runtime has no common base class for its errors
             raise Refusal(
-                500, "failed", describe_problem(f"the model could not compute this: {first_line_of(error)}")
+                500,
+                "failed",
+                describe_problem(f"the model could not compute this: {first_line_of(error)}"),
             ) from error
         finally:
             self.num_accepted -= 1
@@ -243,13 +265,17 @@ class Service:
         model = self._model(request)
         if self._is_copy:
             next_step = "Send SIGHUP to the process that serves: it replaces all copies."
-            problem = describe_problem("this is one of several copies of the server", next_step=next_step)
+            problem = describe_problem(
+                "this is one of several copies of the server", next_step=next_step
+            )
             return respond(problem, 409)
         try:
             swapped = await model.swap()
         except WorkbenchError as error:
             return respond(error.to_json(), 409)
-        return respond({"model": model.name, "swapped": swapped, "version": model.version.sha256[:12]})
+        return respond(
+            {"model": model.name, "swapped": swapped, "version": model.version.sha256[:12]}
+        )
 
     async def ready(self, request: Request) -> Response:
         """Answer `GET /ready`."""
@@ -281,14 +307,18 @@ class Service:
         """Answer `GET /v1/NAME/drift`."""
         model = self._model(request)
         if model.watch is None:
-            problem = describe_problem("no samples are kept", next_step="Start the server with --keep 0.1.")
+            problem = describe_problem(
+                "no samples are kept", next_step="Start the server with --keep 0.1."
+            )
             return respond(problem, 409)
         return respond(model.watch.monitor.describe() | {"latency_ratio": model.queue.slower})
 
     def _model(self, request: Request) -> ServedModel:
         name = request.path_params["name"]
         if name not in self.models:
-            raise HTTPException(404, f"no model is served as {name[:64]!r}; served: {', '.join(self.models)}")
+            raise HTTPException(
+                404, f"no model is served as {name[:64]!r}; served: {', '.join(self.models)}"
+            )
         return self.models[name]
 
     def _read(self, read: Callable[[ServedModel], float]) -> dict[Any, float]:
@@ -296,7 +326,9 @@ class Service:
 
     def _read_versions(self) -> dict[Any, float]:
         return {
-            labelled(model=name, version=model.version.sha256[:12], run=model.version.card.run_id): 1.0
+            labelled(
+                model=name, version=model.version.sha256[:12], run=model.version.card.run_id
+            ): 1.0
             for name, model in self.models.items()
         }
 

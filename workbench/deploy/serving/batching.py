@@ -1,8 +1,9 @@
 """Rows of concurrent requests, predicted together: a bounded queue and the loop that empties it.
 
-A row never waits for others to arrive: those that arrive while the model computes form the next batch. How
-large a batch may be follows from what batches took on this machine when the model was opened. What is
-refused is never queued, and what was queued is always answered. HTTP is left to `app`.
+A row never waits for others to arrive: those that arrive while the model computes form the next
+batch. How large a batch may be follows from what batches took on this machine when the model was
+opened. What is refused is never queued, and what was queued is always answered. HTTP is left to
+`app`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ Answer = dict[str, Any]
 Predict = Callable[[Sequence[Row]], list[Answer]]
 
 INLINE_S = 1e-3
-"""A batch that is shorter is computed between two requests: handing it to a thread would take longer."""
+"""A batch that is shorter is computed between two requests.
+
+Handing it to a thread would take longer.
+"""
 _NUM_TIMINGS = 5
 _MIN_CORRECTION, _MAX_CORRECTION = 0.25, 10.0
 
@@ -170,7 +174,9 @@ class BatchQueue:
             alone = _Waiting(rows, loop.create_future())
             await self._compute([alone])
             return await alone.answered
-        parts = [_Waiting(rows[at : at + size], loop.create_future()) for at in range(0, len(rows), size)]
+        parts = [
+            _Waiting(rows[at : at + size], loop.create_future()) for at in range(0, len(rows), size)
+        ]
         self._waiting.extend(parts)
         self.num_waiting += len(rows)
         self._has_rows.set()
@@ -204,7 +210,10 @@ class BatchQueue:
         self._thread.shutdown(wait=False)
 
     def _can_compute_now(self, num_rows: int) -> bool:
-        """Return whether rows need not wait for the loop: nothing is before them, and no other joins them."""
+        """Return whether rows need not wait for the loop.
+
+        Nothing is before them, and no other joins them.
+        """
         is_free = self.num_waiting == 0 and not self._is_computing
         return is_free and self._max_batch == num_rows == 1 and self._times.seconds(1) < INLINE_S
 

@@ -24,7 +24,12 @@ class Refusal(Exception):
     """A request that is not carried out, with the response to it."""
 
     def __init__(
-        self, status: int, reason: str, problem: Mapping[str, Any], *, retry_after_s: int | None = None
+        self,
+        status: int,
+        reason: str,
+        problem: Mapping[str, Any],
+        *,
+        retry_after_s: int | None = None,
     ) -> None:
         """Describe why.
 
@@ -52,7 +57,8 @@ async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) ->
         Refusal: If it is of another type, too large or too slow.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # Pages of other origins cannot send these types without a permission that the server never gives.
+    # Pages of other origins cannot send these types without a permission that the server never
+    # gives.
     allowed = (_JSON,) if reader.image is None else (_JSON, *MEDIA_TYPES)
     if kind not in allowed:
         problem = describe_problem(

@@ -1,7 +1,8 @@
 """Who may hold a connection, and for how long without a request: nobody can keep the others out.
 
-A connection that waits for a request costs nothing to open, and needs no token. So its time is limited, and
-where connections run out, those that wait make room. What a request may cost is left to `app`.
+A connection that waits for a request costs nothing to open, and needs no token. So its time is
+limited, and where connections run out, those that wait make room. What a request may cost is left
+to `app`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Connections:
     headers_s: float = HEADERS_S
     _num_open: int = 0
     _num_by_peer: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    _waiting: dict[str, dict[LimitedProtocol, None]] = field(default_factory=lambda: defaultdict(dict))
+    _waiting: dict[str, dict[LimitedProtocol, None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     """Connections without a request, by peer; those that have waited longest come first."""
 
     def add(self, connection: LimitedProtocol) -> bool:
@@ -83,7 +86,9 @@ class Connections:
         if self._num_by_peer[peer] >= self._limit_of(peer) and not self._end_waiting(peer):
             return False
         if self._num_open >= self.limit:
-            most_waiting = max(self._waiting, key=lambda name: len(self._waiting[name]), default=None)
+            most_waiting = max(
+                self._waiting, key=lambda name: len(self._waiting[name]), default=None
+            )
             if most_waiting is None or not self._end_waiting(most_waiting):
                 return False
         self._num_open += 1
@@ -169,7 +174,10 @@ class LimitedProtocol(AutoHTTPProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request; its headers must be complete in time, however many parts they have."""
+        """Read a part of a request.
+
+        Its headers must be complete in time, however many parts they have.
+        """
         if not self._is_counted:
             return
         super().data_received(data)
@@ -199,7 +207,9 @@ class LimitedProtocol(AutoHTTPProtocol):
 
     def _limit_time(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self.open_connections.headers_s, self.end)
+            self._timer = asyncio.get_running_loop().call_later(
+                self.open_connections.headers_s, self.end
+            )
 
     def _clear_timer(self) -> None:
         if self._timer is not None:
@@ -208,10 +218,12 @@ class LimitedProtocol(AutoHTTPProtocol):
 
 
 def _too_many() -> bytes:
-    problem = describe_problem("the server has no connection left for you", next_step="Try again later.")
+    problem = describe_problem(
+        "the server has no connection left for you", next_step="Try again later."
+    )
     body = json.dumps(problem).encode()
     head = (
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        f"Retry-After: {_RETRY_S}\r\nContent-Length: {len(body)}\r\n\r\n"
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection:"
+        f" close\r\nRetry-After: {_RETRY_S}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -1,7 +1,7 @@
 """What a served model receives and answers, compared with its training data.
 
-The last rows count, so that drift which is over is forgotten. Keeping samples is left to `kept_samples`,
-showing drift to the page and the command line.
+The last rows count, so that drift which is over is forgotten. Keeping samples is left to
+`kept_samples`, showing drift to the page and the command line.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class DriftMonitor:
             self.num_rows, self._num_now = self._num_now, 0
         for (at, _, statistics), counts in zip(self._columns, self._now, strict=False):
             value = row[at]
-            counts[bin_of(statistics, float(value.mean()) if isinstance(value, np.ndarray) else value)] += 1
+            counts[
+                bin_of(statistics, float(value.mean()) if isinstance(value, np.ndarray) else value)
+            ] += 1
         if self._answers is not None:
             for value in _values_of(answer):
                 self._now[-1][bin_of(self._answers, value)] += 1
@@ -62,10 +64,14 @@ class DriftMonitor:
     def columns(self) -> list[Drift]:
         """Return the drift of each column, the largest first."""
         found = [
-            drift_of(name, statistics, self._counts(index), num_trained=self._card.num_train_samples)
+            drift_of(
+                name, statistics, self._counts(index), num_trained=self._card.num_train_samples
+            )
             for index, (_, name, statistics) in enumerate(self._columns)
         ]
-        return sorted((drift for drift in found if drift is not None), key=lambda drift: -drift.index)
+        return sorted(
+            (drift for drift in found if drift is not None), key=lambda drift: -drift.index
+        )
 
     def answers(self) -> Drift | None:
         """Return the drift of the answers; None where their distribution in training is unknown."""
@@ -97,7 +103,9 @@ class DriftMonitor:
         return [[0] * (num_bins(statistics) + 1) for statistics in all_statistics]
 
     def _counts(self, index: int) -> list[int]:
-        return [one + other for one, other in zip(self._now[index], self._before[index], strict=True)]
+        return [
+            one + other for one, other in zip(self._now[index], self._before[index], strict=True)
+        ]
 
 
 def next_steps(card: Card) -> Iterator[str]:
@@ -113,7 +121,10 @@ def _for_shell(suggestion: Suggestion) -> str:
 
 
 def _values_of(answer: Answer) -> list[Any]:
-    """Return what an answer counts as: its class, those of its places or boxes, or its only number."""
+    """Return what an answer counts as.
+
+    Its class, those of its places or boxes, or its only number.
+    """
     if "class" in answer:
         return [answer["class"]]
     if "classes" in answer:

@@ -32,7 +32,9 @@ class DriftAlerts:
         """
         self._rules = settings.drift_rules
         self._alerts = Alerts()
-        self._alerts.apply(AlertsArmed(rules=[rule.model_dump(mode="json") for rule in self._rules]))
+        self._alerts.apply(
+            AlertsArmed(rules=[rule.model_dump(mode="json") for rule in self._rules])
+        )
         self._delivery = Delivery(settings.sinks)
         self._look = shlex.join(["workbench", "drift", url])
         self._notify = notify
@@ -44,7 +46,10 @@ class DriftAlerts:
             self.check(models)
 
     def check(self, models: Iterable[ServedModel]) -> None:
-        """Raise an alert for each model that has begun to drift; sinks are notified beside the server."""
+        """Raise an alert for each model that has begun to drift.
+
+        Sinks are notified beside the server.
+        """
         for model in models:
             if model.watch is None:
                 continue
@@ -60,7 +65,9 @@ class DriftAlerts:
                 if isinstance(alert, AlertRaised):
                     self._notify(f"alert: {model.name}: {alert.message}")
                     for sink in alert.to:
-                        alert_of_model = payload_of(card.run_id, model.name, alert) | {"look": self._look}
+                        alert_of_model = payload_of(card.run_id, model.name, alert) | {
+                            "look": self._look
+                        }
                         self._delivery.put(sink, alert.alert, alert_of_model)
         self._report(self._delivery.outcomes())
 

@@ -44,8 +44,12 @@ class Guard:
         if self._token is None:
             # A page elsewhere may point a name of its own to this machine: such a name is refused.
             if not is_loopback_name(headers.get(b"host", "")):
-                answer = respond(describe_problem("the server answers only to a name of this machine"), 421)
-        elif scope["path"] not in _OPEN_PATHS and not self._token.allows(headers.get(b"authorization")):
+                answer = respond(
+                    describe_problem("the server answers only to a name of this machine"), 421
+                )
+        elif scope["path"] not in _OPEN_PATHS and not self._token.allows(
+            headers.get(b"authorization")
+        ):
             next_step = "Send the header: Authorization: Bearer TOKEN."
             problem = describe_problem("the token is missing or wrong", next_step=next_step)
             answer = respond(problem, 401, {"WWW-Authenticate": "Bearer"})
@@ -61,14 +65,21 @@ def respond(
 
 
 def describe_problem(
-    problem: str, *, field: str | None = None, allowed: str | None = None, next_step: str | None = None
+    problem: str,
+    *,
+    field: str | None = None,
+    allowed: str | None = None,
+    next_step: str | None = None,
 ) -> dict[str, Any]:
     """Return a problem as clients receive it; arguments as of `WorkbenchError`."""
     return {"problem": problem, "field": field, "allowed": allowed, "next_step": next_step}
 
 
 class time_limit:  # noqa: N801 (used like a function)
-    """Interrupts what is awaited inside the `with` block when the time is over; cheaper than `wait_for`."""
+    """Interrupts what is awaited inside the `with` block when the time is over.
+
+    Cheaper than `wait_for`.
+    """
 
     def __init__(self, limit_s: float) -> None:
         """Set the limit, in seconds; `is_over` is whether it was reached."""

@@ -1,7 +1,7 @@
 """A sample of what was served, on disk: rows and answers as JSON lines, the oldest removed first.
 
-The files lie in the bundle that answered, readable by their owner only. A disk that is full or slow never
-delays or fails a request: samples are dropped then, and counted.
+The files lie in the bundle that answered, readable by their owner only. A disk that is full or slow
+never delays or fails a request: samples are dropped then, and counted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,12 @@ class KeptSamples:
             self.num_dropped += 1
             return
         self._pending += 1
-        sample = {"time_unix_s": round(time.time(), 3), "seconds": seconds, "row": row, "answer": answer}
+        sample = {
+            "time_unix_s": round(time.time(), 3),
+            "seconds": seconds,
+            "row": row,
+            "answer": answer,
+        }
         self._thread.submit(self._write, sample)
 
     def close(self) -> None:

@@ -100,7 +100,11 @@ class Metrics:
         """Return all values in the text format of Prometheus."""
         lines: list[str] = []
         for name, (meaning, metric) in self._metrics.items():
-            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {metric.kind}", *metric.lines(name)]
+            lines += [
+                f"# HELP {name} {meaning}",
+                f"# TYPE {name} {metric.kind}",
+                *metric.lines(name),
+            ]
         return "\n".join(lines) + "\n"
 
     def _add(self, name: str, meaning: str, metric):  # type: ignore[no-untyped-def]

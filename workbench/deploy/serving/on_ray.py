@@ -1,7 +1,9 @@
-"""Bundles served by Ray Serve, for clusters that have it: the routes and answers of the plain server.
+"""Bundles served by Ray Serve, for clusters that have it.
 
-Every copy of the server holds all bundles, which travel to it as files. What runs copies and divides requests
-among them is left to `workbench.cluster.head.served_application`.
+The routes and answers of the plain server.
+
+Every copy of the server holds all bundles, which travel to it as files. What runs copies and
+divides requests among them is left to `workbench.cluster.head.served_application`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Copy:
     def of(cls, bundles: Mapping[str, Path], limits: Limits, token: Token | None) -> Copy:
         """Read the bundles as they are now."""
         files = {
-            name: {file: (folder / file).read_bytes() for file in _FILES} for name, folder in bundles.items()
+            name: {file: (folder / file).read_bytes() for file in _FILES}
+            for name, folder in bundles.items()
         }
         return cls(files, limits, token)
 
@@ -60,7 +63,9 @@ class Copy:
                     (folder / file).write_bytes(content)
                 version = Version.open(folder, self.limits)
             models.append(
-                ServedModel(name, folder, version, self.limits, lambda *batch: service.count_batch(*batch))
+                ServedModel(
+                    name, folder, version, self.limits, lambda *batch: service.count_batch(*batch)
+                )
             )
         service = Service(models, self.limits, self.token, is_copy=True)
         return make_app(service)
@@ -126,7 +131,10 @@ def _replace(
     token: Token | None,
     notify: Callable[[str], None],
 ) -> dict[str, Version]:
-    """Serve what the folders hold now; what cannot take the place of a served model changes nothing."""
+    """Serve what the folders hold now.
+
+    What cannot take the place of a served model changes nothing.
+    """
     try:
         newer = {name: Version.open(folder, limits) for name, folder in bundles.items()}
         for name, version in newer.items():
@@ -138,5 +146,7 @@ def _replace(
     except WorkbenchError as error:
         notify(f"{error}; the models that were served continue to be")
         return served
-    notify(", ".join(f"{name}: now version {version.sha256[:12]}" for name, version in newer.items()))
+    notify(
+        ", ".join(f"{name}: now version {version.sha256[:12]}" for name, version in newer.items())
+    )
     return newer

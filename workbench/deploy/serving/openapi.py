@@ -1,4 +1,6 @@
-"""The description of a server's addresses as OpenAPI 3.1, with the columns of each model as types."""
+"""The description of a server's addresses as OpenAPI 3.1, with the columns of each model as
+types.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ def describe_server(cards: Mapping[str, Card], *, has_token: bool) -> dict[str, 
         "/health": {"get": _get("Whether the process is alive", secured=False)},
         "/ready": {
             "get": _get(
-                "Whether it accepts requests", secured=False, more={"503": "It does not yet, or no longer."}
+                "Whether it accepts requests",
+                secured=False,
+                more={"503": "It does not yet, or no longer."},
             )
         },
-        "/metrics": {"get": _get("Counts and times in the text format of Prometheus", kind="text/plain")},
+        "/metrics": {
+            "get": _get("Counts and times in the text format of Prometheus", kind="text/plain")
+        },
         "/v1": {"get": _get("The models that are served")},
     }
     for name, card in cards.items():
@@ -37,8 +43,15 @@ def describe_server(cards: Mapping[str, Card], *, has_token: bool) -> dict[str, 
         paths[f"/v1/{name}"] = {"get": _get(f"The card of {name}")}
         paths[f"/v1/{name}/predict"] = {"post": _predict(name, card)}
         paths[f"/v1/{name}/drift"] = {
-            "get": _get(f"How far rows and answers of {name} are from its training data")
-            | {"responses": {"200": {"description": "By column."}, "409": _problem("No samples are kept.")}}
+            "get": (
+                _get(f"How far rows and answers of {name} are from its training data")
+                | {
+                    "responses": {
+                        "200": {"description": "By column."},
+                        "409": _problem("No samples are kept."),
+                    }
+                }
+            )
         }
         paths[f"/v1/{name}/swap"] = {
             "post": {
@@ -77,11 +90,15 @@ def _value_schema(one: Input) -> dict[str, Any]:
         schema = {"type": "integer" if one.dtype == "int64" else "number"}
         for size in reversed(one.shape):
             schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
-        schema["description"] = f"Numbers of shape {list(one.shape)}; a flat list of them is taken, too."
+        schema["description"] = (
+            f"Numbers of shape {list(one.shape)}; a flat list of them is taken, too."
+        )
         if one.is_image:
             schema = {
                 "anyOf": [{"type": "string", "contentEncoding": "base64"}, schema],
-                "description": "An image file in base64, or the numbers of its pixels, from 0 to 255.",
+                "description": (
+                    "An image file in base64, or the numbers of its pixels, from 0 to 255."
+                ),
             }
         elif one.tokens is not None:
             schema = {
@@ -94,7 +111,9 @@ def _value_schema(one: Input) -> dict[str, Any]:
         schema = {"type": [_NULLABLE[one.kind], *further, "null"]}
     schema["x-kind"] = one.kind
     if one.kind == "category":
-        schema["description"] = "Values that training never saw are accepted, and noted in the answer."
+        schema["description"] = (
+            "Values that training never saw are accepted, and noted in the answer."
+        )
         schema["x-known-values"] = list(one.categories)
     elif one.is_written_as_text:
         schema["description"] = "A number, or text as the training data wrote it."
@@ -108,12 +127,20 @@ def _value_schema(one: Input) -> dict[str, Any]:
 def answer_schema(output: Output) -> dict[str, Any]:
     """Return the JSON schema of the answer for one row."""
     number = {"type": ["number", "null"]}
-    notes = {"type": "array", "items": {"type": "string"}, "description": "Only where there are any."}
+    notes = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Only where there are any.",
+    }
     if output.kind == "classes" and len(output.shape) > 1:
         classes: dict[str, Any] = {"type": "string", "enum": [*output.classes, ""]}
         for size in reversed(output.shape[:-1]):
             classes = {"type": "array", "items": classes, "minItems": size, "maxItems": size}
-        return {"type": "object", "properties": {"classes": classes, "notes": notes}, "required": ["classes"]}
+        return {
+            "type": "object",
+            "properties": {"classes": classes, "notes": notes},
+            "required": ["classes"],
+        }
     if output.kind == "classes":
         named = {
             "class": {"type": "string", "enum": list(output.classes)},
@@ -123,12 +150,26 @@ def answer_schema(output: Output) -> dict[str, Any]:
     if output.kind == "boxes":
         numbers = _named_numbers(("score", "left", "top", "right", "bottom"), {"type": "number"})
         numbers["properties"]["class"] = {"type": "string", "enum": list(output.classes)}
-        boxes = {"type": "array", "items": numbers, "description": "The best first; shares of the image."}
-        return {"type": "object", "properties": {"boxes": boxes, "notes": notes}, "required": ["boxes"]}
-    values = _named_numbers(output.targets, number) if output.targets else {"description": "Numbers."}
+        boxes = {
+            "type": "array",
+            "items": numbers,
+            "description": "The best first; shares of the image.",
+        }
+        return {
+            "type": "object",
+            "properties": {"boxes": boxes, "notes": notes},
+            "required": ["boxes"],
+        }
+    values = (
+        _named_numbers(output.targets, number) if output.targets else {"description": "Numbers."}
+    )
     if output.unit:
         values["description"] = f"In {output.unit}."
-    return {"type": "object", "properties": {"values": values, "notes": notes}, "required": ["values"]}
+    return {
+        "type": "object",
+        "properties": {"values": values, "notes": notes},
+        "required": ["values"],
+    }
 
 
 def _named_numbers(names: tuple[str, ...], number: dict[str, Any]) -> dict[str, Any]:
@@ -180,7 +221,11 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
 
 
 def _get(
-    summary: str, *, secured: bool = True, kind: str = "application/json", more: dict[str, str] | None = None
+    summary: str,
+    *,
+    secured: bool = True,
+    kind: str = "application/json",
+    more: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     found: dict[str, Any] = {
         "summary": summary,
@@ -198,7 +243,10 @@ def _problem(description: str) -> dict[str, Any]:
 
 
 _RETRY_AFTER = {
-    "Retry-After": {"description": "Seconds until there is room again.", "schema": {"type": "integer"}}
+    "Retry-After": {
+        "description": "Seconds until there is room again.",
+        "schema": {"type": "integer"},
+    }
 }
 _TEXT = {"type": ["string", "null"]}
 _PROBLEM = {

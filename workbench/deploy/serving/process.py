@@ -1,7 +1,7 @@
 """The process that serves: its socket, its signals, and its orderly end.
 
-SIGTERM and SIGINT end it when everything that was accepted has been answered, a second one at once; SIGHUP
-opens the bundles again. What is answered is left to `app`.
+SIGTERM and SIGINT end it when everything that was accepted has been answered, a second one at once;
+SIGHUP opens the bundles again. What is answered is left to `app`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _GRACE_S = 30
 _IDLE_S = 75
 """How long an unused connection is kept: longer than proxies usually keep theirs."""
 _SWITCH_S = 1e-3
-"""How long a thread may keep another waiting: the default, 5 ms, is longer than most models compute."""
+"""How long a thread may keep another waiting.
+
+The default, 5 ms, is longer than most models compute.
+"""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -155,7 +158,10 @@ def serve(
 
         async def stop() -> None:
             service.is_stopping = True
-            notify(f"stopping: {format_count(service.num_accepted, 'accepted request')} to answer first")
+            notify(
+                f"stopping: {format_count(service.num_accepted, 'accepted request')} to answer"
+                " first"
+            )
             while service.num_accepted and not server.force_exit:
                 await asyncio.sleep(0.01)
             server.should_exit = True
@@ -186,15 +192,18 @@ def serve(
 def leave_out_of_collections() -> None:
     """Let garbage collection leave out what exists now, which lives as long as the server.
 
-    Modules, models and routes are some 90,000 objects. Every complete collection visits all of them, once a
-    second under load and for 50 ms, while no request is answered.
+    Modules, models and routes are some 90,000 objects. Every complete collection visits all of
+    them, once a second under load and for 50 ms, while no request is answered.
     """
     gc.collect()
     gc.freeze()
 
 
 def _allow_connections() -> int:
-    """Raise this process's limit of open files as far as it may; return how many connections that allows."""
+    """Raise this process's limit of open files as far as it may.
+
+    Return how many connections that allows.
+    """
     num_files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_CONNECTIONS + _SPARE_FILES
     if num_files < wanted:
@@ -222,7 +231,10 @@ async def swap_all(models: list[ServedModel], notify: Callable[[str], None]) -> 
             notify(f"{model.name}: {error}; the model that was served continues to be")
             continue
         version = model.version.sha256[:12]
-        notify(f"{model.name}: {f'now version {version}' if swapped else f'nothing newer than {version}'}")
+        notify(
+            f"{model.name}:"
+            f" {f'now version {version}' if swapped else f'nothing newer than {version}'}"
+        )
 
 
 def address_of(listener: socket.socket) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """Rows as a client sends them, checked value by value, and answers as it receives them.
 
-What is wrong is named by row and column. Values that training never saw are accepted, as offline: the model
-has an answer for them, and the answer has a note. The types are those of the card.
+What is wrong is named by row and column. Values that training never saw are accepted, as offline:
+the model has an answer for them, and the answer has a note. The types are those of the card.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from workbench.deploy.card import Card, Input
-from workbench.deploy.feeds import category_in, ids_of, is_missing, missing_text_of, number_in, seconds_of
+from workbench.deploy.feeds import (
+    category_in,
+    ids_of,
+    is_missing,
+    missing_text_of,
+    number_in,
+    seconds_of,
+)
 from workbench.deploy.image_files import sent_pixels, takes_images
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
@@ -99,9 +106,15 @@ class RowReader:
         self._inputs = card.inputs
         self._names = [one.name for one in card.inputs]
         self._readers = [(one.name, _reader(one)) for one in card.inputs]
-        self._arrays = {one.name: _array_in_words(one) for one in card.inputs if one.kind == "array"}
-        self._known = {one.name: frozenset(one.categories) for one in card.inputs if one.kind == "category"}
-        self._missing = {one.name: missing_text_of(one) for one in card.inputs if one.kind == "category"}
+        self._arrays = {
+            one.name: _array_in_words(one) for one in card.inputs if one.kind == "array"
+        }
+        self._known = {
+            one.name: frozenset(one.categories) for one in card.inputs if one.kind == "category"
+        }
+        self._missing = {
+            one.name: missing_text_of(one) for one in card.inputs if one.kind == "category"
+        }
 
     def read(self, rows: Sequence[Any]) -> list[Row]:
         """Return rows with the values in the order of the inputs.
@@ -131,13 +144,17 @@ class RowReader:
                 if value != self._missing[one.name] and not is_missing(value):
                     found.append(f"column {one.name!r}: training never saw {_shown(value)}")
                 elif not one.has_missing:
-                    found.append(f"column {one.name!r} is missing, and was never missing in training")
+                    found.append(
+                        f"column {one.name!r} is missing, and was never missing in training"
+                    )
         return found
 
     def _read_row(self, number: int, row: Any, problems: list[ValueProblem]) -> Row:
         if not isinstance(row, dict):
             problem = f"{_shown(row)} is not a row"
-            problems.append(ValueProblem(number, None, problem, "an object with a value for each column"))
+            problems.append(
+                ValueProblem(number, None, problem, "an object with a value for each column")
+            )
             return ()
         values = []
 
@@ -182,7 +199,9 @@ def _reader(one: Input) -> Callable[[Any], Any]:
 
 
 def _read_number(one: Input, value: Any) -> Any:
-    """Return the number that a text stands for, as the table wrote it that the model was trained with."""
+    """Return the number that a text stands for, as the table wrote it that the model was trained
+    with.
+    """
     try:
         return number_in(one, value) if isinstance(value, str) else value
     except ValueError:
@@ -190,7 +209,9 @@ def _read_number(one: Input, value: Any) -> Any:
 
 
 def takes_truth_values(one: Input) -> bool:
-    """Return whether a column of numbers held true and false in training, which count as 1 and 0."""
+    """Return whether a column of numbers held true and false in training, which count as 1 and
+    0.
+    """
     return isinstance(one.example, bool)
 
 
@@ -226,7 +247,9 @@ def _date(one: Input, value: Any) -> float:
     if value is None:
         return math.nan
     if not isinstance(value, str):
-        raise _WrongValueError("is not a date", "text that holds a date, or null where it is missing")
+        raise _WrongValueError(
+            "is not a date", "text that holds a date, or null where it is missing"
+        )
     try:
         return seconds_of(one, 0, value)
     except DataError as error:
@@ -242,9 +265,15 @@ def _array(one: Input, value: Any) -> np.ndarray:
     try:
         found = np.array(value)
     except ValueError as error:
-        raise _WrongValueError("is not an array: its parts have different lengths", allowed) from error
+        raise _WrongValueError(
+            "is not an array: its parts have different lengths", allowed
+        ) from error
     if found.dtype.kind not in "iuf" or _has_truth_value(value):
-        kind = "neither an image nor an array of numbers" if one.is_image else "not an array of numbers"
+        kind = (
+            "neither an image nor an array of numbers"
+            if one.is_image
+            else "not an array of numbers"
+        )
         raise _WrongValueError(f"is {kind}", allowed)
     if not one.takes(found.shape):
         raise _WrongValueError(f"has shape {list(found.shape)}", allowed)
@@ -270,7 +299,9 @@ def _image(one: Input, text: str, allowed: str) -> np.ndarray:
     try:
         return sent_pixels(one, content).astype(one.dtype)
     except DataError as error:
-        raise _WrongValueError(error.problem, error.allowed or allowed, is_of_value=False) from error
+        raise _WrongValueError(
+            error.problem, error.allowed or allowed, is_of_value=False
+        ) from error
 
 
 def _has_truth_value(value: Any) -> bool:
@@ -311,7 +342,9 @@ def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
             return [{"classes": each} for each in answers.classes.tolist()]
         return [
             {"class": name, "probabilities": dict(zip(names, row, strict=True))}
-            for name, row in zip(answers.classes.tolist(), _plain(answers.probabilities), strict=True)
+            for name, row in zip(
+                answers.classes.tolist(), _plain(answers.probabilities), strict=True
+            )
         ]
     if answers.boxes is not None:
         return [{"boxes": found} for found in answers.boxes]

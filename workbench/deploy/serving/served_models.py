@@ -1,4 +1,7 @@
-"""A model that is served: its bundle, its queue, and the change to a newer bundle while it answers."""
+"""A model that is served.
+
+Its bundle, its queue, and the change to a newer bundle while it answers.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,9 @@ class Version:
 
         try:
             row = _example_row(card, reader)
-            times = measure_batches(predict, row, max_batch=limits.max_batch, latency_s=limits.latency_s)
+            times = measure_batches(
+                predict, row, max_batch=limits.max_batch, latency_s=limits.latency_s
+            )
         except Exception as error:  # ONNX Runtime has no common base class for its errors
             raise RunError(
                 f"the model in {folder} cannot compute: {first_line_of(error)}",
@@ -173,8 +178,8 @@ class ServedModel:
             Whether it has.
 
         Raises:
-            WorkbenchError: If it cannot be opened, or takes or answers something else; the model that was
-                served continues to be.
+            WorkbenchError: If it cannot be opened, or takes or answers something else; the model
+                that was served continues to be.
         """
         async with self._swapping:
             version = await asyncio.to_thread(Version.open, self.folder, self._limits)
@@ -219,7 +224,8 @@ def check_same_interface(served: Card, newer: Card) -> None:
         if before != after:
             names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
             raise RunError(
-                f"the newer bundle has other {what} than the one that is served: {', '.join(names[:5])}",
+                f"the newer bundle has other {what} than the one that is served:"
+                f" {', '.join(names[:5])}",
                 field=what,
                 allowed=", ".join(before),
                 next_step="Serve it under a name of its own: NAME=BUNDLE.",

@@ -1,4 +1,7 @@
-"""Who may use a server: those who have its token, which is kept in a file that only its owner can read."""
+"""Who may use a server.
+
+Those who have its token, which is kept in a file that only its owner can read.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,14 @@ class Token:
     is_new: bool
 
     def allows(self, authorization: str | None) -> bool:
-        """Return whether a request with this header has the token; takes the same time for any wrong one."""
+        """Return whether a request with this header has the token.
+
+        Takes the same time for any wrong one.
+        """
         scheme, _, given = (authorization or "").partition(" ")
-        is_same = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self.secret.encode())
+        is_same = hmac.compare_digest(
+            given.strip().encode("utf-8", "replace"), self.secret.encode()
+        )
         return is_same and scheme.lower() == "bearer"
 
 

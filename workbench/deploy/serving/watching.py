@@ -1,4 +1,7 @@
-"""What becomes of the rows that a server answers: a sample of them is kept on disk and counted for drift."""
+"""What becomes of the rows that a server answers.
+
+A sample of them is kept on disk and counted for drift.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ def drift_of_kept(bundle: Path) -> dict[str, Any]:
     """Return the drift of everything that was kept of a bundle, as `DriftMonitor.describe` does.
 
     Returns:
-        In addition `latency_ratio`: how much longer the last quarter of the requests took than the first.
+        In addition `latency_ratio`: how much longer the last quarter of the requests took than the
+        first.
 
     Raises:
         RunError: If it is not a bundle.

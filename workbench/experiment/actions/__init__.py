@@ -1,7 +1,10 @@
-"""Everything that can be done with a run: each action is declared once, with its arguments and its wording.
+"""Everything that can be done with a run.
 
-The command line, `Run`, the driver, the server and the dialogs of the browser read the table: it holds names,
-types, limits and texts, and says when an action is possible. Carrying an action out is left to those above.
+Each action is declared once, with its arguments and its wording.
+
+The command line, `Run`, the driver, the server and the dialogs of the browser read the table: it
+holds names, types, limits and texts, and says when an action is possible. Carrying an action out is
+left to those above.
 """
 
 from workbench.experiment.actions.action import Action, Standing
@@ -11,7 +14,13 @@ from workbench.experiment.actions.arguments import (
     check_payload,
     experiment_settings,
 )
-from workbench.experiment.actions.snippets import Snippet, command_words, snippet_of, suggest, write_for_panel
+from workbench.experiment.actions.snippets import (
+    Snippet,
+    command_words,
+    snippet_of,
+    suggest,
+    write_for_panel,
+)
 from workbench.experiment.actions.table import ACTIONS, action_of, is_jobs_address, stored_payload
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""What an action is: its wording, what it takes, which process carries it out, and when it is possible."""
+"""What an action is: its wording, what it takes, which process carries it out, and when it is
+possible.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Standing:
     num_trials: int = 0
     has_best: bool = False
     has_nothing_left: bool = False
-    """Whether all trials that its budget allows have failed, so that only a larger one continues it."""
+    """Whether all trials that its budget allows have failed, so that only a larger one continues
+    it.
+    """
     trains_model: bool = False
     """Whether its trials train a model of torch, and leave its weights."""
     pinned: bool = False
@@ -63,9 +67,12 @@ class Action:
     help: str
     """The help of its command, imperative; the list of commands shows its first sentence."""
     done_by: Literal["driver", "store", "process", "page", "nobody"]
-    """`driver`: a command is stored, which the driver carries out. `store`: what users write about the run is
-    changed at once. `process`: the command line does it in a process of its own. `page`: the browser opens a
-    page. `nobody`: there is only something to copy."""
+    """`driver`: a command is stored, which the driver carries out.
+
+    `store`: what users write about the run is changed at once. `process`: the command line does it
+    in a process of its own. `page`: the browser opens a page. `nobody`: there is only something to
+    copy.
+    """
     explanation: str = ""
     """What a dialog explains before it is done."""
     command: str = ""

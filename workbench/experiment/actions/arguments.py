@@ -1,4 +1,7 @@
-"""The arguments of actions: their types, limits and wording, and how a value is checked against them."""
+"""The arguments of actions.
+
+Their types, limits and wording, and how a value is checked against them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from workbench.foundation.formatting import duration_argument_s
 Kind = Literal[
     "count", "count_or_auto", "duration", "text", "texts", "folder", "new_file", "settings", "flag"
 ]
-"""What a value may be. `settings` are values by name; the server refuses a `new_file` that exists."""
+"""What a value may be.
+
+`settings` are values by name; the server refuses a `new_file` that exists.
+"""
 
 _ALLOWED: Mapping[Kind, str] = {
     "duration": "a duration greater than 0, such as 90s, 10m or 1h30m, or a number of seconds",
@@ -48,7 +54,10 @@ class Argument:
     flag_value: bool = True
     """The value that the option of a flag stands for."""
     setting: str | None = None
-    """The setting of the experiment that it changes: what is stored for the driver goes by this name."""
+    """The setting of the experiment that it changes.
+
+    What is stored for the driver goes by this name.
+    """
     is_required: bool = False
     is_positional: bool = False
     """Whether a Python snippet passes it by position."""
@@ -57,7 +66,9 @@ class Argument:
     example: Any = None
     """What a snippet to copy shows where nothing is given."""
     default: Callable[[str, Mapping[str, Any]], str] | None = None
-    """Returns the value that is used where none is given, from the run id and the other arguments."""
+    """Returns the value that is used where none is given, from the run id and the other
+    arguments.
+    """
     begins_with: str = ""
     """What its field begins with: a property of the run, by its name."""
     may_be_empty: bool = False
@@ -98,13 +109,17 @@ class Argument:
             case "count" | "count_or_auto":
                 if self.kind == "count_or_auto" and value == "auto":
                     return True
-                return isinstance(value, int) and not isinstance(value, bool) and value >= self.minimum
+                return (
+                    isinstance(value, int) and not isinstance(value, bool) and value >= self.minimum
+                )
             case "duration":
                 return _is_duration(value)
             case "settings":
                 return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
             case "texts":
-                return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+                return isinstance(value, list | tuple) and all(
+                    isinstance(item, str) for item in value
+                )
             case "flag":
                 return isinstance(value, bool)
             case "folder" | "new_file":
@@ -135,13 +150,16 @@ def check_arguments(
         from_browser: Refuse what a browser may not send.
 
     Raises:
-        ArgumentError: If a name is unknown, a value is not valid, or a required argument is missing.
+        ArgumentError: If a name is unknown, a value is not valid, or a required argument is
+            missing.
     """
     known = {one.name: one for one in arguments if one.is_from_browser or not from_browser}
     for name in given:
         if name not in known:
             raise ArgumentError(
-                "there is no such argument", field=name, allowed=list(known) or "no arguments at all"
+                "there is no such argument",
+                field=name,
+                allowed=list(known) or "no arguments at all",
             )
     values = {name: value for name, value in given.items() if value is not None}
     for name, argument in known.items():
@@ -181,7 +199,9 @@ def check_payload(arguments: Iterable[Argument], payload: Mapping[str, Any]) -> 
 
 
 def payload_of(arguments: Iterable[Argument], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return checked arguments as they are stored for the driver: those that change a setting by its path.
+    """Return checked arguments as they are stored for the driver.
+
+    Those that change a setting by its path.
 
     Args:
         arguments: Those of the action.

@@ -1,4 +1,7 @@
-"""Actions written as a command for a shell and as Python: what is shown of an action is what is done."""
+"""Actions written as a command for a shell and as Python.
+
+What is shown of an action is what is done.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +52,15 @@ def command_words(action: Action, run_id: str, arguments: Mapping[str, Any]) -> 
     return words
 
 
-def suggest(verb: str, subject: str | None = None, *, lead: str = "", **arguments: Any) -> Suggestion:
+def suggest(
+    verb: str, subject: str | None = None, *, lead: str = "", **arguments: Any
+) -> Suggestion:
     """Return a next step that is a command.
 
     Args:
         verb: The kind of an action, or another command of the command line.
-        subject: The run, or the file; of `sweep`, None for the experiment of the run in `warm_start`.
+        subject: The run, or the file; of `sweep`, None for the experiment of the run in
+            `warm_start`.
         lead: What the step does, as the beginning of a sentence.
         **arguments: The arguments of the action; of another command, its options.
     """
@@ -97,7 +103,9 @@ def _option(argument: Argument, value: Any) -> list[str]:
     name = argument.option_name
     match argument.kind:
         case "settings":
-            return [word for key, one in value.items() for word in (name, f"{key}={_assigned(one)}")]
+            return [
+                word for key, one in value.items() for word in (name, f"{key}={_assigned(one)}")
+            ]
         case "texts":
             return [word for one in value for word in (name, one)]
         case "flag":
@@ -115,7 +123,11 @@ def _python(action: Action, run_id: str, arguments: Mapping[str, Any]) -> str:
         return run
     known = [one for one in action.arguments if one.name in given]
     values = [
-        _in_python(given[one.name]) if one.is_positional else f"{one.name}={_in_python(given[one.name])}"
+        (
+            _in_python(given[one.name])
+            if one.is_positional
+            else f"{one.name}={_in_python(given[one.name])}"
+        )
         for one in known
     ]
     return f"{run}.{action.method or action.kind}({', '.join(values)})"
@@ -131,7 +143,10 @@ def _python_of_file(action: Action, given: Mapping[str, Any]) -> str:
     if "path" in given:
         function, source = "read_experiment", _in_python(given["path"])
     else:
-        function, source = "change_experiment", f"wb.attach({_in_python(given['warm_start'][0])}).experiment"
+        function, source = (
+            "change_experiment",
+            f"wb.attach({_in_python(given['warm_start'][0])}).experiment",
+        )
     if not settings:
         return f"wb.{action.kind}({source}{''.join(rest)})"
     changed = f"{function}({source}, {_in_python(settings)})"
@@ -139,7 +154,10 @@ def _python_of_file(action: Action, given: Mapping[str, Any]) -> str:
 
 
 def _assigned(value: Any) -> str:
-    """Write a value as YAML that reads back as it: text is written plainly where that is unambiguous."""
+    """Write a value as YAML that reads back as it.
+
+    Text is written plainly where that is unambiguous.
+    """
     is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT
     return value if is_plain else _in_yaml(value)
 

@@ -1,4 +1,7 @@
-"""The table of actions: which there are, what each takes, how it is worded and when it is possible."""
+"""The table of actions.
+
+Which there are, what each takes, how it is worded and when it is possible.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,22 @@ _MONEY_HINT = "such as 20 EUR"
 _PLACE_HINT = "below the server's folder"
 _PATH = Argument("path", "text", "Read this experiment file.", is_required=True, is_positional=True)
 _SETTINGS = Argument(
-    "settings", "settings", "Change a setting by its dotted path; the value is YAML.", option="--set"
+    "settings",
+    "settings",
+    "Change a setting by its dotted path; the value is YAML.",
+    option="--set",
 )
 _TRIALS = Argument(
-    "trials", "count", "Try at most this many configurations: budget.trials.", setting="budget.trials"
+    "trials",
+    "count",
+    "Try at most this many configurations: budget.trials.",
+    setting="budget.trials",
 )
 _TIME = Argument(
-    "time", "duration", "Run for at most this long, such as 10m: budget.time.", setting="budget.time"
+    "time",
+    "duration",
+    "Run for at most this long, such as 10m: budget.time.",
+    setting="budget.time",
 )
 _MAX_RETRIES = Argument(
     "max_retries",
@@ -42,7 +54,9 @@ _WARM_START = Argument(
     metavar="RUN",
     is_from_browser=False,
 )
-_ADDRESS = Argument("address", "text", "Use this Ray cluster instead of the local one.", metavar="HOST:PORT")
+_ADDRESS = Argument(
+    "address", "text", "Use this Ray cluster instead of the local one.", metavar="HOST:PORT"
+)
 _JOBS_ADDRESS = Argument(
     "address",
     "text",
@@ -162,7 +176,9 @@ _DECLARED = (
         "Stop",
         "Stop a run or one of its trials. Results are kept, and the run can be resumed.",
         "driver",
-        explanation="Running trials end now and keep their checkpoints. The run can be resumed later.",
+        explanation=(
+            "Running trials end now and keep their checkpoints. The run can be resumed later."
+        ),
         for_run=lambda run: run.is_alive,
         is_dangerous=True,
         asks_first=True,
@@ -175,7 +191,9 @@ _DECLARED = (
         "driver",
         command="stop",
         method="stop",
-        explanation="The trial ends now and keeps its last checkpoint. The run continues with other trials.",
+        explanation=(
+            "The trial ends now and keeps its last checkpoint. The run continues with other trials."
+        ),
         arguments=(_TRIAL,),
         for_trial=lambda run: run.is_alive and run.is_trial_unfinished,
         is_dangerous=True,
@@ -186,8 +204,10 @@ _DECLARED = (
         "Change limits",
         "Change the limits of a run while it is under way.",
         "driver",
-        explanation="An empty field leaves its limit unchanged. The change takes effect within a second; "
-        "with fewer trials at once, those under way end first.",
+        explanation=(
+            "An empty field leaves its limit unchanged. The change takes effect within a second; "
+            "with fewer trials at once, those under way end first."
+        ),
         arguments=(
             Argument(
                 "concurrency",
@@ -273,11 +293,15 @@ _DECLARED = (
         "Resume",
         "Continue a run that was stopped, failed or lost. Follows it until it ends.",
         "process",
-        explanation="It continues with the experiment and the code with which it began. For a corrected "
-        "experiment, start a new run.",
+        explanation=(
+            "It continues with the experiment and the code with which it began. For a corrected "
+            "experiment, start a new run."
+        ),
         arguments=(_CODE,),
         for_run=lambda run: (
-            (run.state in _INTERRUPTED or run.is_silent) and run.is_sweep and not run.has_nothing_left
+            (run.state in _INTERRUPTED or run.is_silent)
+            and run.is_sweep
+            and not run.has_nothing_left
         ),
         asks_first=True,
         may_launch=True,
@@ -288,7 +312,8 @@ _DECLARED = (
     Action(
         "extend",
         "Extend",
-        "Give a run a larger budget. A run that has ended continues with a new driver, and is followed.",
+        "Give a run a larger budget. A run that has ended continues with a new driver, and is"
+        " followed.",
         "process",
         explanation="The run continues until the new budget is used up.",
         arguments=(
@@ -345,13 +370,16 @@ _DECLARED = (
             Argument(
                 "enqueue",
                 "settings",
-                "Try this configuration next, as enqueue does; without a limit the run gets one more trial.",
+                "Try this configuration next, as enqueue does; without a limit the run gets one"
+                " more trial.",
                 option="--set",
                 is_from_browser=False,
             ),
         ),
         for_run=lambda run: (
-            run.is_sweep and not run.is_replay and (run.is_alive or run.state in ("complete", "failed"))
+            run.is_sweep
+            and not run.is_replay
+            and (run.is_alive or run.state in ("complete", "failed"))
         ),
         asks_first=True,
         may_launch=True,
@@ -387,8 +415,10 @@ _DECLARED = (
         "process",
         command="report",
         method="report",
-        explanation="Writes the report as one page that needs no network. "
-        "An existing file is never overwritten.",
+        explanation=(
+            "Writes the report as one page that needs no network. "
+            "An existing file is never overwritten."
+        ),
         arguments=(_REPORT_FILE,),
         for_run=lambda _run: True,
         asks_first=True,
@@ -399,7 +429,9 @@ _DECLARED = (
         "Export the best",
         "Export a trial as a bundle, or the study to Optuna.",
         "process",
-        explanation="Writes the configuration, the weights, the command and the environment of a trial.",
+        explanation=(
+            "Writes the configuration, the weights, the command and the environment of a trial."
+        ),
         arguments=(
             Argument(
                 "to",
@@ -427,7 +459,9 @@ _DECLARED = (
                 hint="onnx: predict without torch; flower: a federation for devices",
                 metavar="FORMAT",
             ),
-            Argument("force", "flag", "Write into a folder that is not empty.", is_from_browser=False),
+            Argument(
+                "force", "flag", "Write into a folder that is not empty.", is_from_browser=False
+            ),
             Argument(
                 "weights",
                 "flag",
@@ -464,7 +498,9 @@ _DECLARED = (
                 is_required=True,
                 is_positional=True,
             ),
-            Argument("name", "text", "Use this study name; by default the run id.", option="--study-name"),
+            Argument(
+                "name", "text", "Use this study name; by default the run id.", option="--study-name"
+            ),
         ),
     ),
     Action(
@@ -472,8 +508,10 @@ _DECLARED = (
         "Compress",
         "Make a trained model smaller and faster, and measure it.",
         "process",
-        explanation="A new run prunes, quantises and fine-tunes the model, and measures each result in ONNX "
-        "Runtime beside the model as it is.",
+        explanation=(
+            "A new run prunes, quantises and fine-tunes the model, and measures each result in ONNX"
+            " Runtime beside the model as it is."
+        ),
         arguments=(
             Argument(
                 "trial",
@@ -513,7 +551,11 @@ _DECLARED = (
                 hint=_DURATION_HINT,
             ),
             Argument(
-                "threads", "count", "Time calls with this many threads.", label="Threads", hint="empty: 1"
+                "threads",
+                "count",
+                "Time calls with this many threads.",
+                label="Threads",
+                hint="empty: 1",
             ),
             Argument(
                 "device",
@@ -640,7 +682,10 @@ _DECLARED = (
         ),
         for_run=lambda _run: True,
         asks_first=True,
-        examples=("workbench tag last --add baseline --add convnet", "workbench tag last --remove baseline"),
+        examples=(
+            "workbench tag last --add baseline --add convnet",
+            "workbench tag last --remove baseline",
+        ),
     ),
     Action(
         "note",
@@ -752,12 +797,16 @@ def action_of(kind: str, arguments: Mapping[str, Any] | None = None) -> Action:
     if kind == "start":
         kind = "submit" if is_jobs_address((arguments or {}).get("address")) else "sweep"
     if kind not in ACTIONS:
-        raise ArgumentError(f"there is no action {kind!r}", field="kind", allowed=["start", *ACTIONS])
+        raise ArgumentError(
+            f"there is no action {kind!r}", field="kind", allowed=["start", *ACTIONS]
+        )
     return ACTIONS[kind]
 
 
 def stored_payload(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an action as they are stored for the driver, checked; None is left out.
+    """Return the arguments of an action as they are stored for the driver, checked.
+
+    None is left out.
 
     Args:
         kind: The kind of the action.

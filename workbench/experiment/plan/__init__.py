@@ -1,10 +1,10 @@
 """The plan of a trial: how it uses hardware, as one typed value.
 
-Its dimensions are declared once, in `dimensions`. The `plan` section of an experiment, the stored JSON,
-descriptions and what the advisor enumerates follow from these declarations.
+Its dimensions are declared once, in `dimensions`. The `plan` section of an experiment, the stored
+JSON, descriptions and what the advisor enumerates follow from these declarations.
 
-Where workers are placed is a setting of the run (`resources.placement`), alike for all of its trials.
-Answering what an experiment leaves open is left to `workbench.training.planning`.
+Where workers are placed is a setting of the run (`resources.placement`), alike for all of its
+trials. Answering what an experiment leaves open is left to `workbench.training.planning`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Plan(Dimensions):
         """Write the plan for people.
 
         Args:
-            in_full: Whether to name the factors of the global batch: global batch 256 = 32 x 4 accumulated
-                x 2 workers, bf16, ddp.
+            in_full: Whether to name the factors of the global batch: global batch 256 = 32 x 4
+                accumulated x 2 workers, bf16, ddp.
         """
         return PartialPlan.of_plan(self).describe(in_full=in_full)
 
@@ -114,7 +114,9 @@ class PartialPlan:
                 raise ValueError(f"a plan has no {name!r}, only {', '.join(NAMES)}")
             if value is not None and not BY_NAME[name].accepts(value):
                 raise ValueError(f"{value!r} is not a value of {name}")
-        return cls(tuple((name, found) for name in NAMES if (found := values.get(name)) is not None))
+        return cls(
+            tuple((name, found) for name in NAMES if (found := values.get(name)) is not None)
+        )
 
     @classmethod
     def of_plan(cls, plan: Plan) -> PartialPlan:
@@ -125,10 +127,13 @@ class PartialPlan:
     def from_json(cls, stored: Mapping[str, Any]) -> PartialPlan:
         """Read a stored plan; what this version does not know is left out."""
         known = {name: stored[name] for name in NAMES if name in stored}
-        return cls.of(**{name: value for name, value in known.items() if BY_NAME[name].accepts(value)})
+        return cls.of(
+            **{name: value for name, value in known.items() if BY_NAME[name].accepts(value)}
+        )
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return what is decided as it is stored and shown, with the global batch where that is known.
+        """Return what is decided as it is stored and shown, with the global batch where that is
+        known.
 
         An option that does not apply is left out.
         """
@@ -157,7 +162,11 @@ class PartialPlan:
     def applicable(self) -> PartialPlan:
         """Return what is decided, without options of an exchange that does not have them."""
         return PartialPlan(
-            tuple((name, value) for name, value in self.values if value or BY_NAME[name].option_of is None)
+            tuple(
+                (name, value)
+                for name, value in self.values
+                if value or BY_NAME[name].option_of is None
+            )
         )
 
     def without(self, *names: str) -> PartialPlan:
@@ -185,7 +194,9 @@ class PartialPlan:
 
     @property
     def shard(self) -> int:
-        """The replicas that divide parameters among them, 0 where that is left to the strategy or open."""
+        """The replicas that divide parameters among them, 0 where that is left to the strategy or
+        open.
+        """
         return self._number("shard") or 0
 
     @property
@@ -234,7 +245,10 @@ class PartialPlan:
         if in_full:
             product, _, number = batch.rpartition(" x ")
             unit = "worker" if self.workers_per_replica == 1 else "replica"
-            batch = f"global batch {product} accumulated x {number} {unit}{'' if number == '1' else 's'}"
+            batch = (
+                f"global batch {product} accumulated x {number}"
+                f" {unit}{'' if number == '1' else 's'}"
+            )
         return ", ".join(words for words in (batch, self.work_text) if words)
 
     @property
@@ -247,11 +261,17 @@ class PartialPlan:
     @property
     def factors_text(self) -> str:
         """What the global batch is the product of, in words."""
-        return f"micro batch x accumulation x {'workers' if self.workers_per_replica == 1 else 'replicas'}"
+        return (
+            "micro batch x accumulation x"
+            f" {'workers' if self.workers_per_replica == 1 else 'replicas'}"
+        )
 
     @property
     def work_text(self) -> str:
-        """What is decided apart from the factors of the global batch: bf16, ddp, blocks recomputed."""
+        """What is decided apart from the factors of the global batch.
+
+        Bf16, ddp, blocks recomputed.
+        """
         words = (BY_NAME[name].describe(value) for name, value in self.values)
         return ", ".join(word for word in words if word)
 

@@ -1,4 +1,7 @@
-"""What a dimension of a plan declares: its values, their wording, and why the advisor may try others."""
+"""What a dimension of a plan declares.
+
+Its values, their wording, and why the advisor may try others.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ class Dimension:
         name: Name of the field, in Python, YAML and JSON.
         description: Help text, one sentence.
         default: The value of an old stored plan that does not have the dimension.
-        choices: The values that may be written; None for any whole number from `minimum` on, or, where the
-            default is a text, any name of a registry.
+        choices: The values that may be written; None for any whole number from `minimum` on, or,
+            where the default is a text, any name of a registry.
         minimum: The smallest number that may be written.
         unit: Unit of a number; None where it has none.
         wording: How `Plan.describe` writes a value; "" for the sizes, which it writes as a product.
@@ -47,12 +50,13 @@ class Dimension:
         aliases: Names of the same setting in other tools.
         short_names: Names in the section `plan`; elsewhere they may be parameters of a model.
         changes_result: Whether another value changes what is computed, not only how fast.
-        advised_for: Why the advisor may try other values: for speed, to save memory where plans do not fit
-            otherwise, or for nothing.
-        candidates: The values that are tried where an experiment leaves the dimension open, by hardware. The
-            first is the default. None for the sizes, which follow from the global batch.
-        size_wording: How `Plan.describe` writes a size in bytes, which may be written besides choices; None
-            where it may not.
+        advised_for: Why the advisor may try other values: for speed, to save memory where plans do
+            not fit otherwise, or for nothing.
+        candidates: The values that are tried where an experiment leaves the dimension open, by
+            hardware. The first is the default. None for the sizes, which follow from the global
+            batch.
+        size_wording: How `Plan.describe` writes a size in bytes, which may be written besides
+            choices; None where it may not.
         option_of: Name of the dimension to some values of which it belongs; at the others it is 0.
 
     Raises:
@@ -79,8 +83,8 @@ class Dimension:
     def __post_init__(self) -> None:
         if self.candidates is None and self.wording:
             raise TypeError(
-                f"The dimension {self.name} of a plan needs `candidates`, of which the first is its value "
-                "where an experiment leaves it open."
+                f"The dimension {self.name} of a plan needs `candidates`, of which the first is its"
+                " value where an experiment leaves it open."
             )
 
     @property
@@ -102,7 +106,9 @@ class Dimension:
     def accepts(self, value: object) -> bool:
         """Return whether a value is one of this dimension."""
         if self.choices is not None:
-            return value in self.choices or (self.size_wording is not None and size_bytes(value) is not None)
+            return value in self.choices or (
+                self.size_wording is not None and size_bytes(value) is not None
+            )
         if isinstance(value, bool) or not isinstance(value, int if self.is_number else str):
             return False
         is_none = self.option_of is not None and value == 0
@@ -138,7 +144,12 @@ def declare(default: PlanValue, description: str, **declared: Any) -> Any:
 
 
 def declare_exchange_option(
-    description: str, wording: str, *, unit: str | None = None, minimum: int = 1, short_names: tuple[str, ...]
+    description: str,
+    wording: str,
+    *,
+    unit: str | None = None,
+    minimum: int = 1,
+    short_names: tuple[str, ...],
 ) -> Any:
     """Declare what belongs to some exchanges only."""
     return declare(

@@ -1,7 +1,7 @@
 """Every dimension of a plan, declared once; plans themselves are made in the package.
 
-Each field states its default and choices, how it is written, whether it changes what is computed, and whether
-the advisor may try other values.
+Each field states its default and choices, how it is written, whether it changes what is computed,
+and whether the advisor may try other values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Dimensions:
         choices=("fp32", "bf16", "fp16"),
         changes_result=True,
         advised_for="speed",
-        candidates=lambda hardware: ("bf16", "fp32") if hardware.has_gpu and hardware.has_bf16 else ("fp32",),
+        candidates=lambda hardware: (
+            ("bf16", "fp32") if hardware.has_gpu and hardware.has_bf16 else ("fp32",)
+        ),
     )
     strategy: str = declare(
         "single",
@@ -54,7 +56,8 @@ class Dimensions:
     )
     recompute: str = declare(
         "none",
-        "What is computed again in the backward pass: none, all blocks, or those not kept in a size (2GB).",
+        "What is computed again in the backward pass: none, all blocks, or those not kept in a size"
+        " (2GB).",
         choices=("none", "blocks"),
         unmentioned="none",
         wording="{} recomputed",
@@ -64,17 +67,20 @@ class Dimensions:
     )
     compile: str = declare(
         "none",
-        "Whether torch.compile makes code for the model (default), or kernels are replayed (cuda_graphs).",
+        "Whether torch.compile makes code for the model (default), or kernels are replayed"
+        " (cuda_graphs).",
         choices=("none", "default", "cuda_graphs"),
         unmentioned="none",
         advised_for="speed",
         wordings={"default": "compiled", "cuda_graphs": "CUDA graphs"},
-        # Compiling may take longer than a whole training: it is compared where an experiment searches it.
+        # Compiling may take longer than a whole training: it is compared where an experiment
+        # searches it.
         candidates=lambda hardware: ("none", "cuda_graphs") if hardware.has_gpu else ("none",),
     )
     memory_format: str = declare(
         "contiguous",
-        "How images lie in memory: contiguous, or channels_last, in which convolutions are often faster.",
+        "How images lie in memory: contiguous, or channels_last, in which convolutions are often"
+        " faster.",
         choices=("contiguous", "channels_last"),
         unmentioned="contiguous",
         wordings={"channels_last": "channels last"},
@@ -83,7 +89,8 @@ class Dimensions:
     )
     loaders: int = declare(
         0,
-        "Processes of each worker that read, decode and augment samples ahead; 0 loads within the step.",
+        "Processes of each worker that read, decode and augment samples ahead; 0 loads within the"
+        " step.",
         minimum=0,
         unit="processes",
         wording="{} loaders",
@@ -112,7 +119,8 @@ class Dimensions:
     )
     shard: int = declare(
         0,
-        "Replicas that divide parameters among them; auto: all with fsdp, none with pipeline and tensor.",
+        "Replicas that divide parameters among them; auto: all with fsdp, none with pipeline and"
+        " tensor.",
         wording="shards on {} workers",
         minimum=2,
         unmentioned=0,
@@ -121,18 +129,21 @@ class Dimensions:
     )
     bucket: str = declare(
         "default",
-        "Size of the pieces in which ddp and zero1 exchange gradients (50MB), or default: as torch does.",
+        "Size of the pieces in which ddp and zero1 exchange gradients (50MB), or default: as torch"
+        " does.",
         choices=("default",),
         unmentioned="default",
         wording="{}",
         size_wording="buckets of {}",
-        # What a size costs depends on the link: sizes are compared where an experiment searches them.
+        # What a size costs depends on the link: sizes are compared where an experiment searches
+        # them.
         advised_for="speed",
         candidates=lambda hardware: ("default",),
     )
     pipeline_schedule: str = declare(
         "1f1b",
-        "In which order a stage computes: 1f1b holds less than gpipe, zero_bubble waits less than both.",
+        "In which order a stage computes: 1f1b holds less than gpipe, zero_bubble waits less than"
+        " both.",
         choices=("1f1b", "gpipe", "zero_bubble"),
         unmentioned="1f1b",
         short_names=("schedule",),
@@ -141,13 +152,18 @@ class Dimensions:
     )
     exchange: str = declare(
         "allreduce",
-        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local, diloco, server...",
+        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local, diloco,"
+        " server...",
         wording="{} exchange",
         unmentioned="allreduce",
         changes_result=True,
         advised_for="speed",
-        # Others need more steps to the same loss: they are compared where an experiment searches them.
-        candidates=lambda hardware: ("allreduce", *(("hierarchical",) if hardware.has_full_nodes else ())),
+        # Others need more steps to the same loss: they are compared where an experiment searches
+        # them.
+        candidates=lambda hardware: (
+            "allreduce",
+            *(("hierarchical",) if hardware.has_full_nodes else ()),
+        ),
     )
     exchange_rank: int = declare_exchange_option(
         "Rank of the approximation that powersgd sends for the gradient of a matrix; auto: 4.",
@@ -167,7 +183,8 @@ class Dimensions:
         short_names=("period",),
     )
     exchange_staleness: int = declare_exchange_option(
-        "Steps that a replica may be behind the others with server; 0: none, as in a synchronous step.",
+        "Steps that a replica may be behind the others with server; 0: none, as in a synchronous"
+        " step.",
         "up to {} steps stale",
         minimum=0,
         short_names=("staleness",),
@@ -187,7 +204,9 @@ BY_NAME = {dimension.name: dimension for dimension in DIMENSIONS}
 NAMES: tuple[str, ...] = tuple(BY_NAME)
 SIZES: tuple[str, ...] = tuple(dimension.name for dimension in DIMENSIONS if dimension.is_size)
 """The factors of the global batch."""
-VARIANT: tuple[Dimension, ...] = tuple(dimension for dimension in DIMENSIONS if not dimension.is_size)
+VARIANT: tuple[Dimension, ...] = tuple(
+    dimension for dimension in DIMENSIONS if not dimension.is_size
+)
 """What changes the work itself rather than how it is divided."""
 EXCHANGE_OPTIONS: tuple[str, ...] = tuple(
     dimension.name for dimension in DIMENSIONS if dimension.option_of == "exchange"

@@ -1,9 +1,10 @@
-"""Files that must outlive the process that writes them, on any path or URL that pyarrow's filesystems open.
+"""Files that must outlive the process that writes them, on any path or URL that pyarrow's
+filesystems open.
 
-A file is there whole or not at all. On a path of this machine that takes a rename and nothing is loaded
-for it; on a URL (s3, gs, hdfs, abfs, ...) pyarrow is, on first use. What is appended to while it happens
-lies in a working folder of this machine. What the files mean is left to those who write them; what a URL
-holds besides a place (keys, passwords, options) is never shown.
+A file is there whole or not at all. On a path of this machine that takes a rename and nothing is
+loaded for it; on a URL (s3, gs, hdfs, abfs, ...) pyarrow is, on first use. What is appended to
+while it happens lies in a working folder of this machine. What the files mean is left to those who
+write them; what a URL holds besides a place (keys, passwords, options) is never shown.
 """
 
 from __future__ import annotations

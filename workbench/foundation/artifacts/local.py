@@ -40,7 +40,10 @@ class LocalArtifacts(Artifacts):
         return LocalArtifacts(self.path / name)
 
     def claim(self) -> None:
-        """Make the folder for its owner only, where there is none; one that is there keeps its rights."""
+        """Make the folder for its owner only, where there is none.
+
+        One that is there keeps its rights.
+        """
         with contextlib.suppress(OSError):  # later writes report the error
             make_private(self.path)
 
@@ -99,7 +102,9 @@ class LocalArtifacts(Artifacts):
         return (self.path / name).exists()
 
     def stamps(self, name: str = "") -> dict[str, tuple[int, int]]:
-        """Return the size in bytes and the time of change of every file below, by its name from here."""
+        """Return the size in bytes and the time of change of every file below, by its name from
+        here.
+        """
         found: dict[str, tuple[int, int]] = {}
         folders = [self.path / name]
         while folders:
@@ -130,7 +135,10 @@ class LocalArtifacts(Artifacts):
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for their owner only; leave what there is."""
+    """Make a folder, and those above it that are missing, for their owner only.
+
+    Leave what there is.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)

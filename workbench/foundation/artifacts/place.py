@@ -19,7 +19,10 @@ class Artifacts(ABC):
     @property
     @abstractmethod
     def working_folder(self) -> Path:
-        """Where this machine keeps what is appended to: the folder itself, where it lies on this machine."""
+        """Where this machine keeps what is appended to.
+
+        The folder itself, where it lies on this machine.
+        """
 
     @abstractmethod
     def below(self, name: str) -> Artifacts:
@@ -27,7 +30,10 @@ class Artifacts(ABC):
 
     @abstractmethod
     def claim(self) -> None:
-        """Make the place for its owner only, where it is a folder that is not there; its rights else stay."""
+        """Make the place for its owner only, where it is a folder that is not there.
+
+        Its rights else stay.
+        """
 
     @abstractmethod
     def prepare(self) -> None:
@@ -66,7 +72,9 @@ class Artifacts(ABC):
         """
 
     def sizes(self, name: str = "") -> dict[str, int]:
-        """Return the size in bytes of every file at any depth below a folder, by its name from here."""
+        """Return the size in bytes of every file at any depth below a folder, by its name from
+        here.
+        """
         return {file: size_bytes for file, (size_bytes, _) in self.stamps(name).items()}
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """Artifacts on a URL, through a filesystem of pyarrow, which is loaded when a file is first needed.
 
-An object store shows a file when it is whole; elsewhere it is written under a temporary name and moved.
+An object store shows a file when it is whole; elsewhere it is written under a temporary name and
+moved.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class RemoteArtifacts(Artifacts):
         """Return a folder in this one."""
         parts = urlsplit(self.url)
         url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
-        return RemoteArtifacts(url, self._filesystem, self._root and f"{self._root.rstrip('/')}/{name}")
+        return RemoteArtifacts(
+            url, self._filesystem, self._root and f"{self._root.rstrip('/')}/{name}"
+        )
 
     def claim(self) -> None:
         """Do nothing: who may read there is decided where the store is."""
@@ -115,7 +118,9 @@ class RemoteArtifacts(Artifacts):
             return filesystem.get_file_info(path).type != FileType.NotFound
 
     def stamps(self, name: str = "") -> dict[str, tuple[int, int]]:
-        """Return the size in bytes and the time of change of every file below, by its name from here."""
+        """Return the size in bytes and the time of change of every file below, by its name from
+        here.
+        """
         from pyarrow.fs import FileSelector
 
         with self._open() as (filesystem, root):
@@ -144,7 +149,10 @@ class RemoteArtifacts(Artifacts):
         try:
             if self._filesystem is None:
                 self._filesystem, self._root = _connect(self.url)
-            yield self._filesystem, f"{self._root.rstrip('/')}/{name}" if name else self._root.rstrip("/")
+            yield (
+                self._filesystem,
+                f"{self._root.rstrip('/')}/{name}" if name else self._root.rstrip("/"),
+            )
         except ArtifactsError:
             raise
         except (OSError, ValueError, NotImplementedError) as error:
@@ -160,7 +168,9 @@ def _connect(url: str) -> tuple[Any, str]:
 
     parts = urlsplit(url)
     if parts.scheme == "s3" and _ONE_REQUEST not in parts.query:
-        url = urlunsplit(parts._replace(query="&".join(filter(None, [parts.query, f"{_ONE_REQUEST}=true"]))))
+        url = urlunsplit(
+            parts._replace(query="&".join(filter(None, [parts.query, f"{_ONE_REQUEST}=true"])))
+        )
     return FileSystem.from_uri(url)
 
 
@@ -185,7 +195,9 @@ def _upload(filesystem: Any, path: str, content: Any) -> None:
 def _shown(url: str) -> str:
     """Return a URL as people may see it: no user, no password, no options."""
     parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+    return urlunsplit(
+        (parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", "")
+    )
 
 
 def _without_secrets(text: str, url: str) -> str:

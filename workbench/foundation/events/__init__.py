@@ -1,8 +1,8 @@
 """The events of a run as typed classes, with conversion to and from JSON.
 
-An event is one fact, stored once and never changed. Fields are only ever added, and a reader ignores unknown
-fields, so new versions read old stores and old versions read new ones. Non-finite numbers are written as
-the texts "NaN", "Infinity" and "-Infinity".
+An event is one fact, stored once and never changed. Fields are only ever added, and a reader
+ignores unknown fields, so new versions read old stores and old versions read new ones. Non-finite
+numbers are written as the texts "NaN", "Infinity" and "-Infinity".
 Who writes events, and where they are kept, is left to the driver and to the store.
 """
 
@@ -175,7 +175,8 @@ def to_json(event: Event) -> str:
         event: Any event.
 
     Returns:
-        JSON text without line breaks; non-finite numbers are texts, and what JSON cannot hold is escaped.
+        JSON text without line breaks; non-finite numbers are texts, and what JSON cannot hold is
+        escaped.
     """
     try:
         text = event.model_dump_json(exclude_defaults=False)

@@ -19,72 +19,103 @@ class AdviceRequested(EventHeader):
 
 
 class PlanMeasured(EventHeader):
-    """The steps of a plan were timed: a few, by warm workers that did nothing else, or those of a trial."""
+    """The steps of a plan were timed.
+
+    A few, by warm workers that did nothing else, or those of a trial.
+    """
 
     type: Literal["plan_measured"] = "plan_measured"
     setting: str = Field(
-        description="What a sample costs, as a hash: model and values, optimizer, shape of the data, device, "
-        "size of a worker, versions. Only measurements of one setting belong to one model of step times."
+        description=(
+            "What a sample costs, as a hash: model and values, optimizer, shape of the data,"
+            " device, size of a worker, versions. Only measurements of one setting belong to one"
+            " model of step times."
+        )
     )
     plan: dict[str, JsonValue] = Field(
-        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
-        "compile."
+        description=(
+            "workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
+            "compile."
+        )
     )
-    by_trial: int | None = Field(default=None, description="The trial that showed it; None for a probe.")
+    by_trial: int | None = Field(
+        default=None, description="The trial that showed it; None for a probe."
+    )
     beside_others: bool | None = Field(
-        default=None, description="Whether other trials ran at the same time; None where not recorded."
+        default=None,
+        description="Whether other trials ran at the same time; None where not recorded.",
     )
     workers_per_node: list[int] = Field(default_factory=list)
     device: str = Field(default="cpu", description="Name of a worker's device.")
     fits: bool = Field(default=True, description="False if memory ran out, or would have.")
     is_possible: bool = Field(
-        default=True, description="False if the model cannot be computed so, however much memory there is."
+        default=True,
+        description="False if the model cannot be computed so, however much memory there is.",
     )
-    message: OutsideText | None = Field(default=None, description="Why it does not fit, or is not possible.")
+    message: OutsideText | None = Field(
+        default=None, description="Why it does not fit, or is not possible."
+    )
     num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
     divides_batch: bool | None = Field(
-        default=None, description="Whether its loss allows parts of a batch; None where that is not known."
+        default=None,
+        description="Whether its loss allows parts of a batch; None where that is not known.",
     )
     num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
     step_time_s: float | None = Field(default=None, description="Median of the timed steps.")
-    step_time_spread_s: float | None = Field(default=None, description="Interquartile range of them.")
+    step_time_spread_s: float | None = Field(
+        default=None, description="Interquartile range of them."
+    )
     parts_s: dict[str, float] = Field(
         default_factory=dict,
         description="Median seconds per step: data, forward, backward, communication, update.",
     )
     straggling_s: float | None = Field(
-        default=None, description="Seconds per step that a worker waits for slower ones, exchanging nothing."
+        default=None,
+        description="Seconds per step that a worker waits for slower ones, exchanging nothing.",
     )
     samples_per_s: float | None = Field(default=None, description="Over all workers.")
     peak_bytes: int | None = Field(default=None, description="Peak memory of one worker.")
     step_flops: float | None = Field(
         default=None, description="Floating-point operations per step, over all workers."
     )
-    utilisation: float | None = Field(default=None, description="Fraction of the device's peak rate in use.")
-    power_w: float | None = Field(default=None, description="Mean of all devices in use, where metered.")
+    utilisation: float | None = Field(
+        default=None, description="Fraction of the device's peak rate in use."
+    )
+    power_w: float | None = Field(
+        default=None, description="Mean of all devices in use, where metered."
+    )
     compile_s: float | None = Field(
         default=None, description="Seconds of the first step, in which the model was compiled."
     )
-    state_bytes: int | None = Field(default=None, description="Size of a checkpoint of the training.")
+    state_bytes: int | None = Field(
+        default=None, description="Size of a checkpoint of the training."
+    )
     all_reduce_s: dict[str, float] = Field(
         default_factory=dict,
         description="Seconds of an all-reduce over the workers of the plan, by its bytes.",
     )
     inside_nodes_s: dict[str, float] = Field(
         default_factory=dict,
-        description="The same over the workers of each node alone, the slowest node; empty without several.",
+        description=(
+            "The same over the workers of each node alone, the slowest node; empty without several."
+        ),
     )
     between_nodes_s: dict[str, float] = Field(
         default_factory=dict, description="The same over one worker of each node."
     )
     exchanges: dict[str, dict[str, JsonValue]] = Field(
         default_factory=dict,
-        description="What each exchange sends of the gradients, and the seconds that it computes for that.",
+        description=(
+            "What each exchange sends of the gradients, and the seconds that it computes for that."
+        ),
     )
 
 
 class SharingMeasured(EventHeader):
-    """Trainings made steps beside each other on one GPU; so many trials share each GPU from here on."""
+    """Trainings made steps beside each other on one GPU.
+
+    So many trials share each GPU from here on.
+    """
 
     type: Literal["sharing_measured"] = "sharing_measured"
     per_gpu: int = Field(ge=1, description="Trials that share a GPU.")
@@ -109,7 +140,9 @@ class RatesTested(EventHeader):
 
 
 class CandidateTried(EventHeader):
-    """A candidate was trained for a while beside others, to compare their progress in the same time."""
+    """A candidate was trained for a while beside others, to compare their progress in the same
+    time.
+    """
 
     type: Literal["candidate_tried"] = "candidate_tried"
     plan: dict[str, JsonValue]

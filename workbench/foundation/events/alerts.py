@@ -41,7 +41,9 @@ class AlertRaised(EventHeader):
     alert: int = Field(description="Number of the alert in its run, from 0.")
     on: str = Field(description="What the rule looks for.")
     rule: str = Field(description="Which rule it is, as a hash of its conditions.")
-    cause: OutsideText = Field(description="What it is about; with `rule` it identifies repeated alerts.")
+    cause: OutsideText = Field(
+        description="What it is about; with `rule` it identifies repeated alerts."
+    )
     level: AlertLevel
     message: OutsideText
     to: list[str] = Field(default_factory=list, description="Names of the sinks that receive it.")

@@ -1,4 +1,6 @@
-"""The event of a run that chooses and tests a model of its own accord when its trials have ended."""
+"""The event of a run that chooses and tests a model of its own accord when its trials have
+ended.
+"""
 
 from __future__ import annotations
 

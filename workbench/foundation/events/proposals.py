@@ -28,16 +28,23 @@ class PriorTrialAdded(EventHeader):
     params: dict[str, JsonValue]
     state: Literal["complete", "pruned"]
     values: dict[str, float]
-    reports: list[tuple[int, float]] = Field(default_factory=list, description="(step, value) pairs.")
+    reports: list[tuple[int, float]] = Field(
+        default_factory=list, description="(step, value) pairs."
+    )
 
 
 class MemoryPredicted(EventHeader):
-    """It was predicted what trainings hold in memory, before the first of them; some would not fit."""
+    """It was predicted what trainings hold in memory, before the first of them.
+
+    Some would not fit.
+    """
 
     type: Literal["memory_predicted"] = "memory_predicted"
     limit_bytes: int = Field(gt=0, description="What one worker may hold.")
     peaks: list[tuple[dict[str, JsonValue], int]] = Field(
-        description="(configuration, bytes) pairs: the least that one worker holds at the peak of a step."
+        description=(
+            "(configuration, bytes) pairs: the least that one worker holds at the peak of a step."
+        )
     )
 
 
@@ -47,10 +54,13 @@ class Segment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     member: int = Field(description="The member of the population, from 0.")
-    begin: int = Field(default=0, description="The epoch, or the step of a function, at which it begins.")
+    begin: int = Field(
+        default=0, description="The epoch, or the step of a function, at which it begins."
+    )
     end: int = Field(description="The epoch, or the step of a function, at which it ends.")
     continues: int | None = Field(
-        default=None, description="The trial from whose checkpoint it continues; None for the first part."
+        default=None,
+        description="The trial from whose checkpoint it continues; None for the first part.",
     )
     replaced: int | None = Field(
         default=None, description="The trial of the same member that was too weak to be continued."
@@ -77,16 +87,23 @@ class TrialProposed(TrialEventHeader):
     seed: int = Field(description="Seed of everything random in the training.")
     source: Literal["sampler", "enqueued"] = "sampler"
     choosing_s: float | None = Field(
-        default=None, ge=0, description="How long workers waited for the choice; None in older runs."
+        default=None,
+        ge=0,
+        description="How long workers waited for the choice; None in older runs.",
     )
-    segment: Segment | None = Field(default=None, description="In a population: which part it trains.")
+    segment: Segment | None = Field(
+        default=None, description="In a population: which part it trains."
+    )
     resumes: int | None = Field(
         default=None,
-        description="The stopped trial of the same configuration from whose checkpoint it continues, or that "
-        "showed at a lower fidelity what it is worth.",
+        description=(
+            "The stopped trial of the same configuration from whose checkpoint it continues, or"
+            " that showed at a lower fidelity what it is worth."
+        ),
     )
     fidelity: LowFidelity | None = Field(
-        default=None, description="What makes it cheaper than a full training; None if nothing does."
+        default=None,
+        description="What makes it cheaper than a full training; None if nothing does.",
     )
 
 

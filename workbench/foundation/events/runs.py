@@ -21,8 +21,10 @@ class DriverStarted(EventHeader):
     versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
     errors_in_unit_of_target: bool = Field(
         default=False,
-        description="Whether its trials report errors of tables in the unit of the target, not in standard "
-        "deviations as trials of earlier versions did.",
+        description=(
+            "Whether its trials report errors of tables in the unit of the target, not in standard "
+            "deviations as trials of earlier versions did."
+        ),
     )
     before_unix_s: float | None = Field(
         default=None,
@@ -37,8 +39,10 @@ class RunStateChanged(EventHeader):
     state: RunState
     reason: str | None = Field(
         default=None,
-        description="Why: trials, time, gpu_time, energy, money, target, plateau, exhausted, person, "
-        "failures, error.",
+        description=(
+            "Why: trials, time, gpu_time, energy, money, target, plateau, exhausted, person, "
+            "failures, error."
+        ),
     )
     message: OutsideText | None = None
 
@@ -47,10 +51,14 @@ class SettingsChanged(EventHeader):
     """Settings of the experiment have new values in this run from here on."""
 
     type: Literal["settings_changed"] = "settings_changed"
-    settings: dict[str, JsonValue] = Field(description="New values by dotted path, such as budget.trials.")
+    settings: dict[str, JsonValue] = Field(
+        description="New values by dotted path, such as budget.trials."
+    )
     waited_s: float = Field(
         default=0.0,
-        description="Time that users waited for the first driver, to be counted as time of the run.",
+        description=(
+            "Time that users waited for the first driver, to be counted as time of the run."
+        ),
     )
 
 
@@ -59,11 +67,15 @@ class ProgramKept(EventHeader):
 
     type: Literal["program_kept"] = "program_kept"
     version: int = Field(ge=1, description="1 for the code with which the run began.")
-    code_sha256: str = Field(default="", description="Hash of the kept code; empty where none is kept.")
+    code_sha256: str = Field(
+        default="", description="Hash of the kept code; empty where none is kept."
+    )
     num_files: int = Field(default=0, ge=0, description="How many source files were kept.")
     why: Literal["start", "current", "changed"] = Field(
-        description="start: the run began. current: a user requested the code as it is on the disk. changed: "
-        "data, the program or a package has changed, which cannot be kept."
+        description=(
+            "start: the run began. current: a user requested the code as it is on the disk."
+            " changed: data, the program or a package has changed, which cannot be kept."
+        )
     )
     changed: list[str] = Field(
         default_factory=list, description="The files that differ from the version before."
@@ -78,7 +90,9 @@ class EnergyMetered(EventHeader):
     """The trials of a run with a limit on energy have used this much of it."""
 
     type: Literal["energy_metered"] = "energy_metered"
-    total_wh: float = Field(ge=0, description="Energy of all trials since the run began, in watt-hours.")
+    total_wh: float = Field(
+        ge=0, description="Energy of all trials since the run began, in watt-hours."
+    )
 
 
 class CommandHandled(EventHeader):
@@ -100,7 +114,9 @@ class Noted(EventHeader):
     trial: int | None = Field(default=None, description="The trial that it is about, if any.")
     is_unserved: bool = Field(
         default=False,
-        description="Whether the program of the trial read its code from the disk, not as the run kept it.",
+        description=(
+            "Whether the program of the trial read its code from the disk, not as the run kept it."
+        ),
     )
     clock_ahead_s: float | None = Field(
         default=None,

@@ -8,5 +8,7 @@ TrialState = Literal["waiting", "running", "complete", "pruned", "stopped", "fai
 RunState = Literal["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"]
 Reason = Literal["oom", "diverged", "error", "lost", "timeout", "storage"]
 
-FINISHED_TRIAL_STATES: frozenset[TrialState] = frozenset({"complete", "pruned", "stopped", "failed"})
+FINISHED_TRIAL_STATES: frozenset[TrialState] = frozenset(
+    {"complete", "pruned", "stopped", "failed"}
+)
 FINISHED_RUN_STATES: frozenset[RunState] = frozenset({"complete", "stopped", "failed"})

@@ -1,4 +1,7 @@
-"""What the measured parts of a step mean: how much of it waits for data, and what would hide that."""
+"""What the measured parts of a step mean.
+
+How much of it waits for data, and what would hide that.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ def input_stall(parts_s: Mapping[str, float]) -> float:
 
 
 def loaders_to_hide(parts_s: Mapping[str, float]) -> int:
-    """Return how many loaders load as fast as the rest of a step goes; 0 where waiting hardly matters.
+    """Return how many loaders load as fast as the rest of a step goes.
+
+    0 where waiting hardly matters.
 
     Args:
         parts_s: Seconds by part of a step that loads its data itself.

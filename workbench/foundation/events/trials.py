@@ -1,4 +1,7 @@
-"""Events of the trials that were started: attempts, reports, checkpoints, changes of workers, results."""
+"""Events of the trials that were started.
+
+Attempts, reports, checkpoints, changes of workers, results.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,12 @@ class TrialStarted(TrialEventHeader):
     worker_pids: list[int]
     hosts: list[str] = Field(default_factory=list)
     nodes: list[str] = Field(default_factory=list, description="Ray's IDs of the nodes, by rank.")
-    gpus: list[list[str]] = Field(default_factory=list, description="GPUs of each worker: numbers or UUIDs.")
+    gpus: list[list[str]] = Field(
+        default_factory=list, description="GPUs of each worker: numbers or UUIDs."
+    )
     plan: dict[str, JsonValue] = Field(
-        default_factory=dict, description="The plan, as far as it is known before the data is loaded."
+        default_factory=dict,
+        description="The plan, as far as it is known before the data is loaded.",
     )
     resumed_from: str | None = Field(
         default=None, description="Path of the checkpoint that it continues from."
@@ -34,34 +40,45 @@ class TrialPlanned(TrialEventHeader):
     type: Literal["trial_planned"] = "trial_planned"
     attempt: int = 0
     plan: dict[str, JsonValue] = Field(
-        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
-        "compile."
+        description=(
+            "workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
+            "compile."
+        )
     )
     has_blocks: bool | None = Field(
         default=None,
-        description="Whether its model has blocks whose activations could be computed again; null where no "
-        "model is trained by steps.",
+        description=(
+            "Whether its model has blocks whose activations could be computed again; null where no "
+            "model is trained by steps."
+        ),
     )
     divides_batch: bool | None = Field(
         default=None,
-        description="Whether its loss allows micro batches that are smaller than what a worker takes; null "
-        "where that is not known.",
+        description=(
+            "Whether its loss allows micro batches that are smaller than what a worker takes; null "
+            "where that is not known."
+        ),
     )
     goals: dict[str, Literal["maximize", "minimize"]] = Field(
         default_factory=dict,
-        description="In which direction metrics of other packages and of the user's own are better, as they "
-        "declare it, by reported name.",
+        description=(
+            "In which direction metrics of other packages and of the user's own are better, as they"
+            " declare it, by reported name."
+        ),
     )
     num_validation: int | None = Field(
         default=None, description="Samples on which it is validated; null where nobody knows."
     )
     num_test: int | None = Field(
-        default=None, description="Samples that choose nothing, on which it is tested; 0 without any."
+        default=None,
+        description="Samples that choose nothing, on which it is tested; 0 without any.",
     )
     rates: list[str] = Field(
         default_factory=list,
-        description="Metrics that are the share of these samples of which something is true, by reported "
-        "name.",
+        description=(
+            "Metrics that are the share of these samples of which something is true, by reported "
+            "name."
+        ),
     )
 
 
@@ -73,14 +90,19 @@ class TrialReported(TrialEventHeader):
     step: int = Field(description="Optimizer steps done, or the step that a function reported.")
     epoch: float | None = Field(default=None, description="Epochs done; whole at an evaluation.")
     elapsed_s: float = Field(default=0.0, description="Seconds since this attempt began.")
-    values: dict[str, float] = Field(default_factory=dict, description="Metrics by name, means over workers.")
+    values: dict[str, float] = Field(
+        default_factory=dict, description="Metrics by name, means over workers."
+    )
     samples_per_s: float | None = None
     parts_s: dict[str, float] = Field(
-        default_factory=dict, description="Seconds per step, by part: data, forward, backward, update."
+        default_factory=dict,
+        description="Seconds per step, by part: data, forward, backward, update.",
     )
     compile_s: float | None = Field(
         default=None,
-        description="Seconds of the steps in which the model was compiled, which the speed leaves out.",
+        description=(
+            "Seconds of the steps in which the model was compiled, which the speed leaves out."
+        ),
     )
     slowest_rank: int | None = Field(
         default=None,
@@ -88,26 +110,37 @@ class TrialReported(TrialEventHeader):
     )
     slowest_rank_factor: float | None = Field(
         default=None,
-        description="How many times as long as the median of the others it takes, over the attempt so far.",
+        description=(
+            "How many times as long as the median of the others it takes, over the attempt so far."
+        ),
     )
     gradient_signal_sqr: float | None = Field(
-        default=None, description="|G|^2, the squared norm of the true gradient, smoothed over steps."
+        default=None,
+        description="|G|^2, the squared norm of the true gradient, smoothed over steps.",
     )
     gradient_noise: float | None = Field(
-        default=None, description="tr(Sigma), the variance of the gradient of one sample, smoothed likewise."
+        default=None,
+        description="tr(Sigma), the variance of the gradient of one sample, smoothed likewise.",
     )
     memory_share: float | None = Field(
         default=None,
-        description="Largest part of the GPU memory it may use that the first worker has held so far.",
+        description=(
+            "Largest part of the GPU memory it may use that the first worker has held so far."
+        ),
     )
     returned: bool = Field(
-        default=False, description="Whether a function returned the values instead of reporting them."
+        default=False,
+        description="Whether a function returned the values instead of reporting them.",
     )
     told_again: bool = Field(
         default=False,
-        description="Whether an earlier attempt reported it, and the driver died before it arrived.",
+        description=(
+            "Whether an earlier attempt reported it, and the driver died before it arrived."
+        ),
     )
-    left_out: int = Field(default=0, description="Reports since the one before that were not stored.")
+    left_out: int = Field(
+        default=0, description="Reports since the one before that were not stored."
+    )
 
     @property
     def rung(self) -> int:
@@ -144,7 +177,8 @@ class AttachmentSaved(TrialEventHeader):
     file: OutsideText = Field(description="Its file, below the folder of the trial.")
     size_bytes: int = 0
     replaces: list[str] = Field(
-        default_factory=list, description="Files of earlier ones that were deleted: only some are kept."
+        default_factory=list,
+        description="Files of earlier ones that were deleted: only some are kept.",
     )
 
 
@@ -152,12 +186,17 @@ class CheckpointsDeleted(TrialEventHeader):
     """The checkpoints of a finished trial were deleted in favour of better ones."""
 
     type: Literal["checkpoints_deleted"] = "checkpoints_deleted"
-    reason: Literal["keep_best", "max_checkpoints_size"] = Field(description="The setting that requires it.")
+    reason: Literal["keep_best", "max_checkpoints_size"] = Field(
+        description="The setting that requires it."
+    )
     size_bytes: int
 
 
 class AttemptEnded(TrialEventHeader):
-    """An attempt ended early; the trial continues with the next one, now or when the run is resumed."""
+    """An attempt ended early.
+
+    The trial continues with the next one, now or when the run is resumed.
+    """
 
     type: Literal["attempt_ended"] = "attempt_ended"
     attempt: int
@@ -166,21 +205,30 @@ class AttemptEnded(TrialEventHeader):
     next_plan: dict[str, JsonValue] = Field(
         default_factory=dict, description="What changes in its plan from the next attempt on."
     )
-    is_retry: bool = Field(default=False, description="Whether continuing counts against max_retries.")
+    is_retry: bool = Field(
+        default=False, description="Whether continuing counts against max_retries."
+    )
 
 
 class TrialResized(TrialEventHeader):
-    """A trial will continue with more workers because that should pay off; its attempt ends with this."""
+    """A trial will continue with more workers because that should pay off.
+
+    Its attempt ends with this.
+    """
 
     type: Literal["trial_resized"] = "trial_resized"
     attempt: int = Field(description="The attempt that ends.")
     from_workers: int
     to_workers: int
     samples_per_s: float = Field(description="Measured with its current workers.")
-    expected_samples_per_s: float = Field(description="What earlier trials reached with that many workers.")
+    expected_samples_per_s: float = Field(
+        description="What earlier trials reached with that many workers."
+    )
     left_s: float = Field(description="Seconds of training left without growing.")
     assumed_restart_s: float = Field(description="Assumed cost of the restart in seconds.")
-    expected_saving_s: float = Field(description="Seconds that it ends earlier, the restart deducted.")
+    expected_saving_s: float = Field(
+        description="Seconds that it ends earlier, the restart deducted."
+    )
 
 
 class ResizeMeasured(TrialEventHeader):
@@ -193,10 +241,13 @@ class ResizeMeasured(TrialEventHeader):
     samples_per_s: float
     restart_s: float | None = Field(
         default=None,
-        description="Seconds from the decision to training again; None if something else came between.",
+        description=(
+            "Seconds from the decision to training again; None if something else came between."
+        ),
     )
     saving_s: float | None = Field(
-        default=None, description="Seconds that it ends earlier at this speed, the restart deducted."
+        default=None,
+        description="Seconds that it ends earlier at this speed, the restart deducted.",
     )
 
 
@@ -211,10 +262,16 @@ class TrialEnded(TrialEventHeader):
         default=None, description="Why it failed, stopped or was pruned, in words."
     )
     traceback: OutsideText | None = None
-    values: dict[str, float] = Field(default_factory=dict, description="The trial's result, by metric.")
+    values: dict[str, float] = Field(
+        default_factory=dict, description="The trial's result, by metric."
+    )
     step: int = Field(default=0, description="The last step reported.")
     fits: bool = Field(
         default=True,
-        description="False if its searched micro batch did not fit and was replaced by a smaller one.",
+        description=(
+            "False if its searched micro batch did not fit and was replaced by a smaller one."
+        ),
     )
-    is_unreported: bool = Field(default=False, description="Whether a program never wrote an objective.")
+    is_unreported: bool = Field(
+        default=False, description="Whether a program never wrote an objective."
+    )

@@ -1,8 +1,10 @@
-"""A law fitted to logarithms of measurements under beliefs, and a Gaussian process for what it leaves over.
+"""A law fitted to logarithms of measurements under beliefs, and a Gaussian process for what it
+leaves over.
 
-The law carries what is known of the mechanism to plans unlike those measured; the process carries what was
-measured to plans that are like them in some columns. Both are fitted to the same rows, and rows that are held
-out show how wide intervals must be. Which law, which columns and what is believed are left to the caller.
+The law carries what is known of the mechanism to plans unlike those measured; the process carries
+what was measured to plans that are like them in some columns. Both are fitted to the same rows, and
+rows that are held out show how wide intervals must be. Which law, which columns and what is
+believed are left to the caller.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _MIN_DEVIATION = 0.008
 _PLAIN = 0.05
 _ROUNDS = 2
 _FACTORS = (2.0, 1.5)
-# How sure the sizes of parts are before they are adapted: the standard deviation of their logarithms.
+# How sure the sizes of parts are before they are adapted: the standard deviation of their
+# logarithms.
 _DOUBT = 0.7
 _MIN_GAIN = 1e-3
 # A row that is this many stated deviations off is taken to be as much noisier, and twice that.
@@ -51,8 +54,8 @@ class Part:
 
     Attributes:
         deviation: Its standard deviation, of the logarithm, before it is adapted.
-        reaches: How far rows are from each other, column by column, where they have a correlation of 0.6; 0
-            where they have none unless they are equal.
+        reaches: How far rows are from each other, column by column, where they have a correlation
+            of 0.6; 0 where they have none unless they are equal.
         where: A column of factors, 0 for rows without this part; None where all rows have it.
     """
 
@@ -77,7 +80,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of a law's parameters before measuring: means, deviations, and where a fit begins."""
+    """What is believed of a law's parameters before measuring.
+
+    Means, deviations, and where a fit begins.
+    """
 
     means: Array
     deviations: Array
@@ -114,8 +120,9 @@ class CorrectedLaw:
             measured: What was measured, one row or more.
             logs: Logarithms of the measurements, [n].
             groups: Which rows are held out together, to see how wide an interval must be, [n].
-            settles: Whether the law is fitted under the sizes of the parts. That suits plans like those
-                measured; a law that carries further is better fitted to plain times, less those far off it.
+            settles: Whether the law is fitted under the sizes of the parts. That suits plans like
+                those measured; a law that carries further is better fitted to plain times, less
+                those far off it.
         """
         self._law, self._belief, self._parts = law, belief, tuple(parts)
         self._measured, self._logs = measured, logs
@@ -142,7 +149,10 @@ class CorrectedLaw:
             shared += size**2 * part.correlation(columns, self._measured)
         known = shared @ self._precision
         unexplained = slopes - known @ self._slopes
-        own = sum(size**2 * part.share(columns) for part, size in zip(self._parts, self._sizes, strict=False))
+        own = sum(
+            size**2 * part.share(columns)
+            for part, size in zip(self._parts, self._sizes, strict=False)
+        )
         of_misfit = own + self._sizes[-1] ** 2 - np.sum(known * shared, axis=1)
         of_parameters = np.sum((unexplained @ self._parameter_covariance) * unexplained, axis=1)
         variance = np.maximum(of_misfit, self._sizes[-1] ** 2) + of_parameters
@@ -157,7 +167,10 @@ class CorrectedLaw:
 
     def _fit(self, starts: Sequence[Array], *, whole: bool = True) -> Array:
         rows = self._chosen
-        columns, logs = {name: values[rows] for name, values in self._measured.items()}, self._logs[rows]
+        columns, logs = (
+            {name: values[rows] for name, values in self._measured.items()},
+            self._logs[rows],
+        )
         plain = np.diag((_PLAIN * self._noise_factors[rows]) ** 2)
         covariance = self._covariance(self._sizes, rows) if whole else plain
         whiten = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -169,15 +182,19 @@ class CorrectedLaw:
         )
 
     def _off_the_law(self) -> Array:
-        """Return by how many usual deviations each row is off the law itself, which no other row excuses.
+        """Return by how many usual deviations each row is off the law itself, which no other row
+        excuses.
 
-        Rows that are odd in the same way predict each other, so holding some out does not show them.
+        Rows that are odd in the same way predict each other, so holding some out does not show
+        them.
         """
         off = np.abs(self._law(self.parameters, self._measured) - self._logs)
         return off / max(_PLAIN, float(np.median(off)) / _MEDIAN_OF_NORMAL)
 
     def _adapt(self) -> None:
-        """Choose the sizes of the parts under which what is left over is most probable, a size at a time."""
+        """Choose the sizes of the parts under which what is left over is most probable, a size at a
+        time.
+        """
         rows = spread_over(len(self._logs), _ROWS_TO_ADAPT)
         columns = {name: values[rows] for name, values in self._measured.items()}
         logs, slopes = jacobian(lambda at: self._law(at, columns), self.parameters)
@@ -189,7 +206,9 @@ class CorrectedLaw:
             whitened = np.linalg.solve(factor, left)
             from_usual = np.log(sizes / self._usual) / _DOUBT
             return float(
-                0.5 * whitened @ whitened + np.sum(np.log(np.diag(factor))) + 0.5 * from_usual @ from_usual
+                0.5 * whitened @ whitened
+                + np.sum(np.log(np.diag(factor)))
+                + 0.5 * from_usual @ from_usual
             )
 
         best = surprise_of(self._sizes)
@@ -205,7 +224,8 @@ class CorrectedLaw:
                         self._sizes, best = tried, surprise
 
     def _condition(self, groups: Sequence[object], *, settles: bool) -> None:
-        """Work out once what every prediction needs, and how rows that are held out compare with the rest.
+        """Work out once what every prediction needs, and how rows that are held out compare with
+        the rest.
 
         Of a Gaussian process the latter has a closed form: nothing is fitted again.
 
@@ -227,14 +247,18 @@ class CorrectedLaw:
 
 
 def order_of(columns: Columns, logs: Array, most: int) -> NDArray[np.int_]:
-    """Return the rows in an order that depends on their contents alone, no more than `most` of them."""
+    """Return the rows in an order that depends on their contents alone, no more than `most` of
+    them.
+    """
     names = sorted(columns)
     order = np.lexsort([logs, *(columns[name] for name in names)])
     return order[spread_over(len(order), most)]
 
 
 def _held_out(precision: Array, left: Array, groups: Sequence[object]) -> Array:
-    """Return by how many stated deviations each row is off when its group is predicted from the others."""
+    """Return by how many stated deviations each row is off when its group is predicted from the
+    others.
+    """
     weights = precision @ left
     members: dict[object, list[int]] = {}
     for index, group in enumerate(groups):
@@ -247,7 +271,9 @@ def _held_out(precision: Array, left: Array, groups: Sequence[object]) -> Array:
 
 
 def trust_of(standardised: Array, lowest: float = 0.6) -> float:
-    """Return by what factor errors of held-out rows exceed the stated ones; near 1 where rows are few.
+    """Return by what factor errors of held-out rows exceed the stated ones.
+
+    Near 1 where rows are few.
 
     Args:
         standardised: By how many stated deviations each row is off.

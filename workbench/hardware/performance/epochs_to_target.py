@@ -1,11 +1,13 @@
-"""Epochs to a target as a function of the batch: what is believed of them before and after full runs.
+"""Epochs to a target as a function of the batch.
+
+What is believed of them before and after full runs.
 
     epochs(B) = least (1 + B / critical + slow / B), times what the law leaves over
 
-The middle term is the law of gradient noise (see `noise`); the last is that small batches train slowly where
-their learning rate is scaled down. Beyond a limit on either side a training never reaches its target. Of the
-least number of epochs the laws are not used: runs alone decide. What the law leaves over is alike at batches
-near each other. What to run next is left to the advisor.
+The middle term is the law of gradient noise (see `noise`); the last is that small batches train
+slowly where their learning rate is scaled down. Beyond a limit on either side a training never
+reaches its target. Of the least number of epochs the laws are not used: runs alone decide. What the
+law leaves over is alike at batches near each other. What to run next is left to the advisor.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class EpochsBelief:
     """What is believed of the epochs to the target, by batch.
 
     Attributes:
-        log_epochs: [n] means of their logarithms; up to a constant before a run has reached the target.
+        log_epochs: [n] means of their logarithms; up to a constant before a run has reached the
+            target.
         deviation: [n] standard deviations of these.
         chance: [n] probabilities that a run reaches the target.
     """
@@ -85,9 +88,13 @@ class EpochsPrior:
             runs: At these batches; a batch may have several.
         """
         positions = [int(np.searchsorted(self.batches, run.global_batch)) for run in runs]
-        chance = self._chance([(at, run.epochs is not None) for at, run in zip(positions, runs, strict=True)])
+        chance = self._chance(
+            [(at, run.epochs is not None) for at, run in zip(positions, runs, strict=True)]
+        )
         reached = [
-            (at, run.epochs) for at, run in zip(positions, runs, strict=True) if run.epochs is not None
+            (at, run.epochs)
+            for at, run in zip(positions, runs, strict=True)
+            if run.epochs is not None
         ]
         if not reached:
             weights = np.exp(self._log_weights)
@@ -113,14 +120,19 @@ class EpochsPrior:
         known = shared @ precision
         left_over = np.maximum(_LEFT_OVER**2 - np.sum(known * shared, axis=1), 0.0)
         of_scale = (1.0 - known.sum(axis=1)) ** 2 / scale_precision
-        return EpochsBelief(mean, np.sqrt(weights @ (curves - mean) ** 2 + left_over + of_scale), chance)
+        return EpochsBelief(
+            mean, np.sqrt(weights @ (curves - mean) ** 2 + left_over + of_scale), chance
+        )
 
     def _alike(self, batches: Array, others: Array) -> Array:
         doublings = np.abs(np.log2(batches[:, None] / others[None, :]))
         return _LEFT_OVER**2 * np.exp(-doublings / _DOUBLINGS_ALIKE)
 
     def _chance(self, runs: Sequence[tuple[int, bool]]) -> Array:
-        """Return the probability by batch that a run reaches the target: it does between two limits."""
+        """Return the probability by batch that a run reaches the target.
+
+        It does between two limits.
+        """
         num = len(self.batches)
         first, end = np.arange(num)[:, None], np.arange(1, num + 1)[None, :]
         weights = np.outer(

@@ -5,16 +5,17 @@ A link has a latency a and a bandwidth B. Of R replicas each contributes S bytes
     reduce    2 (R-1) (n a + S / (R B))                          n rounds, a ring
     gather    (R-1) (n a + S / B)
     serve     2 (a + max((R-1)/s, 1) S / B)                      s servers, pushed, then pulled
-    nodes     2 reduce(inside, r of a node) + reduce(between, N)   N nodes, whose links are swept apart
+    nodes     2 reduce(inside, r of a node) + reduce(between, N)   N nodes, whose links are swept
+    apart
 
-Inside a node S bytes are reduced to one replica, and the sum is broadcast: each is a scatter and a gather of
-r parts, which takes as long as an all-reduce there. Latency and bandwidth are fitted to the sweep; how far it
-lies from the law makes the interval. What is sent is known to the exchanges, how long a step computes to
-others.
+Inside a node S bytes are reduced to one replica, and the sum is broadcast: each is a scatter and a
+gather of r parts, which takes as long as an all-reduce there. Latency and bandwidth are fitted to
+the sweep; how far it lies from the law makes the interval. What is sent is known to the exchanges,
+how long a step computes to others.
 
-Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH",
-for rings, latencies, reducing and broadcasting; Jia et al. 2018, arXiv:1807.11205, for agreeing by way of
-nodes; Zou et al. 2017, arXiv:1709.06622, lemma 3.2, for servers.
+Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations
+in MPICH", for rings, latencies, reducing and broadcasting; Jia et al. 2018, arXiv:1807.11205, for
+agreeing by way of nodes; Zou et al. 2017, arXiv:1709.06622, lemma 3.2, for servers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class Link:
             raise ValueError("a link is fitted to all-reduces of two sizes or more")
         sizes, times = np.array(list(all_reduce_s), float), np.array(list(all_reduce_s.values()))
         hops = 2.0 * (num_replicas - 1)
-        factors = np.column_stack([np.full_like(sizes, hops), hops * sizes / num_replicas]) / times[:, None]
+        factors = (
+            np.column_stack([np.full_like(sizes, hops), hops * sizes / num_replicas])
+            / times[:, None]
+        )
         # Two factors, neither of which may be negative: where one would be, it is 0.
         (latency_s, s_per_byte), *_ = np.linalg.lstsq(factors, np.ones_like(times), rcond=None)
         if latency_s < 0.0 or s_per_byte < 0.0:
@@ -78,7 +82,13 @@ class Link:
         return cls(float(latency_s), float(s_per_byte), deviation)
 
     def seconds(
-        self, way: Way, num_bytes: float, num_replicas: int, *, num_rounds: int = 1, num_servers: int = 1
+        self,
+        way: Way,
+        num_bytes: float,
+        num_replicas: int,
+        *,
+        num_rounds: int = 1,
+        num_servers: int = 1,
     ) -> float:
         """Return the seconds of one agreement.
 
@@ -96,7 +106,11 @@ class Link:
             # A server exchanges its part with all others, a replica that serves none all parts.
             most = max(others / num_servers, float(num_replicas > num_servers))
             return 2.0 * (self.latency_s + most * num_bytes * self.s_per_byte)
-        return 2.0 * others * (num_rounds * self.latency_s + num_bytes * self.s_per_byte / num_replicas)
+        return (
+            2.0
+            * others
+            * (num_rounds * self.latency_s + num_bytes * self.s_per_byte / num_replicas)
+        )
 
     @property
     def width(self) -> float:
@@ -107,7 +121,8 @@ class Link:
 def seconds_by_nodes(
     inside: Link, between: Link, num_bytes: float, *, most_on_a_node: int, num_nodes: int
 ) -> float:
-    """Return the seconds of an agreement inside nodes first, then between them, at least two of each.
+    """Return the seconds of an agreement inside nodes first, then between them, at least two of
+    each.
 
     Args:
         inside: What connects the replicas of a node.

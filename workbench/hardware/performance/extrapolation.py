@@ -1,4 +1,6 @@
-"""Which plans a table of measurements can speak about, and how much less it knows of those beyond."""
+"""Which plans a table of measurements can speak about, and how much less it knows of those
+beyond.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from workbench.hardware.performance.step_law import Plans
 Array = NDArray[np.float64]
 # Within this factor beyond what was measured a law that fits there is trusted.
 _FAR = 2.0
-# What is added to the standard deviation of a logarithm per doubling beyond the measured batches or GPUs,
-# and beyond twice the measured nodes.
+# What is added to the standard deviation of a logarithm per doubling beyond the measured batches or
+# GPUs, and beyond twice the measured nodes.
 _DEVIATION_PER_DOUBLING = 0.1
 _DEVIATION_PER_DOUBLING_OF_FAR_NODES = 0.3
 _PAIR = 2
@@ -32,9 +34,9 @@ class Support:
     def is_beyond(self, plans: Plans) -> NDArray[np.bool_]:
         """Say which plans are beyond what was measured, [n].
 
-        A plan is where its kind of topology was not measured; where it is a ring of three or more and none
-        was measured; or where its GPUs, nodes or micro batch are more than twice as many, or its micro batch
-        less than half as large, as any that was measured.
+        A plan is where its kind of topology was not measured; where it is a ring of three or more
+        and none was measured; or where its GPUs, nodes or micro batch are more than twice as many,
+        or its micro batch less than half as large, as any that was measured.
         """
         return (
             ~np.isin(plans.kind, self._kinds)
@@ -45,7 +47,9 @@ class Support:
         )
 
     def deviation_beyond(self, plans: Plans) -> Array:
-        """Return what the logarithm of a time is less sure for being beyond, as a standard deviation, [n]."""
+        """Return what the logarithm of a time is less sure for being beyond, as a standard
+        deviation, [n].
+        """
         gpus = np.maximum(np.log2(plans.num_gpus / self._most_gpus), 0.0)
         far_nodes = np.maximum(np.log2(plans.num_nodes / (_FAR * self._most_nodes)), 0.0)
         near = _DEVIATION_PER_DOUBLING * (gpus + self._doublings_of_batch(plans))

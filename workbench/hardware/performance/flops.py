@@ -1,8 +1,8 @@
 """How many floating-point operations a step needs, and how near to the device's peak it runs.
 
-Counted is what the model needs: forward and backward once each, nothing that is computed again to save
-memory, and matrix products and convolutions only, beside which all else is small. Timing steps is left to
-training.
+Counted is what the model needs: forward and backward once each, nothing that is computed again to
+save memory, and matrix products and convolutions only, beside which all else is small. Timing steps
+is left to training.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ _PEAK_TERAFLOPS: tuple[tuple[str, dict[str, float]], ...] = (
     ("V100-PCIE", {"fp32": 14.0, "fp16": 112.0}),
     ("T4", {"fp32": 8.1, "fp16": 65.0}),
 )
-"""By a word, or words, of the name that the driver gives: the first that fits counts. Without sparsity, with
-which data sheets from Ampere on state twice as much; fp32 without TF32, which torch's products do not use
-unless this is switched on."""
+"""By a word, or words, of the name that the driver gives: the first that fits counts.
+
+Without sparsity, with which data sheets from Ampere on state twice as much; fp32 without TF32,
+which torch's products do not use unless this is switched on.
+"""
 
 _MATRIX_SIZE = 768
 _RATE_S = 0.05
@@ -51,10 +53,11 @@ def count_flops(
     targets: Any,
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__,
 ) -> int:
-    """Count the floating-point operations of forward and backward over one batch, which are carried out.
+    """Count the floating-point operations of forward and backward over one batch, which are carried
+    out.
 
-    Attention is computed as plain products meanwhile, and recurrent layers step by step, because what a
-    fused kernel does is not counted.
+    Attention is computed as plain products meanwhile, and recurrent layers step by step, because
+    what a fused kernel does is not counted.
 
     Source: torch.utils.flop_counter; a product of [n, k] and [k, m] counts 2 n k m.
 
@@ -70,7 +73,9 @@ def count_flops(
     """
     counter = FlopCounterMode(display=False)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="TF32 acceleration")  # about flags that are left alone
+        warnings.filterwarnings(
+            "ignore", message="TF32 acceleration"
+        )  # about flags that are left alone
         with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False), counter:
             loss(call(model, inputs), targets).backward()
     model.zero_grad(set_to_none=True)
@@ -80,15 +85,16 @@ def count_flops(
 def gpu_peak_flops_per_s(name: str, precision: str) -> float | None:
     """Return the peak rate of a GPU by its data sheet.
 
-    Source: NVIDIA's data sheets of V100 (2020), T4 (2019), A100 (2022), A40 (2022), A30 (2022), A10 (2021),
-    L4 (2023), L40S (2023), H100 (2024) and H200 (2024).
+    Source: NVIDIA's data sheets of V100 (2020), T4 (2019), A100 (2022), A40 (2022), A30 (2022), A10
+    (2021), L4 (2023), L40S (2023), H100 (2024) and H200 (2024).
 
     Args:
         name: As the driver gives it, such as `NVIDIA A100-SXM4-80GB`.
         precision: fp32, bf16 or fp16.
 
     Returns:
-        Operations a second of dense products; None where that is not known, as for a slice of a GPU (MIG).
+        Operations a second of dense products; None where that is not known, as for a slice of a GPU
+        (MIG).
     """
     words = f" {name} "
     if " MIG " in words:
@@ -104,7 +110,8 @@ def gpu_peak_flops_per_s(name: str, precision: str) -> float | None:
 def cpu_peak_flops_per_s(precision: str) -> float:
     """Return the peak rate of this process's CPUs, measured once by a product of matrices.
 
-    It is what this process reaches with its threads and what else runs beside it, not a data sheet's number.
+    It is what this process reaches with its threads and what else runs beside it, not a data
+    sheet's number.
 
     Args:
         precision: fp32, bf16 or fp16.
@@ -138,7 +145,8 @@ def peak_flops_per_s(device: torch.device, precision: str) -> float | None:
         precision: fp32, bf16 or fp16.
 
     Returns:
-        Operations a second, by the data sheet for a GPU and measured for a CPU; None where it is not known.
+        Operations a second, by the data sheet for a GPU and measured for a CPU; None where it is
+        not known.
     """
     if device.type == "cuda":
         return gpu_peak_flops_per_s(torch.cuda.get_device_name(device), precision)
@@ -159,7 +167,8 @@ def utilisation(
         num_workers: Devices.
 
     Returns:
-        From 0 to 1, never more, though a measured peak may be exceeded; None where the peak is not known.
+        From 0 to 1, never more, though a measured peak may be exceeded; None where the peak is not
+        known.
     """
     if peak_flops_per_s is None:
         return None

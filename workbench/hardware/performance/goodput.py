@@ -1,7 +1,9 @@
-"""Throughput times statistical efficiency is goodput: pure functions, and the batch that has most of it.
+"""Throughput times statistical efficiency is goodput.
 
-The published law of a step with seven parameters is here too: golden values are stated in it, and it is the
-rival of `step_time`.
+Pure functions, and the batch that has most of it.
+
+The published law of a step with seven parameters is here too: golden values are stated in it, and
+it is the rival of `step_time`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class PolluxLaw:
         node_s_per_gpu: Seconds more per further GPU.
         network_s: Seconds to synchronise two GPUs on several nodes.
         network_s_per_gpu: Seconds more per further GPU.
-        overlap: The norm that joins computing and synchronising, from 1 (one after the other) to 10.
+        overlap: The norm that joins computing and synchronising, from 1 (one after the other) to
+            10.
 
     Source: Qiao et al., Pollux, OSDI 2021, section 3.2.
     """
@@ -43,7 +46,11 @@ class PolluxLaw:
     overlap: float
 
     def step_s(
-        self, num_nodes: ArrayLike, num_gpus: ArrayLike, micro_batch: ArrayLike, accumulation: ArrayLike = 1
+        self,
+        num_nodes: ArrayLike,
+        num_gpus: ArrayLike,
+        micro_batch: ArrayLike,
+        accumulation: ArrayLike = 1,
     ) -> Array:
         """Return the seconds of a step, of any shape.
 
@@ -61,16 +68,21 @@ class PolluxLaw:
         sync_s = np.where(gpus < 2, 0.0, np.where(nodes < 2, within_s, between_s))
         longer = np.maximum(compute_s, sync_s)
         joined = (compute_s / longer) ** self.overlap + (sync_s / longer) ** self.overlap
-        return (np.asarray(accumulation, float) - 1.0) * compute_s + longer * joined ** (1.0 / self.overlap)
+        return (np.asarray(accumulation, float) - 1.0) * compute_s + longer * joined ** (
+            1.0 / self.overlap
+        )
 
 
 def efficiency(global_batch: ArrayLike, base_batch: float, noise_scale: float) -> Array:
-    """Return how much a sample teaches at a batch, relative to one at the base batch: (phi + B0) / (phi + B).
+    """Return how much a sample teaches at a batch, relative to one at the base batch.
+
+    (phi + B0) / (phi + B).
 
     Args:
         global_batch: Samples per step, at least the base batch; of any shape.
         base_batch: The batch whose samples count as 1.
-        noise_scale: The gradient noise scale phi, in samples: `noise_scale_of` makes it from moments.
+        noise_scale: The gradient noise scale phi, in samples: `noise_scale_of` makes it from
+            moments.
 
     Returns:
         Numbers in (0, 1], falling in the batch.
@@ -92,7 +104,9 @@ def noise_scale_of(base_batch: float, variance: float, squared_norm: float) -> f
 
 
 class Goodput(NamedTuple):
-    """What a plan brings: samples per second, the value of one, their product, and the batch for it."""
+    """What a plan brings: samples per second, the value of one, their product, and the batch for
+    it.
+    """
 
     goodput_samples_per_s: float
     throughput_samples_per_s: float
@@ -112,13 +126,15 @@ def optimize(
 ) -> Goodput | None:
     """Find the micro batch and accumulation with the most goodput.
 
-    Each global batch is cut into as few micro steps as the largest micro batch allows. One GPU takes two or
-    more beyond the base batch, because gradient noise is measured from gradients that differ.
+    Each global batch is cut into as few micro steps as the largest micro batch allows. One GPU
+    takes two or more beyond the base batch, because gradient noise is measured from gradients that
+    differ.
 
     Args:
         step_time_s: Arrays of micro batch and accumulation -> seconds per step.
         num_gpus: GPUs of the plan.
-        global_batches: The batches to choose among, in samples; those below the base batch are left out.
+        global_batches: The batches to choose among, in samples; those below the base batch are left
+            out.
         base_batch: The batch whose samples count as 1.
         noise_scale: The gradient noise scale, in samples.
         micro_batch_range: The least and the most samples per GPU and micro step.
@@ -133,7 +149,9 @@ def optimize(
     wanted = wanted[wanted >= base_batch - _ROUNDING]
     accumulation = np.ceil(wanted / num_gpus / most - _ROUNDING)
     if num_gpus == 1:
-        accumulation = np.where(wanted > base_batch + _ROUNDING, np.maximum(accumulation, 2.0), accumulation)
+        accumulation = np.where(
+            wanted > base_batch + _ROUNDING, np.maximum(accumulation, 2.0), accumulation
+        )
     accumulation = np.maximum(accumulation, 1.0)
     micro_batch = np.ceil(wanted / num_gpus / accumulation - _ROUNDING)
     possible = (micro_batch >= least) & (micro_batch <= most)

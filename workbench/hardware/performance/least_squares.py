@@ -1,8 +1,8 @@
 """Nonlinear least squares with beliefs about the parameters, by Levenberg and Marquardt's method.
 
-Written out because it is short, and because loading SciPy takes longer than most fits. A function is called
-with the parameters, [parameters], and returns [n]; called with several sets of them, [parameters, sets, 1],
-it returns [sets, n]. Arithmetic with columns, [n], does both.
+Written out because it is short, and because loading SciPy takes longer than most fits. A function
+is called with the parameters, [parameters], and returns [n]; called with several sets of them,
+[parameters, sets, 1], it returns [sets, n]. Arithmetic with columns, [n], does both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _MAX_TRIES = 12
 
 
 def jacobian(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array]:
-    """Return the values of a function, [n], and their derivatives by its parameters, [n, parameters]."""
+    """Return the values of a function, [n], and their derivatives by its parameters, [n,
+    parameters].
+    """
     nudges = _NUDGE * np.eye(len(at), len(at) + 1, 1)  # none for the first set
     values, *nudged = function((at[:, None] + nudges)[:, :, None])
     return values, (np.array(nudged) - values).T / _NUDGE
@@ -38,7 +40,8 @@ def minimise(
         starts: Where to begin, one after the other.
 
     Returns:
-        The parameters with the least sum of squares over residuals and (parameter - mean) / deviation.
+        The parameters with the least sum of squares over residuals and (parameter - mean) /
+        deviation.
     """
 
     def cost_of(at: Array, left: Array) -> float:

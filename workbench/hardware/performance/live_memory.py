@@ -1,7 +1,9 @@
-"""How many bytes of tensors are alive, and the most that ever were, whether or not they have storage.
+"""How many bytes of tensors are alive, and the most that ever were, whether or not they have
+storage.
 
-It works on torch's fake tensors, so a step can be traced that no machine could run. What it cannot see is
-what one operation allocates for itself: workspaces of libraries, and copies inside a fused kernel.
+It works on torch's fake tensors, so a step can be traced that no machine could run. What it cannot
+see is what one operation allocates for itself: workspaces of libraries, and copies inside a fused
+kernel.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class LiveMemory(TorchDispatchMode):
         resize = torch.UntypedStorage.resize_
 
         def count_resize(storage: Any, num_bytes: int) -> Any:
-            # FSDP gives gathered parameters back by this, an operation that a dispatch mode does not see.
+            # FSDP gives gathered parameters back by this, an operation that a dispatch mode does
+            # not see.
             found = resize(storage, num_bytes)
             if storage in self._sizes:
                 self._count(self._sizes[storage], num_bytes)

@@ -1,7 +1,10 @@
-"""How much memory a plan needs: the law that a few traced or measured steps give, and what fits by it.
+"""How much memory a plan needs.
 
-The peak of a step grows with the micro batch, peak(b) = A b + C, and is never below what the update of the
-parameters needs. Tracing a step is left to `live_memory` and to training; choosing a plan to others.
+The law that a few traced or measured steps give, and what fits by it.
+
+The peak of a step grows with the micro batch, peak(b) = A b + C, and is never below what the update
+of the parameters needs. Tracing a step is left to `live_memory` and to training; choosing a plan to
+others.
 """
 
 from __future__ import annotations
@@ -39,15 +42,15 @@ class StepMemory:
 class MemoryLaw:
     """The peak of a step as a function of the micro batch: max(A b + C, U).
 
-    Source: A b + C holds within 2 % for networks whose layers treat samples alike; the floor U is where the
-    update, which no sample enters, is the peak.
+    Source: A b + C holds within 2 % for networks whose layers treat samples alike; the floor U is
+    where the update, which no sample enters, is the peak.
 
     Attributes:
         per_sample_bytes: A.
         constant_bytes: C.
         update_bytes: U.
-        optimizer_bytes: Part of C and of U: what the optimizer remembers between steps; 0 where that is not
-            known.
+        optimizer_bytes: Part of C and of U: what the optimizer remembers between steps; 0 where
+            that is not known.
     """
 
     per_sample_bytes: float
@@ -74,7 +77,10 @@ class MemoryLaw:
         return max(self.per_sample_bytes * micro_batch + self.constant_bytes, self.update_bytes)
 
     def left_for_samples(self, limit_bytes: float, margin: float = MARGIN) -> float:
-        """Return the bytes that are left for what grows with the micro batch; arguments as below."""
+        """Return the bytes that are left for what grows with the micro batch.
+
+        Arguments as below.
+        """
         return limit_bytes * (1.0 - margin) - self.constant_bytes
 
     def largest_micro_batch(self, limit_bytes: float, margin: float = MARGIN) -> int:
@@ -106,7 +112,8 @@ def fit_law(steps: Sequence[StepMemory]) -> MemoryLaw:
     mean_batch, mean_peak = math.fsum(batches) / len(steps), math.fsum(peaks) / len(steps)
     spread = math.fsum((batch - mean_batch) ** 2 for batch in batches)
     covered = math.fsum(
-        (batch - mean_batch) * (peak - mean_peak) for batch, peak in zip(batches, peaks, strict=True)
+        (batch - mean_batch) * (peak - mean_peak)
+        for batch, peak in zip(batches, peaks, strict=True)
     )
     per_sample = covered / spread
     return MemoryLaw(

@@ -1,9 +1,10 @@
 """Gradient noise: its scale, from norms of gradients, and the steps that a batch takes.
 
 The gradient of one sample is the true gradient G plus noise of covariance Sigma. The noise scale
-phi = tr(Sigma) / |G|^2, in samples, is the batch at which the two weigh the same: below it, twice the batch
-saves nearly half of the steps; far above it, nothing. Taking the norms is left to the code that has
-the gradients; nothing here imports torch. How the scale grows during a training is left to `noise_course`.
+phi = tr(Sigma) / |G|^2, in samples, is the batch at which the two weigh the same: below it, twice
+the batch saves nearly half of the steps; far above it, nothing. Taking the norms is left to the
+code that has the gradients; nothing here imports torch. How the scale grows during a training is
+left to `noise_course`.
 
 Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv:1812.06162).
 """
@@ -14,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHORTEST_WINDOW = 100
-# Beyond this many noise scales a larger batch saves next to no steps, and no rule for the rate surely holds.
+# Beyond this many noise scales a larger batch saves next to no steps, and no rule for the rate
+# surely holds.
 MAX_NOISE_SCALES = 4.0
 
 
@@ -39,7 +41,8 @@ class GradientMoments:
         Source: McCandlish et al. 2018, appendix A.1.
 
         Args:
-            small_sqr_norm: Squared norm of the gradient of the small batch, or the mean of several such.
+            small_sqr_norm: Squared norm of the gradient of the small batch, or the mean of several
+                such.
             large_sqr_norm: Squared norm of the gradient of the large batch.
             small_batch: Samples in the small batch, > 0.
             large_batch: Samples in the large batch, > `small_batch`.
@@ -48,7 +51,9 @@ class GradientMoments:
             ValueError: If the large batch is not the larger.
         """
         if not 0 < small_batch < large_batch:
-            raise ValueError(f"batches of {small_batch} and {large_batch}: 0 < small < large is needed")
+            raise ValueError(
+                f"batches of {small_batch} and {large_batch}: 0 < small < large is needed"
+            )
         signal_sqr = (large_batch * large_sqr_norm - small_batch * small_sqr_norm) / (
             large_batch - small_batch
         )
@@ -57,9 +62,16 @@ class GradientMoments:
 
     @classmethod
     def of_parts(
-        cls, mean_part_sqr_norm: float, averaged_sqr_norm: float, *, num_parts: int, part_batch: float
+        cls,
+        mean_part_sqr_norm: float,
+        averaged_sqr_norm: float,
+        *,
+        num_parts: int,
+        part_batch: float,
     ) -> GradientMoments:
-        """Estimate both from the parts of one step: its workers, or the micro steps that it accumulates.
+        """Estimate both from the parts of one step.
+
+        Its workers, or the micro steps that it accumulates.
 
         Args:
             mean_part_sqr_norm: Mean over the parts of the squared norm of their own gradients.
@@ -73,25 +85,35 @@ class GradientMoments:
         if num_parts < 2:
             raise ValueError("the noise of a gradient needs two parts of a step or more")
         return cls.of_two_batches(
-            mean_part_sqr_norm, averaged_sqr_norm, small_batch=part_batch, large_batch=num_parts * part_batch
+            mean_part_sqr_norm,
+            averaged_sqr_norm,
+            small_batch=part_batch,
+            large_batch=num_parts * part_batch,
         )
 
     def noise_scale(self) -> float | None:
-        """Return tr(Sigma) / |G|^2 in samples; None where either is not positive: not estimable yet."""
+        """Return tr(Sigma) / |G|^2 in samples.
+
+        None where either is not positive: not estimable yet.
+        """
         return self.noise / self.signal_sqr if self.signal_sqr > 0 and self.noise > 0 else None
 
 
 class NoiseSmoother:
-    """The noise scale of a training in progress: signal and noise smoothed separately, then divided.
+    """The noise scale of a training in progress.
 
-    The mean of ratios is not the ratio of means, and the signal of a single step is negative as often as not.
+    Signal and noise smoothed separately, then divided.
+
+    The mean of ratios is not the ratio of means, and the signal of a single step is negative as
+    often as not.
     """
 
     def __init__(self, window: int = SHORTEST_WINDOW) -> None:
         """Begin without any step.
 
         Args:
-            window: Steps that the exponential mean looks back on, >= 100; shorter ones are too noisy to use.
+            window: Steps that the exponential mean looks back on, >= 100; shorter ones are too
+                noisy to use.
 
         Raises:
             ValueError: If the window is shorter.
@@ -116,7 +138,10 @@ class NoiseSmoother:
         return self._num_steps
 
     def moments(self) -> GradientMoments | None:
-        """Return both smoothed, without the bias of the start at 0; None before a whole window of steps."""
+        """Return both smoothed, without the bias of the start at 0.
+
+        None before a whole window of steps.
+        """
         if self._num_steps < self._window:
             return None
         weight = 1.0 - (1.0 - 1.0 / self._window) ** self._num_steps
@@ -159,7 +184,9 @@ def gain(batch: float, *, reference_batch: float, noise_scale: float) -> float:
 
 
 def critical_batch(*, least_steps: float, least_samples: float) -> float:
-    """Return the batch that takes twice the least steps and twice the least samples; near the noise scale.
+    """Return the batch that takes twice the least steps and twice the least samples.
+
+    Near the noise scale.
 
     Args:
         least_steps: Steps that even the largest batch needs, > 0.

@@ -1,8 +1,10 @@
-"""How gradient noise grows during a training, and what that makes of batch sizes over the whole of it.
+"""How gradient noise grows during a training, and what that makes of batch sizes over the whole of
+it.
 
-While a training converges the gradient shrinks and its noise does not, so the noise scale grows. Where the
-loss falls like 1 / progress^a, |G|^2, which makes it fall, shrinks like 1 / progress^(1 + a): the scale grows
-about in proportion to progress. That is believed before anything is seen, and corrected by what is seen.
+While a training converges the gradient shrinks and its noise does not, so the noise scale grows.
+Where the loss falls like 1 / progress^a, |G|^2, which makes it fall, shrinks like 1 / progress^(1 +
+a): the scale grows about in proportion to progress. That is believed before anything is seen, and
+corrected by what is seen.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class NoiseCourse:
         """Extrapolate the noise of a training from the part of it that was seen.
 
         Args:
-            progress: When the scale was measured, in steps of the reference batch, > 0, in any order.
+            progress: When the scale was measured, in steps of the reference batch, > 0, in any
+                order.
             scales: The noise scale then, in samples, > 0.
             end: The progress of the whole training; None for twice what was seen.
 
@@ -62,7 +65,10 @@ class NoiseCourse:
         if not progress:
             raise ValueError("a course of the noise needs one measured scale or more")
         order = np.argsort(progress)
-        when, scale = np.log(np.array(progress, float)[order]), np.log(np.array(scales, float)[order])
+        when, scale = (
+            np.log(np.array(progress, float)[order]),
+            np.log(np.array(scales, float)[order]),
+        )
         growth = _estimate_growth(when, scale)
         newest = slice(-max(1, round(len(when) * _NEWEST_PART)), None)
         anchor = float(np.mean(when[newest]))
@@ -77,7 +83,8 @@ class NoiseCourse:
     def steps(self, batch: float, *, reference_batch: float) -> float:
         """Return the optimizer steps that a batch needs to the end of the training.
 
-        Source: Johnson et al. 2020, "AdaScale SGD": a step makes the progress of gain(phi) reference steps.
+        Source: Johnson et al. 2020, "AdaScale SGD": a step makes the progress of gain(phi)
+        reference steps.
 
         Args:
             batch: Samples per step, > 0.
@@ -91,7 +98,9 @@ class NoiseCourse:
 
 
 def _estimate_growth(when: Array, scale: Array) -> float:
-    """Regress the logarithm of the scale on that of progress, under what is believed of the slope."""
+    """Regress the logarithm of the scale on that of progress, under what is believed of the
+    slope.
+    """
     if len(when) < 2:
         return _GROWTH
     x, y = when - np.mean(when), scale - np.mean(scale)

@@ -1,7 +1,9 @@
-"""Plans over replicas, pipeline stages and tensor parts, in the columns that laws of time and memory read.
+"""Plans over replicas, pipeline stages and tensor parts, in the columns that laws of time and
+memory read.
 
-Numbers that nobody gave are filled in here: one for a dimension, what is usual for the shape of a model. How
-far plans are beyond those measured is worked out here too. The laws themselves are left to their own modules.
+Numbers that nobody gave are filled in here: one for a dimension, what is usual for the shape of a
+model. How far plans are beyond those measured is worked out here too. The laws themselves are left
+to their own modules.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ _DIMENSIONS = ("nodes", "replicas", "stages", "tensor", "zero", "micro_batch", "
 # A model of the size that most tables measure; heads and feed_forward follow from hidden.
 _USUAL = {"layers": 24.0, "hidden": 2048.0, "vocabulary": 51_200.0, "sequence": 1024.0}
 _CHANNELS_PER_HEAD = 64.0
-# Of three matrices of that width. With 8/3 they are as large as two of four times the channels, as in GPT,
-# and as in Llama 2; published configurations of newer models with three have 3.5 to 4.
+# Of three matrices of that width. With 8/3 they are as large as two of four times the channels, as
+# in GPT, and as in Llama 2; published configurations of newer models with three have 3.5 to 4.
 _FEED_FORWARD = 3.0
 # Within this many doublings beyond what was measured a law that fits there is trusted.
 _TRUSTED_DOUBLINGS = 1.0
@@ -57,7 +59,8 @@ class ParallelPlan:
         micro_batch: Samples that a replica takes at once, > 0.
         accumulation: Micro batches that a replica takes per step.
         nodes: Machines; as many workers are on each.
-        zero: What the replicas share: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
+        zero: What the replicas share: 0 nothing, 1 the optimizer's state, 2 gradients too, 3
+            parameters too.
         shape: The model.
     """
 
@@ -76,16 +79,19 @@ class ParallelPlan:
         return self.replicas * self.stages * self.tensor
 
 
-def put_in_columns(plans: Sequence[ParallelPlan], known: Sequence[ParallelPlan] | None = None) -> Columns:
+def put_in_columns(
+    plans: Sequence[ParallelPlan], known: Sequence[ParallelPlan] | None = None
+) -> Columns:
     """Return the columns of plans, those on a logarithmic scale to base 2 too, named `log_...`.
 
     Args:
         plans: One or more.
-        known: Plans whose shapes fill in for what is unknown of the others; the plans themselves by default.
+        known: Plans whose shapes fill in for what is unknown of the others; the plans themselves by
+            default.
 
     Returns:
-        An array for each dimension, each number of a shape, and `workers_per_node`; `several_nodes` and
-        `tensor_across`, whether tensor parts lie on several nodes, are 0 or 1.
+        An array for each dimension, each number of a shape, and `workers_per_node`; `several_nodes`
+        and `tensor_across`, whether tensor parts lie on several nodes, are 0 or 1.
     """
     usual = _usual_shape(plans if known is None else known)
     columns: dict[str, Array] = {
@@ -93,9 +99,13 @@ def put_in_columns(plans: Sequence[ParallelPlan], known: Sequence[ParallelPlan] 
     }
     for name, value in usual.items():
         columns[name] = _filled(plans, name, np.full(len(plans), value))
-    columns["heads"] = _filled(plans, "heads", np.maximum(columns["hidden"] / _CHANNELS_PER_HEAD, 1.0))
+    columns["heads"] = _filled(
+        plans, "heads", np.maximum(columns["hidden"] / _CHANNELS_PER_HEAD, 1.0)
+    )
     columns["feed_forward"] = _filled(
-        plans, "feed_forward", columns["hidden"] * _feed_forward_of(plans if known is None else known)
+        plans,
+        "feed_forward",
+        columns["hidden"] * _feed_forward_of(plans if known is None else known),
     )
     workers = columns["replicas"] * columns["stages"] * columns["tensor"]
     columns["workers_per_node"] = workers / columns["nodes"]
@@ -110,7 +120,8 @@ def put_in_columns(plans: Sequence[ParallelPlan], known: Sequence[ParallelPlan] 
 def _filled(plans: Sequence[ParallelPlan], name: str, otherwise: Array) -> Array:
     given = [getattr(plan.shape, name) for plan in plans]
     return np.array(
-        [other if each is None else each for each, other in zip(given, otherwise, strict=True)], float
+        [other if each is None else each for each, other in zip(given, otherwise, strict=True)],
+        float,
     )
 
 
@@ -125,9 +136,13 @@ def _usual_shape(plans: Sequence[ParallelPlan]) -> dict[str, float]:
 
 
 def _feed_forward_of(plans: Sequence[ParallelPlan]) -> float:
-    """Return the middle of the widths of the feed-forward part that are known, relative to hidden."""
+    """Return the middle of the widths of the feed-forward part that are known, relative to
+    hidden.
+    """
     shapes = {plan.shape for plan in plans}
-    known = [each.feed_forward / each.hidden for each in shapes if each.feed_forward and each.hidden]
+    known = [
+        each.feed_forward / each.hidden for each in shapes if each.feed_forward and each.hidden
+    ]
     return float(np.exp(np.mean(np.log(sorted(known))))) if known else _FEED_FORWARD
 
 
@@ -158,7 +173,8 @@ class Range:
     def intervals(
         self, logs: Array, deviations: Array, columns: Columns
     ) -> Iterator[tuple[float, float, float, bool]]:
-        """Yield each predicted value, the interval that holds nine of ten truths, and whether it is beyond.
+        """Yield each predicted value, the interval that holds nine of ten truths, and whether it is
+        beyond.
 
         Args:
             logs: Logarithms of the values, [n].
@@ -166,21 +182,31 @@ class Range:
             columns: The plans.
         """
         widths = np.exp(NORMAL_90 * np.hypot(deviations, self.deviation_beyond(columns)))
-        for value, width, is_beyond in zip(np.exp(logs), widths, self.is_beyond(columns), strict=True):
+        for value, width, is_beyond in zip(
+            np.exp(logs), widths, self.is_beyond(columns), strict=True
+        ):
             yield float(value), float(value / width), float(value * width), bool(is_beyond)
 
     def deviation_beyond(self, columns: Columns) -> Array:
-        """Return what the logarithm of a prediction is less sure for being beyond, as a deviation, [n]."""
+        """Return what the logarithm of a prediction is less sure for being beyond, as a deviation,
+        [n].
+        """
         squares = [
-            (factor * self._doublings(columns, name)) ** 2 for name, factor in self.per_doubling.items()
+            (factor * self._doublings(columns, name)) ** 2
+            for name, factor in self.per_doubling.items()
         ]
         return np.sqrt(np.sum(squares, axis=0))
 
     def is_beyond(self, columns: Columns) -> NDArray[np.bool_]:
-        """Return which plans are more than a doubling beyond, or divide what no measured one divides, [n]."""
-        far = [self._doublings(columns, name) > _TRUSTED_DOUBLINGS + 1e-9 for name in self.per_doubling]
+        """Return which plans are more than a doubling beyond, or divide what no measured one
+        divides, [n].
+        """
+        far = [
+            self._doublings(columns, name) > _TRUSTED_DOUBLINGS + 1e-9 for name in self.per_doubling
+        ]
         undivided = [
-            (columns[name] > 1.0) & (self.most[name] == 0.0) for name in ("replicas", "stages", "tensor")
+            (columns[name] > 1.0) & (self.most[name] == 0.0)
+            for name in ("replicas", "stages", "tensor")
         ]
         return np.any([*far, *undivided], axis=0)
 

@@ -1,21 +1,25 @@
-"""The law of a step over replicas, pipeline stages and tensor parts, and what is believed of it beforehand.
+"""The law of a step over replicas, pipeline stages and tensor parts, and what is believed of it
+beforehand.
 
-With R replicas, p stages, t tensor parts, m micro batches of b samples of s tokens, L layers of h channels, a
-heads and V words, relative to the typical model and micro batch that were measured on one device:
+With R replicas, p stages, t tensor parts, m micro batches of b samples of s tokens, L layers of h
+channels, a heads and V words, relative to the typical model and micro batch that were measured on
+one device:
 
     multiply = L b s h^2 (1 + s/6h) / t               matrix products
     move     = L b s (34 h + 5 k a s) (u + (1-u)/t)   everything else, which waits for memory
-    layers   = ((multiply + move)^q + (launch L)^q)^(1/q) + L (wait log2 t + exchange 2(t-1)/t b s h) if t > 1
-    head     = b s V (h + 4 move) / t                 the last stage has it too; its output is in fp32
-    slowest  = layers ceil(L/p)/L + head + hop        of the stages; hop = b s h / t if p > 1
-    step     = (m-1) slowest + layers + head + (p-1) hop + ring 2(R-1)/R N/(p t) + update N/(p t)
+    layers   = ((multiply + move)^q + (launch L)^q)^(1/q) + L (wait log2 t + exchange 2(t-1)/t b s
+    h) if t > 1 head     = b s V (h + 4 move) / t                 the last stage has it too; its
+    output is in fp32 slowest  = layers ceil(L/p)/L + head + hop        of the stages; hop = b s h /
+    t if p > 1 step     = (m-1) slowest + layers + head + (p-1) hop + ring 2(R-1)/R N/(p t) + update
+    N/(p t)
 
-Each term has a factor, fitted as a logarithm; N is the number of parameters, and what crosses nodes is slower
-by further factors. Tensor parts are neighbours, then replicas, then stages. The rings of a node's n tensor
-parts share its links to others, so each takes n times as long. Fitting is left to others.
+Each term has a factor, fitted as a logarithm; N is the number of parameters, and what crosses nodes
+is slower by further factors. Tensor parts are neighbours, then replicas, then stages. The rings of
+a node's n tensor parts share its links to others, so each takes n times as long. Fitting is left to
+others.
 
-Sources: pipeline (m + p - 1): Huang et al. 2019, arXiv:1811.06965; tensor exchanges: Shoeybi et al. 2019,
-arXiv:1909.08053; operations and bytes of a block: Korthikanti et al. 2022, arXiv:2205.05198.
+Sources: pipeline (m + p - 1): Huang et al. 2019, arXiv:1811.06965; tensor exchanges: Shoeybi et al.
+2019, arXiv:1909.08053; operations and bytes of a block: Korthikanti et al. 2022, arXiv:2205.05198.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ import numpy as np
 from workbench.hardware.performance.corrected_law import Array, Belief, Columns
 from workbench.hardware.performance.step_law import p_norm
 
-# What a factor is believed to be, relative to the matrix products: the mean and deviation of its logarithm.
+# What a factor is believed to be, relative to the matrix products: the mean and deviation of its
+# logarithm.
 _BELIEFS = {
     # Seconds of the matrix products of a typical micro batch.
     "multiply": (0.0, 2.0),
@@ -49,8 +54,8 @@ _BELIEFS = {
     # q = 1 + sharpness: whether launching kernels hides behind computing.
     "sharpness": (0.7, 0.5),
 }
-# These tokens, hidden and layers are what beliefs are about. A layer's products grow with tokens x hidden^2,
-# so what is relative to them changes with these powers of the three.
+# These tokens, hidden and layers are what beliefs are about. A layer's products grow with tokens x
+# hidden^2, so what is relative to them changes with these powers of the three.
 _USUAL_SIZES = np.array([2048.0, 2048.0, 24.0])
 _GROWTH = {
     "launch": (-1.0, -2.0, 0.0),
@@ -64,11 +69,12 @@ PARAMETERS = tuple(_BELIEFS)
 _INDEX = {name: index for index, name in enumerate(PARAMETERS)}
 # Further starts: much launching, much that waits for memory, slow tensor exchanges of either kind.
 _FURTHER_STARTS = (("launch", 2.0), ("move", 1.5), ("tensor_wait", 2.0), ("tensor_exchange", 1.5))
-# Operations that a device does while it moves one byte: datasheets have 139 (V100), 153 to 200 (A100) and
+# Operations that a device does while it moves one byte: datasheets have 139 (V100), 153 to 200
+# (A100) and
 # 295 (H100) in half precision, and kernels reach a like part of both.
 _OPERATIONS_PER_BYTE = 200.0
-# A value of a block is written, read by what follows and again by the backward pass, where its gradient is
-# written and read.
+# A value of a block is written, read by what follows and again by the backward pass, where its
+# gradient is written and read.
 _PASSES = 5.0
 # The head's output is kept in single precision.
 _BYTES_PER_LOGIT = 4.0
@@ -85,7 +91,8 @@ class ParallelStepLaw:
     def __init__(self, measured: Columns) -> None:
         """Choose the reference: the middle of what was measured."""
         self.reference = {
-            name: np.array([np.exp(np.mean(np.log(np.unique(measured[name]))))]) for name in _REFERENCE
+            name: np.array([np.exp(np.mean(np.log(np.unique(measured[name]))))])
+            for name in _REFERENCE
         }
 
     def log_step(self, parameters: Array, plans: Columns) -> Array:
@@ -127,7 +134,11 @@ class ParallelStepLaw:
         reference, tensor = self.reference, plans["tensor"]
         undivided = value["undivided"] / (1.0 + value["undivided"])
         multiply = _products(plans) / _products(reference) / tensor
-        move = value["move"] * _bytes_moved(plans, value["scores"]) / _bytes_moved(reference, value["scores"])
+        move = (
+            value["move"]
+            * _bytes_moved(plans, value["scores"])
+            / _bytes_moved(reference, value["scores"])
+        )
         computing = multiply + move * (undivided + (1.0 - undivided) / tensor)
         num_layers = plans["layers"] / reference["layers"]
         layers = p_norm(computing, value["launch"] * num_layers, 1.0 + value["sharpness"])
@@ -137,10 +148,15 @@ class ParallelStepLaw:
         return layers + exchange * num_layers
 
     def believe(self, plans: Columns, log_times: Array) -> Belief:
-        """Return what is believed before measuring; of the measured times only the middle counts."""
+        """Return what is believed before measuring.
+
+        Of the measured times only the middle counts.
+        """
         beliefs = np.array(list(_BELIEFS.values()))
         means, deviations = beliefs[:, 0].copy(), beliefs[:, 1].copy()
-        divided = plans["stages"] * plans["tensor"] / (plans["accumulation"] + plans["stages"] - 1.0)
+        divided = (
+            plans["stages"] * plans["tensor"] / (plans["accumulation"] + plans["stages"] - 1.0)
+        )
         means[_INDEX["multiply"]] = np.median(log_times + np.log(divided))
         tokens = self.reference["micro_batch"] * self.reference["sequence"]
         sizes = np.concatenate([tokens, self.reference["hidden"], self.reference["layers"]])
@@ -169,7 +185,9 @@ def _products(shape: Columns) -> Array:
 
 
 def _bytes_moved(shape: Columns, scores: Array) -> Array:
-    """Bytes that the layers keep for the backward pass, from their values and from attention's scores."""
+    """Bytes that the layers keep for the backward pass, from their values and from attention's
+    scores.
+    """
     tokens = shape["micro_batch"] * shape["sequence"]
     per_token = 34.0 * shape["hidden"] + 5.0 * scores * shape["heads"] * shape["sequence"]
     return shape["layers"] * tokens * per_token

@@ -1,9 +1,9 @@
 """Seconds per step of plans over replicas, stages and tensor parts, from measured ones.
 
-What a law of a step leaves over is alike for plans of the same tensor parts and micro batch, of the same
-stages, and so on: so plans in two and three dimensions are predicted from plans in one. For a model that was
-not measured the law is fitted to plain times, because a law that leaves everything odd to the correction
-carries less far.
+What a law of a step leaves over is alike for plans of the same tensor parts and micro batch, of the
+same stages, and so on: so plans in two and three dimensions are predicted from plans in one. For a
+model that was not measured the law is fitted to plain times, because a law that leaves everything
+odd to the correction carries less far.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.hardware.performance.corrected_law import CorrectedLaw, Part, order_of
-from workbench.hardware.performance.parallel_plans import ModelShape, ParallelPlan, Range, put_in_columns
+from workbench.hardware.performance.parallel_plans import (
+    ModelShape,
+    ParallelPlan,
+    Range,
+    put_in_columns,
+)
 from workbench.hardware.performance.parallel_step_law import ParallelStepLaw
 from workbench.hardware.performance.step_time import Prediction
 
@@ -25,7 +30,8 @@ _KERNELS = {"log_tensor": 0.35, "log_micro_batch": 0.5}
 _SAME_PLAN = {"log_replicas": 0.3, "log_stages": 0.3, "log_tensor": 0.3}
 _PARTS = (
     Part(0.12, _MODEL),
-    # Which kernels run, and how well, depends on the micro batch and on how small a part of a layer is.
+    # Which kernels run, and how well, depends on the micro batch and on how small a part of a layer
+    # is.
     Part(0.08, {**_MODEL, **_KERNELS}),
     Part(0.05, _KERNELS),
     Part(0.03, {"log_stages": 0.7, "log_micro_batch": 1.5}),
@@ -60,7 +66,9 @@ class MeasuredStep:
     step_time_s: float
 
 
-def predict_steps(measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan]) -> list[Prediction]:
+def predict_steps(
+    measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan]
+) -> list[Prediction]:
     """Predict the steps of plans; the order of the measurements does not matter.
 
     Args:
@@ -83,8 +91,13 @@ def predict_steps(measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan
     found: dict[int, Prediction] = {}
     for (is_measured, is_across), indices in wanted.items():
         shapes = {plans[index].shape for index in indices}
-        # Of steps across nodes another model says more across nodes than on one node, and the reverse.
-        alike = [each for each in measured if (each.plan.nodes > 1) is is_across or each.plan.shape in shapes]
+        # Of steps across nodes another model says more across nodes than on one node, and the
+        # reverse.
+        alike = [
+            each
+            for each in measured
+            if (each.plan.nodes > 1) is is_across or each.plan.shape in shapes
+        ]
         used = alike if not is_measured and len(alike) >= _ENOUGH else measured
         predictions = _predict(used, [plans[index] for index in indices], is_measured=is_measured)
         found.update(zip(indices, predictions, strict=True))
@@ -103,7 +116,9 @@ def _predict(
     order = order_of(columns, log_times, MAX_ROWS)
     columns, log_times = {name: values[order] for name, values in columns.items()}, log_times[order]
     law = ParallelStepLaw(columns)
-    groups = [(known[at].shape, known[at].replicas, known[at].stages, known[at].tensor) for at in order]
+    groups = [
+        (known[at].shape, known[at].replicas, known[at].stages, known[at].tensor) for at in order
+    ]
     fitted = CorrectedLaw(
         law.log_step,
         law.believe(columns, log_times),

@@ -1,22 +1,22 @@
 """Peak memory of a device by plan, also of models that were never run, from measured peaks.
 
-With R replicas, p stages, t tensor parts, m micro batches of b samples of s tokens, L layers of h channels,
-f channels in the feed-forward part, and V words:
+With R replicas, p stages, t tensor parts, m micro batches of b samples of s tokens, L layers of h
+channels, f channels in the feed-forward part, and V words:
 
-    held     = L/p + (extra + balance V h / N) (1 - 1/p)        layers of the fullest stage, N parameters each
-    weights  = (N held + w V h) / t                             parameters there; w tables of words if p = 1
-    state    = weights (g, shared by replicas in part, + o / R where the optimizer's state is shared)
-    kept     = b s held ((x h + y f) / t + z h)                 activations of one micro batch
-    first    = state + kept min(m, p) + logits b s V / t if p = 1
+    held     = L/p + (extra + balance V h / N) (1 - 1/p)        layers of the fullest stage, N
+    parameters each weights  = (N held + w V h) / t                             parameters there; w
+    tables of words if p = 1 state    = weights (g, shared by replicas in part, + o / R where the
+    optimizer's state is shared) kept     = b s held ((x h + y f) / t + z h)
+    activations of one micro batch first    = state + kept min(m, p) + logits b s V / t if p = 1
     last     = state + kept + l logits b s V / t                where p > 1; l < 1
     peak     = constant + the larger of the two
 
-Each factor is fitted as a logarithm under a belief that comes from bytes per parameter and per value; what is
-left over is alike for plans that are alike. Choosing a plan is left to others.
+Each factor is fitted as a logarithm under a belief that comes from bytes per parameter and per
+value; what is left over is alike for plans that are alike. Choosing a plan is left to others.
 
-Sources: state per parameter and its sharing: Rajbhandari et al. 2020, arXiv:1910.02054; activations:
-Korthikanti et al. 2022, arXiv:2205.05198; min(m, p) micro batches in flight: Narayanan et al. 2021,
-arXiv:2104.04473.
+Sources: state per parameter and its sharing: Rajbhandari et al. 2020, arXiv:1910.02054;
+activations: Korthikanti et al. 2022, arXiv:2205.05198; min(m, p) micro batches in flight: Narayanan
+et al. 2021, arXiv:2104.04473.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ _GB = 1e9
 _TIED_POWER = 6.0
 # What a factor is believed to be: its middle, and the deviation of its logarithm.
 _BELIEFS = {
-    # Bytes per parameter: half-precision parameters and gradients, and gradients summed in full precision.
+    # Bytes per parameter: half-precision parameters and gradients, and gradients summed in full
+    # precision.
     "weights": (6.0, 0.4),
     # Odds of the part of them that sharing the optimizer's state shares too.
     "weights_shared": (0.37, 1.0),
     # Parameters in full precision, and two moments.
     "optimizer": (12.0, 0.4),
-    # Models in whose parameters one table of words has a larger share use it twice: most small ones.
+    # Models in whose parameters one table of words has a larger share use it twice: most small
+    # ones.
     "tied_share": (0.09, 0.4),
     # Bytes per token and channel of a layer, divided by tensor parts: x, y; and not divided: z.
     "hidden": (16.0, 0.6),
@@ -72,8 +74,22 @@ PARAMETERS = tuple(_BELIEFS)
 _INDEX = {name: index for index, name in enumerate(PARAMETERS)}
 # Where nobody stated how large the model is, its bytes are anybody's guess.
 _DEVIATION_OF_UNKNOWN = 2.0
-_OF_SIZE = ("weights", "optimizer", "hidden", "feed_forward", "undivided", "logits", "logits_of_last")
-_PLAN = {"log_stages": 0.7, "log_tensor": 0.7, "log_micro_batch": 0.7, "log_replicas": 1.5, "zero": 0.0}
+_OF_SIZE = (
+    "weights",
+    "optimizer",
+    "hidden",
+    "feed_forward",
+    "undivided",
+    "logits",
+    "logits_of_last",
+)
+_PLAN = {
+    "log_stages": 0.7,
+    "log_tensor": 0.7,
+    "log_micro_batch": 0.7,
+    "log_replicas": 1.5,
+    "zero": 0.0,
+}
 _SAME_PLAN = {"log_stages": 0.3, "log_tensor": 0.3, "log_micro_batch": 0.3, "log_replicas": 0.3}
 _PARTS = (
     Part(0.1, {"log_hidden": 1.0, "log_layers": 1.5}),
@@ -110,7 +126,9 @@ class MeasuredPeak:
 
 
 class MemoryPrediction(NamedTuple):
-    """GB at the peak, where nine of ten truths should lie, and whether that is beyond what was measured."""
+    """GB at the peak, where nine of ten truths should lie, and whether that is beyond what was
+    measured.
+    """
 
     memory_gb: float
     low_gb: float
@@ -118,7 +136,9 @@ class MemoryPrediction(NamedTuple):
     extrapolated: bool
 
 
-def predict_memory(measured: Sequence[MeasuredPeak], plans: Sequence[ParallelPlan]) -> list[MemoryPrediction]:
+def predict_memory(
+    measured: Sequence[MeasuredPeak], plans: Sequence[ParallelPlan]
+) -> list[MemoryPrediction]:
     """Predict the peak memory of a device; the order of the measurements does not matter.
 
     Args:
@@ -167,13 +187,17 @@ def log_peak(parameters: Array, plans: Columns) -> Array:
         plans: The plans in columns.
     """
     value = {name: np.exp(parameters[index]) for name, index in _INDEX.items()}
-    layers, hidden, stages, tensor = (plans[name] for name in ("layers", "hidden", "stages", "tensor"))
+    layers, hidden, stages, tensor = (
+        plans[name] for name in ("layers", "hidden", "stages", "tensor")
+    )
     is_divided = stages > 1.0
     table = plans["vocabulary"] * hidden
     layer = 4.0 * hidden**2 + 3.0 * hidden * plans["feed_forward"]
     more = (value["extra"] + value["balance"] * table / layer / stages) * (1.0 - 1.0 / stages)
     held = layers / stages + more
-    tables = np.where(is_divided, 1.0, _tables_of(table / (table + layers * layer), value["tied_share"]))
+    tables = np.where(
+        is_divided, 1.0, _tables_of(table / (table + layers * layer), value["tied_share"])
+    )
     weights = (held * layer + tables * table) / tensor
     state = weights * _bytes_per_parameter(value, plans) / _GB
     tokens = plans["micro_batch"] * plans["sequence"] / _GB
@@ -191,7 +215,8 @@ def log_peak(parameters: Array, plans: Columns) -> Array:
 def _tables_of(share: Array, tied_share: Array) -> Array:
     """Return how many tables of words a model has, between 1 and 2.
 
-    Source: `tie_word_embeddings` of the published configurations of Llama, Qwen, Gemma and Mistral models.
+    Source: `tie_word_embeddings` of the published configurations of Llama, Qwen, Gemma and Mistral
+    models.
     """
     return 1.0 + 1.0 / (1.0 + (share / tied_share) ** _TIED_POWER)
 
@@ -199,7 +224,9 @@ def _tables_of(share: Array, tied_share: Array) -> Array:
 def _bytes_per_parameter(value: dict[str, Array], plans: Columns) -> Array:
     """Return what a device holds for each of its parameters, [n]: the more is shared, the less."""
     shared, zero = value["weights_shared"] / (1.0 + value["weights_shared"]), plans["zero"]
-    shared = np.select([zero < 1.0, zero < 2.0, zero < 3.0], [0.0, shared, (1.0 + shared) / 2.0], 1.0)
+    shared = np.select(
+        [zero < 1.0, zero < 2.0, zero < 3.0], [0.0, shared, (1.0 + shared) / 2.0], 1.0
+    )
     others = 1.0 - 1.0 / plans["replicas"]
     weights = value["weights"] * (1.0 - shared * others)
     return weights + value["optimizer"] * np.where(zero < 1.0, 1.0, 1.0 - others)

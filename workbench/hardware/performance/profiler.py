@@ -1,9 +1,9 @@
 """The parts of a training step, timed without making the device wait, and summaries of timed steps.
 
-On a CPU every step is timed with the clock. On a GPU, where calls return before the work is done, every
-tenth step records events on the stream; they are read when a window closes, where the loop waits anyway.
-A probe closes a window after each step, and so waits for the device once a step. Making steps is left to
-training.
+On a CPU every step is timed with the clock. On a GPU, where calls return before the work is done,
+every tenth step records events on the stream; they are read when a window closes, where the loop
+waits anyway. A probe closes a window after each step, and so waits for the device once a step.
+Making steps is left to training.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ COMPUTED: tuple[str, ...] = ("forward", "backward")
 class StepProfiler:
     """Mean seconds a step spends in each part, over a window of steps."""
 
-    def __init__(self, device_type: str, gpu_sampling_interval: int = GPU_SAMPLING_INTERVAL) -> None:
+    def __init__(
+        self, device_type: str, gpu_sampling_interval: int = GPU_SAMPLING_INTERVAL
+    ) -> None:
         """Make a profiler.
 
         Args:
@@ -76,8 +78,8 @@ class StepProfiler:
         """Return the mean seconds of each part over the timed steps since the last call.
 
         Returns:
-            Seconds a step, by part; empty where no step was timed. The parts of a step with several micro
-            batches are sums over them.
+            Seconds a step, by part; empty where no step was timed. The parts of a step with several
+            micro batches are sums over them.
         """
         if self._timeline:
             self._timeline[-1][1].synchronize()
@@ -85,7 +87,11 @@ class StepProfiler:
                 if part is not None:
                     self._totals_s[part] += before.elapsed_time(event) / 1000.0
         num_timed_steps = self._num_timed_steps
-        means_s = {part: total / num_timed_steps for part, total in self._totals_s.items() if num_timed_steps}
+        means_s = {
+            part: total / num_timed_steps
+            for part, total in self._totals_s.items()
+            if num_timed_steps
+        }
         self._totals_s = dict.fromkeys(PARTS, 0.0)
         self._timeline.clear()
         self._num_timed_steps = 0
@@ -100,10 +106,10 @@ class StepTimes:
         num_steps: Steps that were timed.
         step_time_s: Their median.
         spread_s: Their interquartile range.
-        parts_s: Median seconds of each part: data, forward, backward, communication, update. Communication
-            is left out where it is not known.
-        straggling_s: Median seconds for which a worker waits for the slowest one after a step that exchanges
-            nothing; None where it is not known.
+        parts_s: Median seconds of each part: data, forward, backward, communication, update.
+            Communication is left out where it is not known.
+        straggling_s: Median seconds for which a worker waits for the slowest one after a step that
+            exchanges nothing; None where it is not known.
     """
 
     num_steps: int
@@ -126,26 +132,31 @@ def summarise(
 ) -> StepTimes:
     """Summarise timed steps, with communication separated from computing.
 
-    Communication is what forward and backward take longer in a step than in one that exchanges nothing: a
-    difference of medians, and 0 where that is negative. What an exchange hides behind computing is no part
-    of it. Forward and backward are those of the steps that exchange nothing, so that the parts still add up.
+    Communication is what forward and backward take longer in a step than in one that exchanges
+    nothing: a difference of medians, and 0 where that is negative. What an exchange hides behind
+    computing is no part of it. Forward and backward are those of the steps that exchange nothing,
+    so that the parts still add up.
 
     Args:
         steps: Seconds of each part of each step, at least one step.
-        alone: The same of steps that exchanged nothing; None where communication is not known, and empty
-            where there are no other workers.
-        comes_in_bursts: Whether some steps find their data ready and the next one waits for all of them, so
-            that means are taken: a median would leave the waiting out.
+        alone: The same of steps that exchanged nothing; None where communication is not known, and
+            empty where there are no other workers.
+        comes_in_bursts: Whether some steps find their data ready and the next one waits for all of
+            them, so that means are taken: a median would leave the waiting out.
     """
     middle = mean if comes_in_bursts else median
     parts_s = {part: middle([step[part] for step in steps]) for part in PARTS}
     if alone is not None:
-        computing_s = {part: middle([step[part] for step in alone]) for part in COMPUTED} if alone else {}
+        computing_s = (
+            {part: middle([step[part] for step in alone]) for part in COMPUTED} if alone else {}
+        )
         beyond_s = math.fsum(parts_s[part] - computing_s[part] for part in computing_s)
         if beyond_s > 0.0:
             parts_s |= computing_s
         parts_s["communication"] = max(beyond_s, 0.0)
-        parts_s["update"] = parts_s.pop("update")  # the parts stand in the order in which they happen
+        parts_s["update"] = parts_s.pop(
+            "update"
+        )  # the parts stand in the order in which they happen
     totals_s = [sum(step.values()) for step in steps]
     lower_s, upper_s = np.percentile(totals_s, (25, 75))
     return StepTimes(len(steps), middle(totals_s), float(upper_s - lower_s), parts_s)

@@ -1,9 +1,12 @@
-"""The result of a range test: losses over rates that rise from step to step, and the rate to begin with.
+"""The result of a range test.
+
+Losses over rates that rise from step to step, and the rate to begin with.
 
 Making the steps is left to the training; nothing here imports torch.
 
-Source: Smith 2017, "Cyclical Learning Rates for Training Neural Networks" (arXiv:1506.01186), section 3.3;
-Howard and Gugger 2020, "fastai: A Layered API for Deep Learning" (arXiv:2002.04688), its `lr_find`.
+Source: Smith 2017, "Cyclical Learning Rates for Training Neural Networks" (arXiv:1506.01186),
+section 3.3; Howard and Gugger 2020, "fastai: A Layered API for Deep Learning" (arXiv:2002.04688),
+its `lr_find`.
 """
 
 from __future__ import annotations
@@ -15,16 +18,26 @@ from dataclasses import dataclass
 import numpy as np
 
 SMOOTHING = 0.8
-"""fastai smooths by 0.98 over a hundred steps, and its curves lag behind by half of them. Means over several
-seeds need less: by 0.8 a curve lags behind by four steps."""
+"""fastai smooths by 0.98 over a hundred steps, and its curves lag behind by half of them.
+
+Means over several seeds need less: by 0.8 a curve lags behind by four steps.
+"""
 DIVERGED_TIMES = 4.0
 """fastai ends a test where the smoothed loss is this many times its best."""
 _BELOW_HIGHEST_STABLE = 2.0
-"""The best rate for SGD is usually within a factor of two of the highest that converges (Smith 2017, 3.3)."""
+"""The best rate for SGD is usually within a factor of two of the highest that converges (Smith
+2017, 3.3).
+"""
 _BELOW_LOWEST_LOSS = 10.0
-"""fastai's suggestion `minimum`: a tenth of the rate of the lowest loss, as that is about to rise."""
+"""fastai's suggestion `minimum`.
+
+A tenth of the rate of the lowest loss, as that is about to rise.
+"""
 _MIN_FALL = 14.0
-"""A curve of noise alone falls by less than this many of its usual bends; found with 1500 such curves."""
+"""A curve of noise alone falls by less than this many of its usual bends.
+
+Found with 1500 such curves.
+"""
 _UNSETTLED_PART = 0.1
 """The mean over the first losses is not yet smooth; fastai leaves out as many."""
 
@@ -88,7 +101,9 @@ class RateRange:
     highest_stable: float | None
 
     @classmethod
-    def of(cls, rates: Sequence[float], curves: Sequence[Sequence[float]], *, optimizer: str) -> RateRange:
+    def of(
+        cls, rates: Sequence[float], curves: Sequence[Sequence[float]], *, optimizer: str
+    ) -> RateRange:
         """Take the mean of several curves, as far as all of them go.
 
         Args:
@@ -99,17 +114,23 @@ class RateRange:
         length = min(len(curve) for curve in curves)
         stable = tuple(rates[:length])
         # The loss of a step is that of the weights that the rates before it led to.
-        losses = tuple(float(loss) for loss in np.mean([curve[:length] for curve in curves], axis=0))
+        losses = tuple(
+            float(loss) for loss in np.mean([curve[:length] for curve in curves], axis=0)
+        )
         suggested = suggest_rate(stable, losses, optimizer=optimizer)
         return cls(stable, losses, suggested, stable[-1] if stable else None)
 
 
-def suggest_rate(rates: Sequence[float], losses: Sequence[float], *, optimizer: str) -> float | None:
-    """Return the rate at which the loss falls most steeply, held below what is about to be unstable.
+def suggest_rate(
+    rates: Sequence[float], losses: Sequence[float], *, optimizer: str
+) -> float | None:
+    """Return the rate at which the loss falls most steeply, held below what is about to be
+    unstable.
 
-    Source: the steepest fall in the logarithm of the rate is fastai's `steep`. It is held to half of the
-    highest stable rate for SGD (Smith 2017), and for all other optimizers to a tenth of the rate of the
-    lowest loss (fastai's `minimum`), as they go on falling at rates that they do not endure.
+    Source: the steepest fall in the logarithm of the rate is fastai's `steep`. It is held to half
+    of the highest stable rate for SGD (Smith 2017), and for all other optimizers to a tenth of the
+    rate of the lowest loss (fastai's `minimum`), as they go on falling at rates that they do not
+    endure.
 
     Args:
         rates: Rising, all > 0; none of them diverged.

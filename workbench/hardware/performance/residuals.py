@@ -1,8 +1,9 @@
 """What a law of a step leaves over, and how alike it is for plans that are alike.
 
-Logarithms of measured times differ from those of the law by a sum of parts, each a Gaussian process: by
-topology, by topology and batch together, by batch, by batch for each kind of topology, and by placement; and
-noise. Between topologies of different kinds nothing is shared but what depends on the batch alone.
+Logarithms of measured times differ from those of the law by a sum of parts, each a Gaussian
+process: by topology, by topology and batch together, by batch, by batch for each kind of topology,
+and by placement; and noise. Between topologies of different kinds nothing is shared but what
+depends on the batch alone.
 """
 
 from __future__ import annotations
@@ -44,7 +45,13 @@ class Misfit:
     @property
     def variance(self) -> float:
         """The variance of one measurement, noise included."""
-        parts = (self.topology, self.topology_and_batch, self.batch, self.kind_and_batch, self.placement)
+        parts = (
+            self.topology,
+            self.topology_and_batch,
+            self.batch,
+            self.kind_and_batch,
+            self.placement,
+        )
         return sum(part**2 for part in (*parts, self.noise))
 
 
@@ -52,7 +59,9 @@ _NAMES = tuple(field.name for field in fields(Misfit))
 
 
 def _sizes(misfit: Misfit) -> Array:
-    return np.array([getattr(misfit, name) for name in _NAMES])  # a fraction of the time of `astuple`
+    return np.array(
+        [getattr(misfit, name) for name in _NAMES]
+    )  # a fraction of the time of `astuple`
 
 
 _DEFAULTS = _sizes(Misfit())
@@ -89,11 +98,15 @@ def _log2_distance(rows: Array, columns: Array) -> Array:
 
 
 def noisy_covariance(plans: Plans, misfit: Misfit, noise_factors: Array) -> Array:
-    """Return the covariance of measurements, [n, n], whose noise is a multiple of the usual, [n]."""
+    """Return the covariance of measurements, [n, n], whose noise is a multiple of the usual,
+    [n].
+    """
     return covariance(plans, plans, misfit) + np.diag((misfit.noise * noise_factors) ** 2)
 
 
-def adapt(misfit: Misfit, plans: Plans, noise_factors: Array, left: Array, of_parameters: Array) -> Misfit:
+def adapt(
+    misfit: Misfit, plans: Plans, noise_factors: Array, left: Array, of_parameters: Array
+) -> Misfit:
     """Adapt the size of the parts to what a law leaves over.
 
     Climbs along one part after the other: the parts are few and the evidence is smooth.
@@ -127,10 +140,14 @@ def adapt(misfit: Misfit, plans: Plans, noise_factors: Array, left: Array, of_pa
 
 
 def _surprise(misfit: Misfit, left: Array, covariances: Array) -> float:
-    """Return the negative logarithm of the probability of what is left and of the sizes, less a constant."""
+    """Return the negative logarithm of the probability of what is left and of the sizes, less a
+    constant.
+    """
     factor = np.linalg.cholesky(covariances)
     whitened = np.linalg.solve(factor, left)
     from_defaults = np.log(_sizes(misfit) / _DEFAULTS) / _DOUBTS
     return float(
-        0.5 * whitened @ whitened + np.sum(np.log(np.diag(factor))) + 0.5 * from_defaults @ from_defaults
+        0.5 * whitened @ whitened
+        + np.sum(np.log(np.diag(factor)))
+        + 0.5 * from_defaults @ from_defaults
     )

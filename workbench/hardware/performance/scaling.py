@@ -1,4 +1,7 @@
-"""Rules of thumb for more GPUs: what overhead leaves of them, and how many servers hide their traffic."""
+"""Rules of thumb for more GPUs.
+
+What overhead leaves of them, and how many servers hide their traffic.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import math
 
 
 def speedup(num_gpus: int, overhead: float) -> float:
-    """Return how many times faster G GPUs are than one, at a fixed batch per GPU: G (1 + R) / (1 + G R).
+    """Return how many times faster G GPUs are than one, at a fixed batch per GPU.
+
+    G (1 + R) / (1 + G R).
 
     Args:
         num_gpus: G, at least 1.
-        overhead: R, the time per step that is not parallel, relative to computing, on one GPU; what is hidden
-            behind computing does not count. Where it grows with the group, the value at G.
+        overhead: R, the time per step that is not parallel, relative to computing, on one GPU; what
+            is hidden behind computing does not count. Where it grows with the group, the value at
+            G.
 
     Source: Zou et al. 2017, arXiv:1709.06622, lemma 3.1.
     """
@@ -19,7 +25,10 @@ def speedup(num_gpus: int, overhead: float) -> float:
 
 
 def parallel_efficiency(num_gpus: int, overhead: float) -> float:
-    """Return the part of G GPUs that overhead leaves: (1 + R) / (1 + G R); arguments as in `speedup`."""
+    """Return the part of G GPUs that overhead leaves: (1 + R) / (1 + G R).
+
+    Arguments as in `speedup`.
+    """
     return (1.0 + overhead) / (1.0 + num_gpus * overhead)
 
 
@@ -43,7 +52,9 @@ def most_overhead(num_gpus: int, wanted_efficiency: float) -> float:
 def num_parameter_servers(
     parameter_bytes: float, num_workers: int, bytes_per_s: float, compute_s: float
 ) -> int:
-    """Return how many parameter servers hide their traffic behind computing: 2 S W / (B T), rounded up.
+    """Return how many parameter servers hide their traffic behind computing.
+
+    2 S W / (B T), rounded up.
 
     Args:
         parameter_bytes: S, bytes of all parameters, > 0; spread evenly over the servers.

@@ -1,16 +1,20 @@
-"""The law of a training step by topology and batch, and what is believed of it before anything is measured.
+"""The law of a training step by topology and batch, and what is believed of it before anything is
+measured.
 
-A step of K GPUs on N nodes, G on the fullest, with micro batch b is computing joined with communicating:
+A step of K GPUs on N nodes, G on the fullest, with micro batch b is computing joined with
+communicating:
 
     compute = scale * ((1 - share) + share * b / b0) * (1 + contention * (1 - 1/G))
     communication = scale * ring * (1 + ring_growth * log2(K/2))                         on one node
-                  = scale * ring * network * (1 + network_growth * x)                    on two nodes
-                  = the same * many_nodes * (N/3)^many_nodes_exponent                    on more nodes
+                  = scale * ring * network * (1 + network_growth * x)                    on two
+                  nodes = the same * many_nodes * (N/3)^many_nodes_exponent                    on
+                  more nodes
     step = (compute^p + communication^p)^(1/p),  p = 1 + overlap
 
-x is what the laws of communication differ in. p = 1 is no overlap; a large p hides the shorter behind the
-longer. Parameters are fitted as logarithms (the share as log-odds, the exponent as it is): beliefs about them
-are normal distributions, and no time can become negative. Fitting them is left to `step_time`.
+x is what the laws of communication differ in. p = 1 is no overlap; a large p hides the shorter
+behind the longer. Parameters are fitted as logarithms (the share as log-odds, the exponent as it
+is): beliefs about them are normal distributions, and no time can become negative. Fitting them is
+left to `step_time`.
 """
 
 from __future__ import annotations
@@ -76,13 +80,14 @@ _BELIEFS = {
     "contention": (np.log(0.05), 1.0),
     # Communication of two GPUs on a node, relative to computing.
     "ring": (np.log(0.1), 1.5),
-    # A ring of K carries 2 (K-1)/K of the gradients over each link: from 2 to 8, 0.38 more per doubling.
+    # A ring of K carries 2 (K-1)/K of the gradients over each link: from 2 to 8, 0.38 more per
+    # doubling.
     "ring_growth": (np.log(0.4), 0.8),
     # Links between nodes are several times slower than those within.
     "network": (np.log(4.0), 1.2),
     "network_growth": (np.log(0.4), 0.8),
-    # Two nodes send both ways of their ring over one pair of links, and often as one flow; three and more
-    # have a neighbour on either side.
+    # Two nodes send both ways of their ring over one pair of links, and often as one flow; three
+    # and more have a neighbour on either side.
     "many_nodes": (-0.2, 0.1),
     "many_nodes_exponent": (0.0, 0.15),
     # p = 1 + exp(overlap): around 2.
@@ -129,7 +134,9 @@ class StepLaw:
     def compute_s(self, parameters: Array, plans: Plans) -> Array:
         """Return the seconds that one micro batch is computed, [n]."""
         share = 1.0 / (1.0 + np.exp(-parameters[_INDEX["share"]]))
-        contention = np.exp(parameters[_INDEX["contention"]]) * (1.0 - 1.0 / plans.most_gpus_per_node)
+        contention = np.exp(parameters[_INDEX["contention"]]) * (
+            1.0 - 1.0 / plans.most_gpus_per_node
+        )
         affine = (1.0 - share) + share * plans.micro_batch / self.middle_batch
         return np.exp(parameters[_INDEX["scale"]]) * affine * (1.0 + contention)
 
@@ -165,7 +172,9 @@ def p_norm(one: Array, other: Array, power: Array | float) -> Array:
 
 
 def believe(plans: Plans, middle_time_s: float) -> tuple[Array, Array]:
-    """Return what is believed before measuring: means and standard deviations, in the order of `PARAMETERS`.
+    """Return what is believed before measuring.
+
+    Means and standard deviations, in the order of `PARAMETERS`.
 
     Args:
         plans: What was measured.
@@ -175,5 +184,7 @@ def believe(plans: Plans, middle_time_s: float) -> tuple[Array, Array]:
     means, deviations = beliefs[:, 0].copy(), beliefs[:, 1].copy()
     means[_INDEX["scale"]] += np.log(middle_time_s)
     if np.any(plans.num_nodes > 2):
-        deviations[[_INDEX["many_nodes"], _INDEX["many_nodes_exponent"]]] = _WHERE_MANY_WERE_MEASURED
+        deviations[[_INDEX["many_nodes"], _INDEX["many_nodes_exponent"]]] = (
+            _WHERE_MANY_WERE_MEASURED
+        )
     return means, deviations

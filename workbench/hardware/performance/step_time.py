@@ -1,8 +1,9 @@
 """Seconds per training step of a data-parallel plan, from measured ones: fit once, then predict.
 
-A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little was
-measured; what it leaves over (`misfit`) is interpolated where much was. Which law of communication is used is
-decided by placements that were held out, and rows that were held out show how wide the intervals must be.
+A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little
+was measured; what it leaves over (`misfit`) is interpolated where much was. Which law of
+communication is used is decided by placements that were held out, and rows that were held out show
+how wide the intervals must be.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _POINTS_AT_ONCE = 1000
 _ROWS_TO_ADAPT = 250
 _ROWS_TO_FIT = 500
 _LOWEST_TRUST = 0.7
-# The error of step - synchronisation as computing time: the two clocks do not start and end together.
+# The error of step - synchronisation as computing time: the two clocks do not start and end
+# together.
 _COMPUTE_DEVIATION = 0.15
 _ROWS_OF_COMPUTE = 20
 _MAX_SYNC_SHARE = 0.9
@@ -76,7 +78,9 @@ class Point:
 
 
 class Prediction(NamedTuple):
-    """Seconds per step, where nine of ten truths should lie, and whether that is beyond what was measured."""
+    """Seconds per step, where nine of ten truths should lie, and whether that is beyond what was
+    measured.
+    """
 
     step_time_s: float
     low_s: float
@@ -88,8 +92,8 @@ class Prediction(NamedTuple):
 def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
     """Fit a model of step times; the same measurements give the same model.
 
-    The first law of communication is replaced by another only where that is better on held-out placements by
-    more than twice the standard error of the difference.
+    The first law of communication is replaced by another only where that is better on held-out
+    placements by more than twice the standard error of the difference.
 
     Args:
         measurements: One or more; of more than 2,000 rows, as many are used.
@@ -124,7 +128,8 @@ class StepTimeModel:
         law: The law of a step.
         parameters: Its fitted parameters, in the order of `step_law.PARAMETERS`.
         plans: What was measured.
-        held_out_errors: Mean absolute error of the logarithm by placement, predicted without its own rows.
+        held_out_errors: Mean absolute error of the logarithm by placement, predicted without its
+            own rows.
     """
 
     def __init__(self, measurements: Sequence[Measurement], communication: str) -> None:
@@ -163,11 +168,14 @@ class StepTimeModel:
         return found
 
     def _predict_some(self, points: Sequence[Point]) -> list[Prediction]:
-        plans = Plans.of([point.topology for point in points], [point.micro_batch for point in points])
+        plans = Plans.of(
+            [point.topology for point in points], [point.micro_batch for point in points]
+        )
         logs, deviations = self._predict_logs(plans)
         accumulation = np.array([point.accumulation for point in points], float)
         last_s = np.exp(logs)
-        # A micro step before the last exchanges nothing; the law's share of computing is that of the step.
+        # A micro step before the last exchanges nothing; the law's share of computing is that of
+        # the step.
         computing = self.law.compute_s(self.parameters, plans) / np.exp(
             self.law.log_step(self.parameters, plans)
         )
@@ -175,7 +183,9 @@ class StepTimeModel:
         widths = np.exp(NORMAL_90 * deviations)
         return [
             Prediction(float(time_s), float(time_s / width), float(time_s * width), bool(beyond))
-            for time_s, width, beyond in zip(times_s, widths, self._support.is_beyond(plans), strict=True)
+            for time_s, width, beyond in zip(
+                times_s, widths, self._support.is_beyond(plans), strict=True
+            )
         ]
 
     def _fit_parameters(self, *, first: bool) -> Array:
@@ -206,19 +216,27 @@ class StepTimeModel:
         logs, slopes = jacobian(lambda at: self.law.log_step(at, plans), self.parameters)
         left = self._log_times[rows] - logs + slopes @ (self.parameters - means)
         self._misfit = adapt(
-            self._misfit, plans, self._noise_factors[rows], left, (slopes * deviations**2) @ slopes.T
+            self._misfit,
+            plans,
+            self._noise_factors[rows],
+            left,
+            (slopes * deviations**2) @ slopes.T,
         )
 
     def _condition(self) -> None:
         """Work out once what every prediction needs, and how the rows relate to each other."""
         logs, slopes = jacobian(lambda at: self.law.log_step(at, self.plans), self.parameters)
         precision = np.linalg.inv(noisy_covariance(self.plans, self._misfit, self._noise_factors))
-        believed = np.diag(self._beliefs[1] ** -2) + self._computing.curvature(self.law, self.parameters)
+        believed = np.diag(self._beliefs[1] ** -2) + self._computing.curvature(
+            self.law, self.parameters
+        )
         self._slopes, self._precision = slopes, precision
         self._parameter_covariance = np.linalg.inv(slopes.T @ precision @ slopes + believed)
         self._weights = precision @ (self._log_times - logs)
         across = precision @ slopes
-        self._hold_out(precision - across @ self._parameter_covariance @ across.T, self._log_times - logs)
+        self._hold_out(
+            precision - across @ self._parameter_covariance @ across.T, self._log_times - logs
+        )
 
     def _hold_out(self, precision: Array, left: Array) -> None:
         """Predict each row, and each placement, from the others.
@@ -226,7 +244,8 @@ class StepTimeModel:
         Of a Gaussian process that has a closed form: nothing is fitted again.
 
         Args:
-            precision: The inverse of the covariance of `left`, the parameters' part included, [n, n].
+            precision: The inverse of the covariance of `left`, the parameters' part included, [n,
+                n].
             left: What the law leaves over, [n].
 
         Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, equation 5.12.
@@ -281,7 +300,8 @@ class _Computing:
             and each.sync_time_s < _MAX_SYNC_SHARE * each.step_time_s
         ]
         left_s = [
-            measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0) for index in known
+            measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0)
+            for index in known
         ]
         return cls(plans.rows(np.array(known, int)), np.log(np.array(left_s, float)))
 

@@ -18,13 +18,16 @@ class Topology:
     """The GPUs of a data-parallel group, one worker on each.
 
     Attributes:
-        gpus_per_node: How many GPUs are used on each node, the fewest first: a ring has no first node.
+        gpus_per_node: How many GPUs are used on each node, the fewest first: a ring has no first
+            node.
     """
 
     gpus_per_node: tuple[int, ...]
 
     @classmethod
-    def of(cls, num_nodes: int, num_gpus: int, gpus_per_node: Sequence[int] | None = None) -> Topology:
+    def of(
+        cls, num_nodes: int, num_gpus: int, gpus_per_node: Sequence[int] | None = None
+    ) -> Topology:
         """Make a topology from how people count it.
 
         Args:
@@ -83,9 +86,13 @@ class Topology:
 
     @property
     def placement(self) -> str:
-        """How many GPUs on how many nodes, as text: `2x3 4x1` is 2 on each of three nodes and 4 on one."""
+        """How many GPUs on how many nodes, as text.
+
+        `2x3 4x1` is 2 on each of three nodes and 4 on one.
+        """
         return " ".join(
-            f"{num_gpus}x{num_nodes}" for num_gpus, num_nodes in sorted(Counter(self.gpus_per_node).items())
+            f"{num_gpus}x{num_nodes}"
+            for num_gpus, num_nodes in sorted(Counter(self.gpus_per_node).items())
         )
 
     @property

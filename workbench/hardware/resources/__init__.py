@@ -1,8 +1,11 @@
-"""What hardware there is and what it is doing: CPUs, memory, disks, GPUs, and the nodes of a cluster.
+"""What hardware there is and what it is doing.
 
-`nvml` is the only access to NVIDIA's management library; without it a machine has no GPUs, and a reason why.
-Samples are attributed to workers and trials, and aggregated with age; when to sample is decided elsewhere.
-Who gets which hardware is decided elsewhere. Importing this loads neither torch nor ray.
+CPUs, memory, disks, GPUs, and the nodes of a cluster.
+
+`nvml` is the only access to NVIDIA's management library; without it a machine has no GPUs, and a
+reason why. Samples are attributed to workers and trials, and aggregated with age; when to sample is
+decided elsewhere. Who gets which hardware is decided elsewhere. Importing this loads neither torch
+nor ray.
 """
 
 from __future__ import annotations

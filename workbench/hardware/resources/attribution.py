@@ -38,7 +38,9 @@ class Assignment:
         """Return the fraction of a time range that it covers, from 0 to 1."""
         ended = end_unix_s if self.ended_unix_s is None else self.ended_unix_s
         shared_s = min(ended, end_unix_s) - max(self.began_unix_s, begin_unix_s)
-        return max(0.0, shared_s) / (end_unix_s - begin_unix_s) if end_unix_s > begin_unix_s else 0.0
+        return (
+            max(0.0, shared_s) / (end_unix_s - begin_unix_s) if end_unix_s > begin_unix_s else 0.0
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,10 @@ def attribute(
     by_pid: dict[int, float] = {}
     for tenure, part in parts:
         by_pid[tenure.pid] = by_pid.get(tenure.pid, 0.0) + part
-    cards = {gpu.uuid: usage.energy_j for gpu, usage in zip(sample.machine.gpus, sample.gpus, strict=False)}
+    cards = {
+        gpu.uuid: usage.energy_j
+        for gpu, usage in zip(sample.machine.gpus, sample.gpus, strict=False)
+    }
     processors = {worker.pid: worker.cpu_energy_j for worker in sample.workers}
     used: dict[int, TrialEnergy] = {}
     for tenure, part in parts:

@@ -1,4 +1,6 @@
-"""The resources of the connected Ray cluster by node, or those that a cluster of this machine would have."""
+"""The resources of the connected Ray cluster by node, or those that a cluster of this machine would
+have.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +65,16 @@ def cluster_inventory() -> ClusterInventory:
 
     if not ray.is_initialized():
         raise ResourcesError(
-            "this process is not connected to a cluster", next_step="Connect to one, or start a local one."
+            "this process is not connected to a cluster",
+            next_step="Connect to one, or start a local one.",
         )
     return read_nodes(ray.nodes())
 
 
 def loaded_ray() -> Any:
-    """Return Ray if this process has loaded it, else None, so that callers never pay for the import."""
+    """Return Ray if this process has loaded it, else None, so that callers never pay for the
+    import.
+    """
     if "ray" not in sys.modules:
         return None
     import ray  # blocks while another thread is importing it

@@ -25,5 +25,7 @@ def check_compiler(field: str) -> None:
             f"torch.compile needs a C++ compiler, and there is no {compiler} here",
             field=field,
             allowed="none",
-            next_step="Install one (on Debian: apt-get install g++), or name one in the variable CXX.",
+            next_step=(
+                "Install one (on Debian: apt-get install g++), or name one in the variable CXX."
+            ),
         )

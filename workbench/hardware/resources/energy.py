@@ -1,7 +1,8 @@
 """The energy that devices have used, by their own counters.
 
-NVIDIA's GPUs count since the driver was loaded, Intel's and AMD's processors in files of the kernel that
-often only root may read. A counter covers all users of the device; attribution is left to others.
+NVIDIA's GPUs count since the driver was loaded, Intel's and AMD's processors in files of the kernel
+that often only root may read. A counter covers all users of the device; attribution is left to
+others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from workbench.hardware.resources.nvml import gpu_energy_j
 
 _POWERCAP = Path("/sys/class/powercap")
 _PACKAGES = "intel-rapl:[0-9]*"
-"""Processor packages, also AMD's; subzones have a second number and are included in their package."""
+"""Processor packages, also AMD's.
+
+Subzones have a second number and are included in their package.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ class EnergyCounter:
     wraps_at_j: float | None = None
 
 
-def processor_counters(folder: Path = _POWERCAP, host: str | None = None) -> dict[str, EnergyCounter]:
+def processor_counters(
+    folder: Path = _POWERCAP, host: str | None = None
+) -> dict[str, EnergyCounter]:
     """Read the counters of this machine's processors, by name; empty if none can be read.
 
     Args:
@@ -43,10 +49,14 @@ def processor_counters(folder: Path = _POWERCAP, host: str | None = None) -> dic
         try:
             if ":" in zone.name.partition(":")[2]:
                 continue
-            used, most = ((zone / name).read_text() for name in ("energy_uj", "max_energy_range_uj"))
+            used, most = (
+                (zone / name).read_text() for name in ("energy_uj", "max_energy_range_uj")
+            )
         except OSError:  # only root may read them, because they leak secrets
             continue
-        found[f"{host or platform.node()}/{zone.name}"] = EnergyCounter(int(used) * 1e-6, int(most) * 1e-6)
+        found[f"{host or platform.node()}/{zone.name}"] = EnergyCounter(
+            int(used) * 1e-6, int(most) * 1e-6
+        )
     return found
 
 
@@ -56,8 +66,12 @@ def gpu_counter(uuid: str) -> dict[str, EnergyCounter]:
     return {} if energy_j is None else {uuid: EnergyCounter(energy_j)}
 
 
-def energy_between_j(before: Mapping[str, EnergyCounter], after: Mapping[str, EnergyCounter]) -> float | None:
-    """Return what all devices used between two readings, in joules; None if one could not be read twice.
+def energy_between_j(
+    before: Mapping[str, EnergyCounter], after: Mapping[str, EnergyCounter]
+) -> float | None:
+    """Return what all devices used between two readings, in joules.
+
+    None if one could not be read twice.
 
     Args:
         before: The first reading.

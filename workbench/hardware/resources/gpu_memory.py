@@ -7,7 +7,9 @@ CONTEXT_BYTES = 2**30
 
 
 def allowed_bytes(total_bytes: float, share: float) -> float:
-    """Return what one process may hold of a GPU; where several share it, each has a context beside that.
+    """Return what one process may hold of a GPU.
+
+    Where several share it, each has a context beside that.
 
     Args:
         total_bytes: Memory of the GPU.

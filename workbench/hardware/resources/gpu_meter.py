@@ -40,8 +40,10 @@ class GpuUsage:
         pcie_received_bytes_per_s: Bytes that it receives over PCIe.
         nvlink_sent_bytes_per_s: Bytes that it sends over all its NVLinks.
         nvlink_received_bytes_per_s: Bytes that it receives over them.
-        energy_j: Energy used since the last reading: from its counter, else estimated from its power.
-        processes: (pid, bytes of GPU memory) of each compute process; None if the bytes are not reported.
+        energy_j: Energy used since the last reading: from its counter, else estimated from its
+            power.
+        processes: (pid, bytes of GPU memory) of each compute process; None if the bytes are not
+            reported.
     """
 
     state: GpuState = "ok"
@@ -125,7 +127,9 @@ class GpuMeter:
         for gpu in self._gpus:
             with contextlib.suppress(nvml.NVMLError):
                 handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+                nvml.nvmlDeviceRegisterEvents(
+                    handle, nvml.nvmlEventTypeXidCriticalError, self._events
+                )
 
     def _new_xids(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
@@ -170,16 +174,28 @@ class GpuMeter:
             utilisation=_scaled(busy, 1e-2),
             memory_used_bytes=None if used is None else int(used),
             power_w=power_w,
-            temperature_c=query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            temperature_c=query(
+                lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+            ),
             clock_mhz=query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            memory_clock_mhz=query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-            slowed_by=tuple(dict.fromkeys(word for bit, word in _SLOWED_BY.items() if slowed & bit)),
-            ecc_corrected=query(lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED)),
-            ecc_uncorrected=query(lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)),
+            memory_clock_mhz=query(
+                lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)
+            ),
+            slowed_by=tuple(
+                dict.fromkeys(word for bit, word in _SLOWED_BY.items() if slowed & bit)
+            ),
+            ecc_corrected=query(
+                lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED)
+            ),
+            ecc_uncorrected=query(
+                lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+            ),
             xids=xids,
             processes=tuple(
                 (process.pid, process.usedGpuMemory)
-                for process in query(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or ()
+                for process in (
+                    query(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or ()
+                )
             ),
             **self._since_last(gpu.uuid, handle, query, energy_j, power_w),
         )
@@ -190,7 +206,12 @@ class GpuMeter:
         return usage
 
     def _since_last(
-        self, uuid: str, handle: Any, query: Callable[..., Any], energy_j: float | None, power_w: float | None
+        self,
+        uuid: str,
+        handle: Any,
+        query: Callable[..., Any],
+        energy_j: float | None,
+        power_w: float | None,
     ) -> dict[str, Any]:
         """Return the energy used and the bytes per second since the last reading."""
         ways = self._count_bytes(handle, query)
@@ -201,10 +222,16 @@ class GpuMeter:
         used_j = None
         if before is not None and now.time_s > before.time_s:
             elapsed_s = now.time_s - before.time_s
-            rates = [_rate(*pair, elapsed_s) for pair in zip(before.bytes_by_way, ways, strict=True)]
+            rates = [
+                _rate(*pair, elapsed_s) for pair in zip(before.bytes_by_way, ways, strict=True)
+            ]
             used_j = _rise(before.energy_j, energy_j)
             if used_j is None and power_w is not None:
-                used_j = (power_w + (power_w if before.power_w is None else before.power_w)) / 2 * elapsed_s
+                used_j = (
+                    (power_w + (power_w if before.power_w is None else before.power_w))
+                    / 2
+                    * elapsed_s
+                )
         if ways[0] is None and ways[1] is None:  # no counters: measure for 20 ms instead
             rates[:2] = self._measure_pcie(handle, query)
         names = ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
@@ -230,10 +257,14 @@ class GpuMeter:
             for value, unit in zip(values, units, strict=True)
         )
 
-    def _measure_pcie(self, handle: Any, query: Callable[..., Any]) -> tuple[float | None, float | None]:
+    def _measure_pcie(
+        self, handle: Any, query: Callable[..., Any]
+    ) -> tuple[float | None, float | None]:
         nvml = self._nvml
         sent = query(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES))
-        received = query(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES))
+        received = query(
+            lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES)
+        )
         return _scaled(sent, 1024), _scaled(received, 1024)
 
 

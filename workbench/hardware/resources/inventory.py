@@ -1,4 +1,6 @@
-"""The resources of this machine that this process may use, within container limits and CPU affinity."""
+"""The resources of this machine that this process may use, within container limits and CPU
+affinity.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def inventory() -> Inventory:
     """Return the inventory of this machine.
 
     Returns:
-        The inventory. A machine without an NVIDIA driver has no GPUs and a reason; that is not an error.
+        The inventory. A machine without an NVIDIA driver has no GPUs and a reason; that is not an
+        error.
     """
     folders = cgroup_folders(_CGROUPS, _MEMBERSHIP)
     found = list_gpus()
@@ -63,7 +66,8 @@ def cgroup_folders(root: Path, membership: Path) -> list[Path]:
         membership: The file that names the groups of this process.
 
     Returns:
-        Folders of version 2 and of the cpu and memory controllers of version 1; empty where none exist.
+        Folders of version 2 and of the cpu and memory controllers of version 1; empty where none
+        exist.
     """
     try:
         lines = membership.read_text().splitlines()
@@ -79,7 +83,8 @@ def cgroup_folders(root: Path, membership: Path) -> list[Path]:
                 own = mounts[controller] / path.lstrip("/")
                 steps = len(own.relative_to(mounts[controller]).parts)
                 folders += [own, *list(own.parents)[:steps]]
-    # Inside a container the path is often that of the host, while the mount is already its own group.
+    # Inside a container the path is often that of the host, while the mount is already its own
+    # group.
     folders += mounts.values()
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 

@@ -1,7 +1,7 @@
 """The only access to NVIDIA's management library: which GPUs there are, and how they are linked.
 
-Missing parts are states, not exceptions: `GpusState` for all GPUs, `GpuState` for one. Their usage is
-read in `gpu_meter`, through this module.
+Missing parts are states, not exceptions: `GpusState` for all GPUs, `GpuState` for one. Their usage
+is read in `gpu_meter`, through this module.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 GpusState = Literal["ok", "no library", "no driver", "wrong driver", "no gpu", "failed"]
-"""Whether this machine has GPUs, or what is missing: Python's library, a driver, a driver that matches its
-library, a GPU; "failed" is everything else."""
+"""Whether this machine has GPUs, or what is missing.
+
+Python's library, a driver, a driver that matches its library, a GPU; "failed" is everything else.
+"""
 GpuState = Literal["ok", "lost", "needs reset", "no driver", "failed"]
 """Whether a GPU responds, or why not: it fell off the bus, must be reset, or its driver is gone."""
 
@@ -31,9 +33,9 @@ class Gpu:
         name: The vendor's name for it.
         memory_bytes: Its memory in total.
         uuid: Its permanent id, also in CUDA_VISIBLE_DEVICES.
-        links: The link to each GPU of the machine, in their order, as `nvidia-smi topo` writes it: NV and the
-            number of NVLinks; else, ever farther: PIX, PXB (PCIe switches), PHB (its host bridge), NODE
-            (one socket), SYS (between sockets); X is itself; empty: unknown.
+        links: The link to each GPU of the machine, in their order, as `nvidia-smi topo` writes it:
+            NV and the number of NVLinks; else, ever farther: PIX, PXB (PCIe switches), PHB (its
+            host bridge), NODE (one socket), SYS (between sockets); X is itself; empty: unknown.
     """
 
     index: int
@@ -74,7 +76,9 @@ def list_gpus() -> FoundGpus:
 
 
 def gpu_energy_j(uuid: str) -> float | None:
-    """Return the joules that a GPU has used since its driver was loaded; None if it does not count them.
+    """Return the joules that a GPU has used since its driver was loaded.
+
+    None if it does not count them.
 
     Args:
         uuid: As in `Gpu`.
@@ -83,7 +87,10 @@ def gpu_energy_j(uuid: str) -> float | None:
         if nvml is None:
             return None
         try:
-            return nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid)) * 1e-3
+            return (
+                nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))
+                * 1e-3
+            )
         except nvml.NVMLError:  # before Volta
             return None
 
@@ -141,7 +148,10 @@ def _linked(nvml: Any, found: list[tuple[Gpu, Any]]) -> tuple[Gpu, ...]:
     if len(found) < 2:
         return tuple(gpu for gpu, _ in found)
     ends = [_nvlink_ends(nvml, handle) for _, handle in found]
-    buses = [_bus_of(lambda handle=handle: nvml.nvmlDeviceGetPciInfo(handle), nvml) for _, handle in found]
+    buses = [
+        _bus_of(lambda handle=handle: nvml.nvmlDeviceGetPciInfo(handle), nvml)
+        for _, handle in found
+    ]
 
     def way(here: int, there: int) -> str:
         if here == there:
@@ -158,7 +168,13 @@ def _linked(nvml: Any, found: list[tuple[Gpu, Any]]) -> tuple[Gpu, ...]:
 
     everyone = range(len(found))
     return tuple(
-        Gpu(gpu.index, gpu.name, gpu.memory_bytes, gpu.uuid, tuple(way(here, there) for there in everyone))
+        Gpu(
+            gpu.index,
+            gpu.name,
+            gpu.memory_bytes,
+            gpu.uuid,
+            tuple(way(here, there) for there in everyone),
+        )
         for here, (gpu, _) in enumerate(found)
     )
 

@@ -1,8 +1,10 @@
-"""Aggregate samples of a machine over time: means, and extremes of the quantities where they matter.
+"""Aggregate samples of a machine over time.
 
-Samples become rollups, and short rollups longer ones: energies are summed, most other values are averaged,
-and what is rare and matters (errors, states other than "ok") is kept. Where rollups are stored, and for how
-long, is left to the store.
+Means, and extremes of the quantities where they matter.
+
+Samples become rollups, and short rollups longer ones: energies are summed, most other values are
+averaged, and what is rare and matters (errors, states other than "ok") is kept. Where rollups are
+stored, and for how long, is left to the store.
 """
 
 from __future__ import annotations
@@ -94,7 +96,12 @@ def merge(spans: Sequence[Rollup]) -> Rollup:
     last = max(spans, key=lambda span: span.mean.time_unix_s).mean
     weighted = [(span.mean, span.num_looks) for span in spans]
     usages = [
-        [(usage, weight) for node, weight in weighted for known, usage in _gpus_of(node) if known == gpu.uuid]
+        [
+            (usage, weight)
+            for node, weight in weighted
+            for known, usage in _gpus_of(node)
+            if known == gpu.uuid
+        ]
         for gpu in last.machine.gpus
     ]
     mean = replace(
@@ -104,7 +111,9 @@ def merge(spans: Sequence[Rollup]) -> Rollup:
         gpus=tuple(_mean_of_gpu(each) if each else GpuUsage() for each in usages),
         workers=_workers(weighted),
     )
-    return Rollup(mean, sum(weight for _, weight in weighted), _widest([span.extremes for span in spans]))
+    return Rollup(
+        mean, sum(weight for _, weight in weighted), _widest([span.extremes for span in spans])
+    )
 
 
 def _mean(weighted: Sequence[tuple[Kind, int]]) -> Kind:
@@ -161,7 +170,9 @@ def _gpus_of(node: NodeSample) -> Iterable[tuple[str, GpuUsage]]:
 def _ranges_of(node: NodeSample) -> Ranges:
     def read(usage: NodeSample | GpuUsage, names: Sequence[str]) -> dict[str, Range | None]:
         values = {name: getattr(usage, name) for name in names}
-        return {name: None if value is None else Range(value, value) for name, value in values.items()}
+        return {
+            name: None if value is None else Range(value, value) for name, value in values.items()
+        }
 
     gpus = {uuid: GpuRanges(**read(usage, _GPU_RANGES)) for uuid, usage in _gpus_of(node)}
     return Ranges(gpus, **read(node, _NODE_RANGES))

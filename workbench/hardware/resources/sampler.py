@@ -1,7 +1,9 @@
-"""Samples the usage of this machine: processors, memory, disk, network, GPUs, and the share of workers.
+"""Samples the usage of this machine.
 
-A sample is cheap enough to take every second or two beside a training: expensive work, such as finding the
-child processes of a worker, is done less often. Where samples go is left to others.
+Processors, memory, disk, network, GPUs, and the share of workers.
+
+A sample is cheap enough to take every second or two beside a training: expensive work, such as
+finding the child processes of a worker, is done less often. Where samples go is left to others.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class WorkerUsage:
         memory_bytes: Resident memory; shared pages count for each process.
         gpus: UUIDs of the GPUs that it holds.
         gpu_memory_bytes: GPU memory that it holds; None if the driver does not report it.
-        cpu_energy_j: Its share of the processors' energy since the last sample, by its share of their time.
+        cpu_energy_j: Its share of the processors' energy since the last sample, by its share of
+            their time.
     """
 
     pid: int
@@ -76,7 +79,8 @@ class NodeSample:
         time_unix_s: When the sample was taken, by the clock of the process.
         state: Whether it responds.
         elapsed_s: Seconds since the previous sample; 0 for the first.
-        cpu_utilisation: Fraction of its processors that was busy since the last sample, from 0 to 1.
+        cpu_utilisation: Fraction of its processors that was busy since the last sample, from 0 to
+            1.
         memory_used_bytes: Memory in use.
         disk_used_bytes: Used space of the disk of its root folder.
         disk_bytes: The size of that disk.
@@ -271,7 +275,9 @@ def uuids_of(machine: Inventory, named: Iterable[str]) -> tuple[str, ...]:
     return tuple(by_number.get(name, name) for name in named)
 
 
-def _with_energy(worker: WorkerUsage, energy_j: float | None, busy_s: float, elapsed_s: float) -> WorkerUsage:
+def _with_energy(
+    worker: WorkerUsage, energy_j: float | None, busy_s: float, elapsed_s: float
+) -> WorkerUsage:
     if energy_j is None or worker.cpus is None or busy_s <= 0:
         return worker
     return replace(worker, cpu_energy_j=energy_j * min(1.0, worker.cpus * elapsed_s / busy_s))

@@ -61,7 +61,9 @@ def aggregate(level: Level, spans: Iterable[tuple[Moment, Rollup]]) -> dict[Mome
     gathered: dict[Moment, list[tuple[float, Rollup]]] = {}
     for moment, span in spans:
         begins = math.floor(moment.time_unix_s / longer.span_s) * longer.span_s
-        gathered.setdefault(Moment(moment.node, float(begins)), []).append((moment.time_unix_s, span))
+        gathered.setdefault(Moment(moment.node, float(begins)), []).append(
+            (moment.time_unix_s, span)
+        )
     return {
         moment: merge([span for _, span in sorted(parts, key=lambda part: part[0])])
         for moment, parts in gathered.items()

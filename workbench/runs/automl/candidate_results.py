@@ -32,12 +32,14 @@ class CandidateResult:
         number: Its number, from 1.
         family: Its model family.
         params: Its configuration.
-        state: set aside: worse than others after a few folds; cut short: the run ended before it did.
+        state: set aside: worse than others after a few folds; cut short: the run ended before it
+            did.
         num_folds: Folds on which its training is complete.
         has_model: Whether a fold has left a model, even one whose training was cut short.
         of_folds: Number of all folds.
-        values: Mean validation metrics over those folds, by name without `val_`; where there is none, over
-            those that were cut short. Errors (`mae`, `rmse`) are in the unit of the target.
+        values: Mean validation metrics over those folds, by name without `val_`; where there is
+            none, over those that were cut short. Errors (`mae`, `rmse`) are in the unit of the
+            target.
         trained_s: Time of training on all folds so far, in seconds.
         message: Why it failed.
         loss_label: What its loss is called: that of numbers is computed from standardised ones.
@@ -61,7 +63,10 @@ class CandidateResult:
 
     @property
     def loss(self) -> float:
-        """The value by which candidates are compared, less being better; infinite where it is unknown."""
+        """The value by which candidates are compared, less being better.
+
+        Infinite where it is unknown.
+        """
         value = self.values.get(self.optimised, math.nan)
         return math.inf if math.isnan(value) else -value if self.is_maximized else value
 
@@ -80,11 +85,17 @@ class CandidateResult:
         if self.state == "failed":
             return "  ".join([*parts, f"failed: {self.message}"])
         names = {self.optimised: self.optimised_label, "loss": self.loss_label, **_NAMES}
-        scores = [f"{label} {self.values[name]:.4f}" for name, label in names.items() if name in self.values]
+        scores = [
+            f"{label} {self.values[name]:.4f}"
+            for name, label in names.items()
+            if name in self.values
+        ]
         parts.append(", ".join(scores) or "no score yet")
         if self.state != "complete":
             whole = f"{self.num_folds} of {self.of_folds} folds"
-            parts.append(f"{self.state} {f'after {whole}' if self.num_folds else 'in the first fold'}")
+            parts.append(
+                f"{self.state} {f'after {whole}' if self.num_folds else 'in the first fold'}"
+            )
         if is_best:
             parts.append("(best so far)")
         return "  ".join([*parts, describe(self.params, self.family)])
@@ -98,7 +109,8 @@ def candidate(history: History, configuration: int) -> CandidateResult:
         configuration: Its number, from 0.
     """
     return _read(
-        history, [trial for trial in history.trials.values() if trial.configuration == configuration]
+        history,
+        [trial for trial in history.trials.values() if trial.configuration == configuration],
     )
 
 
@@ -113,7 +125,8 @@ def candidates_of(history: History) -> list[CandidateResult]:
 def ranked_candidates(history: History) -> list[CandidateResult]:
     """Return all candidates of a run, the best first, those without a model last."""
     return sorted(
-        candidates_of(history), key=lambda each: (not each.has_model, each.state != "complete", each.loss)
+        candidates_of(history),
+        key=lambda each: (not each.has_model, each.state != "complete", each.loss),
     )
 
 
@@ -136,7 +149,9 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         state = "set aside"
     elif history.state in FINISHED_RUN_STATES or any(trial.state == "stopped" for trial in trials):
         state = "cut short"
-    cut = [trial.last_values for trial in trials if trial.best_checkpoint and trial.state == "stopped"]
+    cut = [
+        trial.last_values for trial in trials if trial.best_checkpoint and trial.state == "stopped"
+    ]
     measured = [trial.values for trial in complete] or cut
     known = {
         name.removeprefix("val_"): [values[name] for values in measured if name in values]
@@ -171,7 +186,13 @@ def describe_counts(candidates: list[CandidateResult]) -> str:
     """Return the number of candidates by state, in words; one that left a model was tried."""
     cut_short = sum(each.state == "cut short" and each.has_model for each in candidates)
     tried = sum(each.state in ("complete", "set aside") for each in candidates) + cut_short
-    note = "" if not cut_short else " (cut short)" if cut_short == tried else f" ({cut_short} cut short)"
+    note = (
+        ""
+        if not cut_short
+        else " (cut short)"
+        if cut_short == tried
+        else f" ({cut_short} cut short)"
+    )
     counts = {
         f"tried{note}": tried,
         "failed": sum(each.state == "failed" for each in candidates),
@@ -196,10 +217,12 @@ def describe_best(candidates: list[CandidateResult]) -> str | None:
 
 
 def describe_cut_short(history: History) -> str | None:
-    """Return a sentence about the best candidate that was cut short while it was ahead; None where none was.
+    """Return a sentence about the best candidate that was cut short while it was ahead.
 
-    Only candidates with all folds are compared at the end. What another one had reached is compared on its
-    own folds, as a few may be the easy ones.
+    None where none was.
+
+    Only candidates with all folds are compared at the end. What another one had reached is compared
+    on its own folds, as a few may be the easy ones.
     """
     ranked = ranked_candidates(history)
     best = next((each for each in ranked if each.state == "complete"), None)
@@ -222,18 +245,30 @@ def describe_cut_short(history: History) -> str | None:
     _, ahead, mean, other = min(found, key=lambda each: each[0])
     more = "" if len(found) == 1 else f", the most of {len(found)} such candidates"
     on_the_same = "on the same folds" if ahead.num_folds > 1 else "on the same fold"
-    when = f"after {ahead.num_folds} of {ahead.of_folds} folds" if ahead.num_folds else "in its first fold"
+    when = (
+        f"after {ahead.num_folds} of {ahead.of_folds} folds"
+        if ahead.num_folds
+        else "in its first fold"
+    )
     return (
-        f"candidate {ahead.number} ({ahead.family}) was cut short {when}, where its {label} was {mean:.4g} "
-        f"and that of candidate {best.number}, the best complete one, {other:.4g} {on_the_same}{more}: only "
-        "complete candidates are used, so more time may find a better model"
+        f"candidate {ahead.number} ({ahead.family}) was cut short {when}, where its {label} was"
+        f" {mean:.4g} and that of candidate {best.number}, the best complete one, {other:.4g}"
+        f" {on_the_same}{more}: only complete candidates are used, so more time may find a better"
+        " model"
     )
 
 
 def _value_by_fold(history: History, candidate: CandidateResult, metric: str) -> dict[int, float]:
-    """Return the value of a candidate on each of its complete folds; without any, on the one that was cut."""
+    """Return the value of a candidate on each of its complete folds.
+
+    Without any, on the one that was cut.
+    """
     trials = history.trainings_of(candidate.number - 1)
     complete = [trial for trial in trials if trial.state == "complete"]
-    cut = [trial for trial in trials if trial.state == "stopped" and trial.best_checkpoint is not None]
-    measured = [(trial.repeat, (trial.values or trial.last_values).get(metric)) for trial in complete or cut]
+    cut = [
+        trial for trial in trials if trial.state == "stopped" and trial.best_checkpoint is not None
+    ]
+    measured = [
+        (trial.repeat, (trial.values or trial.last_values).get(metric)) for trial in complete or cut
+    ]
     return {fold: value for fold, value in measured if value is not None and math.isfinite(value)}

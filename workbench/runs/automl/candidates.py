@@ -1,7 +1,7 @@
 """Choose the models to try on a data set, their search space, and the configurations to start with.
 
-The result is an ordinary experiment. The ranges suit small and medium data sets; the first configurations are
-sound defaults of each family, so that even a short run tries all of them.
+The result is an ordinary experiment. The ranges suit small and medium data sets; the first
+configurations are sound defaults of each family, so that even a short run tries all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MAX_TRIALS = 400
 PLATEAU_TRIALS = 80
 # Trees try every threshold of every feature; beyond this size a network is trained faster.
 _MAX_TREE_NUMBERS = 200_000_000
-# A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300 MB.
+# A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300
+# MB.
 _MAX_LEAVES = 20_000
 _STARTUP_TRIALS = 8
 # Approximate number of steps of a training, and maximum number of epochs.
@@ -75,8 +76,20 @@ _SEARCH: dict[Family, dict[str, Any]] = {
 _LR = {"mlp": (3e-4, 3e-2), "images": (1e-3, 2e-2)}
 _FIRST: dict[Family, list[dict[str, Any]]] = {
     "mlp": [
-        {"mlp_num_layers": 0, "mlp_hidden_width": 64, "mlp_dropout": 0.0, "lr": 0.01, "weight_decay": 0.05},
-        {"mlp_num_layers": 2, "mlp_hidden_width": 128, "mlp_dropout": 0.2, "lr": 3e-3, "weight_decay": 0.01},
+        {
+            "mlp_num_layers": 0,
+            "mlp_hidden_width": 64,
+            "mlp_dropout": 0.0,
+            "lr": 0.01,
+            "weight_decay": 0.05,
+        },
+        {
+            "mlp_num_layers": 2,
+            "mlp_hidden_width": 128,
+            "mlp_dropout": 0.2,
+            "lr": 3e-3,
+            "weight_decay": 0.01,
+        },
     ],
     "boosted_trees": [
         {
@@ -109,7 +122,13 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
         },
     ],
     "resnet": [
-        {"resnet_depth": 8, "resnet_width": 16, "resnet_dropout": 0.1, "lr": 5e-3, "weight_decay": 0.01},
+        {
+            "resnet_depth": 8,
+            "resnet_width": 16,
+            "resnet_dropout": 0.1,
+            "lr": 5e-3,
+            "weight_decay": 0.01,
+        },
     ],
 }
 
@@ -122,8 +141,12 @@ def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]
         learning: The data; its size counts.
     """
     families = FAMILIES[kind]
-    is_large = learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs) > _MAX_TREE_NUMBERS
-    return tuple(family for family in families if not (is_large and family in ("boosted_trees", "forest")))
+    is_large = (
+        learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs) > _MAX_TREE_NUMBERS
+    )
+    return tuple(
+        family for family in families if not (is_large and family in ("boosted_trees", "forest"))
+    )
 
 
 def experiment_for(
@@ -206,7 +229,10 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def _reported_metrics(task: Task, optimised: str) -> list[str]:
-    """Return the metrics to report where the usual ones lack what is optimised; none for the usual ones."""
+    """Return the metrics to report where the usual ones lack what is optimised.
+
+    None for the usual ones.
+    """
     usual = default_metrics(task)
     return [] if optimised in ("loss", *usual) else [*usual, optimised]
 
@@ -222,21 +248,32 @@ def _min_samples_leaf(num_train: int) -> int:
     return -(-num_train // _MAX_LEAVES)
 
 
-def _search_for(kind: SampleKind, families: tuple[Family, ...], min_samples_leaf: int) -> dict[str, Any]:
+def _search_for(
+    kind: SampleKind, families: tuple[Family, ...], min_samples_leaf: int
+) -> dict[str, Any]:
     search: dict[str, Any] = {"family": {"choices": list(families)}}
     for family in families:
-        search |= {name: {**domain, "when": {"family": family}} for name, domain in _SEARCH[family].items()}
+        search |= {
+            name: {**domain, "when": {"family": family}} for name, domain in _SEARCH[family].items()
+        }
     if "forest" in families:
         leaf = search["forest_min_samples_leaf"]
-        search["forest_min_samples_leaf"] = leaf | {"low": min_samples_leaf, "high": 10 * min_samples_leaf}
+        search["forest_min_samples_leaf"] = leaf | {
+            "low": min_samples_leaf,
+            "high": 10 * min_samples_leaf,
+        }
     trained = [family for family in families if family not in ("boosted_trees", "forest")]
     low, high = _LR["images" if kind == "images" else "mlp"]
     steps = {"lr": {"low": low, "high": high, "log": True}, **_DECAY}
-    return search | {name: {**domain, "when": {"family": trained}} for name, domain in steps.items()}
+    return search | {
+        name: {**domain, "when": {"family": trained}} for name, domain in steps.items()
+    }
 
 
 def _batch_for(num_train: int) -> int:
-    """Return the samples of a step, at most those of the smallest fold, which has one less than the first."""
+    """Return the samples of a step, at most those of the smallest fold, which has one less than the
+    first.
+    """
     if num_train < 4_000:
         return max(1, min(32, num_train - 1))
     return 64 if num_train < 20_000 else 128 if num_train < 100_000 else 256

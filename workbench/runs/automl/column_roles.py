@@ -1,7 +1,8 @@
-"""Find the columns of a table to learn from, and recognise dates and numbers written as text, and prose.
+"""Find the columns of a table to learn from, and recognise dates and numbers written as text, and
+prose.
 
-Only the form of a column counts: how its values are written and how many differ. What is left out is noted.
-Encoders are learnt elsewhere, from train rows only.
+Only the form of a column counts: how its values are written and how many differ. What is left out
+is noted. Encoders are learnt elsewhere, from train rows only.
 """
 
 from __future__ import annotations
@@ -63,10 +64,14 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     empty = empty_columns(columns)
     if len(empty) == len(columns):
         raise DataError("every value of every column is missing", field="data")
-    forms = {name: form for name, column in columns.items() if (form := text_form_of(column)) is not None}
+    forms = {
+        name: form for name, column in columns.items() if (form := text_form_of(column)) is not None
+    }
     texts = [name for name, column in columns.items() if name not in forms and _is_prose(column)]
     named = identifiers_in(columns, forms, texts=texts)
-    used = {name: column for name, column in columns.items() if name not in texts and name not in named}
+    used = {
+        name: column for name, column in columns.items() if name not in texts and name not in named
+    }
     notes = [f"columns without any value: {listed(empty)}"] if empty else []
     if constant := constant_columns({name: columns[name] for name in used}):
         items = [f"{name} (always {value})" for name, value in constant.items()]
@@ -86,17 +91,21 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
             f"learn from one alone, pass it as X: wb.automl((table[{texts[0]!r}], y))"
         )
     notes += notes_of_columns({name: columns[name] for name in columns if name not in texts}, forms)
-    notes += [note for name in used if name not in forms for note in _notes_of_many(name, columns[name])]
+    notes += [
+        note for name in used if name not in forms for note in _notes_of_many(name, columns[name])
+    ]
     if (time := sorted_by_time(columns, forms)) is not None:
         notes.append(
-            f"the rows are sorted by {time}, and those to validate and test are drawn from all of them: "
-            "scores say little about later rows; keep the last rows back to measure that"
+            f"the rows are sorted by {time}, and those to validate and test are drawn from all of"
+            " them: scores say little about later rows; keep the last rows back to measure that"
         )
     return UsableColumns(tuple(used), False, forms, tuple(notes))
 
 
 def joined_texts(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Return the texts of some columns, those of one row joined by line breaks; missing ones are empty.
+    """Return the texts of some columns, those of one row joined by line breaks.
+
+    Missing ones are empty.
 
     Args:
         table: The table.

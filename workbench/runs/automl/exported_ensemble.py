@@ -1,6 +1,9 @@
-"""The result of an AutoML run as a bundle: encoders, models of all folds and their weights in one ONNX graph.
+"""The result of an AutoML run as a bundle.
 
-What each part becomes in the graph is left to `workbench.deploy`, the choice of models to `model_selection`.
+Encoders, models of all folds and their weights in one ONNX graph.
+
+What each part becomes in the graph is left to `workbench.deploy`, the choice of models to
+`model_selection`.
 """
 
 from __future__ import annotations
@@ -109,8 +112,12 @@ def write_ensemble(
     )
 
 
-def _members(chosen: ChosenModel, learning: LearningData) -> tuple[list[tuple[Member, float]], list[Any]]:
-    """Return the models of all folds with their weights and conversions, and some inputs of each."""
+def _members(
+    chosen: ChosenModel, learning: LearningData
+) -> tuple[list[tuple[Member, float]], list[Any]]:
+    """Return the models of all folds with their weights and conversions, and some inputs of
+    each.
+    """
     from workbench.deploy.exported_model import Member
 
     if not chosen.used:
@@ -128,7 +135,9 @@ def _members(chosen: ChosenModel, learning: LearningData) -> tuple[list[tuple[Me
             if isinstance(encoder, TableEncoder):
                 member = replace(member, columns=encoder.columns)
             elif isinstance(encoder, ImageEncoder):
-                member = replace(member, mean=encoder.mean, scale=encoder.scale, image_shape=encoder.shape)
+                member = replace(
+                    member, mean=encoder.mean, scale=encoder.scale, image_shape=encoder.shape
+                )
             else:
                 assert isinstance(encoder, TextEncoder)
                 member = replace(member, texts=encoder)
@@ -140,20 +149,26 @@ def _members(chosen: ChosenModel, learning: LearningData) -> tuple[list[tuple[Me
 def _terms(members: Sequence[Member]) -> tuple[str, ...]:
     """Return the terms that any of the encoders weights."""
     encoders = {id(member.texts): member.texts for member in members if member.texts is not None}
-    found = (term for encoder in encoders.values() for terms, _ in encoder.weights() for term in terms)
+    found = (
+        term for encoder in encoders.values() for terms, _ in encoder.weights() for term in terms
+    )
     return tuple(dict.fromkeys(found))
 
 
-def _text_inputs(names: Sequence[str], samples: np.ndarray) -> tuple[tuple[Input, ...], dict[str, Any]]:
+def _text_inputs(
+    names: Sequence[str], samples: np.ndarray
+) -> tuple[tuple[Input, ...], dict[str, Any]]:
     """Return an input for each column of texts, and the samples by input."""
     from workbench.deploy.card import Input
     from workbench.deploy.exported_bundle import example_in
 
     names = names or (_TEXT,)
-    # Samples are the texts of all columns, joined by line breaks, and only the counts of their terms matter.
+    # Samples are the texts of all columns, joined by line breaks, and only the counts of their
+    # terms matter.
     parts = [[*text.split("\n", len(names) - 1), *[""] * len(names)] for text in map(str, samples)]
     columns = {
-        name: np.array([each[place] for each in parts], dtype=object) for place, name in enumerate(names)
+        name: np.array([each[place] for each in parts], dtype=object)
+        for place, name in enumerate(names)
     }
     inputs = tuple(
         Input(name=name, kind="text", dtype="string", has_missing=True, example=example_in(values))
@@ -172,10 +187,11 @@ def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...],
         values = np.asarray(samples)
         shape = tuple(members[0].image_shape)
         example = example_in(values)
-        return (Input(name="inputs", kind="array", shape=shape, dtype="float32", example=example),), {
-            "inputs": values
-        }
-    # An encoder leaves out columns that are constant in its fold, and counts the categories of that fold.
+        return (
+            Input(name="inputs", kind="array", shape=shape, dtype="float32", example=example),
+        ), {"inputs": values}
+    # An encoder leaves out columns that are constant in its fold, and counts the categories of that
+    # fold.
     learnt: dict[str, list[Column]] = {}
     for member in members:
         for column in member.columns:

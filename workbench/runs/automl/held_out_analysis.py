@@ -1,4 +1,6 @@
-"""What the chosen model does on the held-out test part: whom it confuses, how far off it is, what it needs.
+"""What the chosen model does on the held-out test part.
+
+Whom it confuses, how far off it is, what it needs.
 
 Nothing here takes part in the choice of the model. Drawing is left to `plots`, scores to `scores`.
 """
@@ -45,15 +47,23 @@ class TestAnalysis:
     """As `analyse` returned it, or as it was stored."""
 
     def confusion(self) -> pd.DataFrame:
-        """Return how often each class (rows) was predicted as each class (columns); empty for numbers."""
+        """Return how often each class (rows) was predicted as each class (columns).
+
+        Empty for numbers.
+        """
         import pandas as pd
 
         part = self.found.get("confusion") or {"labels": [], "counts": []}
         labels = part["labels"]
-        return pd.DataFrame(part["counts"], pd.Index(labels, name="true"), pd.Index(labels, name="predicted"))
+        return pd.DataFrame(
+            part["counts"], pd.Index(labels, name="true"), pd.Index(labels, name="predicted")
+        )
 
     def errors(self) -> pd.DataFrame:
-        """Return true and predicted numbers of test samples, in the target's unit; empty for classes."""
+        """Return true and predicted numbers of test samples, in the target's unit.
+
+        Empty for classes.
+        """
         import pandas as pd
 
         part = self.found.get("errors") or {"true": [], "predicted": []}
@@ -61,10 +71,11 @@ class TestAnalysis:
         return table.assign(error=table["predicted"] - table["true"])
 
     def importance(self) -> pd.DataFrame:
-        """Return how much worse the model is without each column, with a 90 % interval, the largest first.
+        """Return how much worse the model is without each column, with a 90 % interval, the largest
+        first.
 
-        A column is made useless by shuffling it. Columns that repeat each other share what they contribute.
-        Empty for images and texts.
+        A column is made useless by shuffling it. Columns that repeat each other share what they
+        contribute. Empty for images and texts.
         """
         import pandas as pd
 
@@ -99,7 +110,8 @@ def analyse(
         target_unit: The sign or word beside its numbers, such as CHF; "" for none.
         seed: Seed of the shuffling, and of the points that are kept.
         predicted: The predictions for the samples, where they are known.
-        longest_s: For how many seconds columns are shuffled, at most; the first is always shuffled once.
+        longest_s: For how many seconds columns are shuffled, at most; the first is always shuffled
+            once.
     """
     predicted = predict(samples) if predicted is None else predicted
     until_s = time.monotonic() + min(MAX_SECONDS, longest_s)
@@ -129,11 +141,15 @@ def describe_analysis(found: Mapping[str, Any]) -> list[str]:
         if pairs:
             count, true, predicted = max(pairs, key=lambda pair: pair[0])
             total = sum(confusion["counts"][confusion["labels"].index(true)])
-            lines.append(f"most frequent mistake: {predicted} instead of {true}, {count} of {total} times")
+            lines.append(
+                f"most frequent mistake: {predicted} instead of {true}, {count} of {total} times"
+            )
     if (importance := found.get("importance")) and importance["columns"]:
         needed = [each["column"] for each in importance["columns"] if each["low"] > 0.0][:5]
         lines.append(
-            f"relies most on: {', '.join(needed)}" if needed else "no single column matters measurably"
+            f"relies most on: {', '.join(needed)}"
+            if needed
+            else "no single column matters measurably"
         )
     return lines
 
@@ -196,9 +212,13 @@ def _importance(
             if time.monotonic() > until_s:
                 break
         worse = np.mean(differences, axis=0)
-        around = _SIDES_OF_90 * float(worse.std(ddof=1)) / len(wanted) ** 0.5 if len(wanted) > 1 else 0.0
+        around = (
+            _SIDES_OF_90 * float(worse.std(ddof=1)) / len(wanted) ** 0.5 if len(wanted) > 1 else 0.0
+        )
         mean = float(worse.mean())
-        rows.append({"column": str(name), "mean": mean, "low": mean - around, "high": mean + around})
+        rows.append(
+            {"column": str(name), "mean": mean, "low": mean - around, "high": mean + around}
+        )
         if time.monotonic() > until_s:
             break
     if not any(row["mean"] for row in rows):  # the simplest guess reads no column
@@ -209,7 +229,10 @@ def _importance(
 
 
 def _mistakes(predicted: np.ndarray, targets: np.ndarray, task: Task) -> np.ndarray:
-    """Return the error of each sample: 1 for a wrong class, or the distance in the target's unit."""
+    """Return the error of each sample.
+
+    1 for a wrong class, or the distance in the target's unit.
+    """
     if task == "classification":
         return (predicted.argmax(axis=1) != targets).astype(float)
     return np.abs(predicted[:, 0] - targets)

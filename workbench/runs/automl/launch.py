@@ -39,24 +39,27 @@ def automl(
     address: str | None = None,
     wait: bool = False,
 ) -> AutoML:
-    """Find a good model for a data set within a time budget, and test the result once on held-out samples.
+    """Find a good model for a data set within a time budget, and test the result once on held-out
+    samples.
 
     Returns as soon as the run has been started; the run continues without this process.
 
     Args:
-        data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples, height,
-            width[, channels]) or texts; a data frame or the path of a .csv, .tsv or .parquet file, with
-            `target`; or the name of a bundled data set.
+        data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples,
+            height, width[, channels]) or texts; a data frame or the path of a .csv, .tsv or
+            .parquet file, with `target`; or the name of a bundled data set.
         target: The column to predict, where data is a table.
-        time: Time from this call until the result is chosen and tested, in seconds or such as 10m; at least
-            10 s. Reading data and starting processes take some seconds of it, but at least 8 s are left for
-            trials. A tenth of it, from 2 s to 1 min, is kept for choosing and testing.
+        time: Time from this call until the result is chosen and tested, in seconds or such as 10m;
+            at least 10 s. Reading data and starting processes take some seconds of it, but at least
+            8 s are left for trials. A tenth of it, from 2 s to 1 min, is kept for choosing and
+            testing.
         task: classification or regression; None to detect it from the target.
-        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc; of numbers rmse,
-            mae or r2. None for log_loss, or the squared error.
-        drop: Columns of a table that must not be used, such as those that are not known when a prediction is
-            made.
-        seed: Seed of the split into train, validation and test, and of everything random in the run.
+        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc; of
+            numbers rmse, mae or r2. None for log_loss, or the squared error.
+        drop: Columns of a table that must not be used, such as those that are not known when a
+            prediction is made.
+        seed: Seed of the split into train, validation and test, and of everything random in the
+            run.
         name: Name of the run; None to name it after the data.
         store: The store; None for the one that WORKBENCH_STORE names, or else the user's own.
         launcher: As in `sweep`.
@@ -109,7 +112,10 @@ def create(
     launcher: str = "ray",
     address: str | None = None,
 ) -> AutoML:
-    """Read and split data, and store a run that waits for a driver; arguments and errors as in `automl`."""
+    """Read and split data, and store a run that waits for a driver.
+
+    Arguments and errors as in `automl`.
+    """
     from workbench.runs.automl.candidates import experiment_for, first_configurations
     from workbench.runs.automl.preparation import MAX_FOLDS, pack, prepare
     from workbench.runs.automl.result import AutoML
@@ -121,8 +127,12 @@ def create(
 
     time_s = _check_time(time)
     if task not in (None, "classification", "regression"):
-        raise ArgumentError(f"{task!r} is not a task", field="task", allowed="classification, regression")
-    problem = read_problem(data, target, task=task, drop=(drop,) if isinstance(drop, str) else tuple(drop))
+        raise ArgumentError(
+            f"{task!r} is not a task", field="task", allowed="classification, regression"
+        )
+    problem = read_problem(
+        data, target, task=task, drop=(drop,) if isinstance(drop, str) else tuple(drop)
+    )
     check_metric(metric, problem.task)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(problem, seed, seeds)
@@ -145,7 +155,9 @@ def create(
     return AutoML(run)
 
 
-def start(found: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None) -> None:
+def start(
+    found: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None
+) -> None:
     """Start the driver of a stored run; its time budget counts from when the user began to wait.
 
     Args:

@@ -1,4 +1,6 @@
-"""The leaderboard of an automatic run as a table, from rows that were computed now or stored at its end."""
+"""The leaderboard of an automatic run as a table, from rows that were computed now or stored at its
+end.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Choose one model from the trials of a run: judge each configuration on validation, combine the best.
+"""Choose one model from the trials of a run.
 
-A configuration was trained on each fold; every sample is predicted by the model that had not learnt from it,
-and a new sample by the mean of all of them. No function here receives test samples: the choice cannot depend
-on them.
+Judge each configuration on validation, combine the best.
+
+A configuration was trained on each fold; every sample is predicted by the model that had not learnt
+from it, and a new sample by the mean of all of them. No function here receives test samples: the
+choice cannot depend on them.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Candidate:
         trial: Number of its first trial.
         family: Its model family.
         params: Its configuration.
-        models: By fold, the module with its best weights; only where it is used, as a forest may be large.
+        models: By fold, the module with its best weights; only where it is used, as a forest may be
+            large.
         predicted: Its predictions for the validation samples, fold after fold: (samples, classes)
             probabilities, or (samples, 1) numbers in the unit of the target.
         loss: Loss of these predictions.
@@ -85,7 +88,9 @@ class ChosenModel:
         """Predictions for the validation samples."""
         if not self.used:
             return self._guessed(len(self.targets))
-        return weighted_mean([each.predicted for each, _ in self.used], [weight for _, weight in self.used])
+        return weighted_mean(
+            [each.predicted for each, _ in self.used], [weight for _, weight in self.used]
+        )
 
     def outputs(self, samples: Any) -> np.ndarray:
         """Return predictions for samples: probabilities of classes, or numbers.
@@ -153,12 +158,17 @@ def choose(
                 else f": it {run.history.state}"
             ),
             next_step=suggest(
-                "extend", run.run_id, time="5m", lead=f"Read its logs in {run.folder}; to give it more time"
+                "extend",
+                run.run_id,
+                time="5m",
+                lead=f"Read its logs in {run.folder}; to give it more time",
             ),
         )
     folds = list(range(min(len(learning.folds), max((len(each) for each in trained), default=1))))
     whole = [each for each in trained if set(folds) <= set(each)]
-    targets = np.concatenate([_targets(learning.folds[number], interpreter, number) for number in folds])
+    targets = np.concatenate(
+        [_targets(learning.folds[number], interpreter, number) for number in folds]
+    )
     pairs = []
     for each in whole[:most]:
         if pairs and time.monotonic() > until_s:
@@ -171,11 +181,14 @@ def choose(
     )
     weights = [float(weight) for weight in select(predictions, loss)] if predictions else []
     found = [
-        dataclasses.replace(
-            candidate, models={number: _model(run, trials[number], learning, number) for number in folds}
+        (
+            dataclasses.replace(
+                candidate,
+                models={number: _model(run, trials[number], learning, number) for number in folds},
+            )
+            if weight > 0.0
+            else candidate
         )
-        if weight > 0.0
-        else candidate
         for (candidate, trials), weight in zip(pairs, weights, strict=True)
     ]
     return ChosenModel(tuple(found), tuple(weights), targets, interpreter, guess)
@@ -190,8 +203,8 @@ def can_choose(history: History) -> bool:
 def _trained(run: Run) -> list[dict[int, Trial]]:
     """Return the trials of each configuration by fold, the best configuration first.
 
-    Trials that were cut short come after complete ones: their best weights are used as they are, so that a
-    short run has a result, too.
+    Trials that were cut short come after complete ones: their best weights are used as they are, so
+    that a short run has a result, too.
     """
     history, objective = run.history, run.experiment.objectives[0]
     sign = -1.0 if objective.goal == "maximize" else 1.0
@@ -200,12 +213,15 @@ def _trained(run: Run) -> list[dict[int, Trial]]:
         value = (trial.values or trial.last_values).get(objective.metric, math.nan)
         return math.inf if math.isnan(value) else sign * value
 
-    cut_short = sorted(history.in_state("stopped", "pruned"), key=lambda trial: (loss(trial), trial.number))
+    cut_short = sorted(
+        history.in_state("stopped", "pruned"), key=lambda trial: (loss(trial), trial.number)
+    )
     found: dict[int, dict[int, Trial]] = {}
     for trial in [*history.ranked(), *cut_short]:
         if _has_weights(trial):
             found.setdefault(trial.configuration, {})[trial.repeat] = trial
-    # A later repeat is only trained once the first is complete; folds after a missing one are not used.
+    # A later repeat is only trained once the first is complete; folds after a missing one are not
+    # used.
     return [kept for kept in map(_without_gaps, found.values()) if kept]
 
 
@@ -232,7 +248,9 @@ def _judge(
     interpreter: Interpreter,
     targets: np.ndarray,
 ) -> Candidate:
-    """Predict the validation samples with a configuration, with one of its models in memory at a time."""
+    """Predict the validation samples with a configuration, with one of its models in memory at a
+    time.
+    """
     from workbench.training.inference import outputs_of
 
     classes = interpreter.task == "classification"
@@ -252,7 +270,9 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
     from workbench.training.inference import load_model
 
     assert trial.best_checkpoint is not None
-    artifacts, name = find_moved(run.store.artifacts_of(run.run_id), run.run_id, trial.best_checkpoint)
+    artifacts, name = find_moved(
+        run.store.artifacts_of(run.run_id), run.run_id, trial.best_checkpoint
+    )
     with fetched(artifacts, name) as path:
         return load_model(
             run.experiment,
@@ -274,7 +294,9 @@ def metric_of(experiment: Experiment) -> str | None:
 
 
 def family_of(params: Mapping[str, object], experiment: Experiment) -> str:
-    """Return the model family of a configuration: the model of the experiment where it is not searched.
+    """Return the model family of a configuration.
+
+    The model of the experiment where it is not searched.
 
     Args:
         params: The configuration.
@@ -292,8 +314,11 @@ def describe(params: Mapping[str, object], family: str) -> str:
         family: The model family.
     """
     shown: Sequence[tuple[str, object]] = [
-        (name.removeprefix(f"{family}_"), value) for name, value in params.items() if name != "family"
+        (name.removeprefix(f"{family}_"), value)
+        for name, value in params.items()
+        if name != "family"
     ]
     return ", ".join(
-        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in shown
     )

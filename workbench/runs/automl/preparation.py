@@ -1,8 +1,8 @@
 """Split samples into learning and test parts, and the learning part into encoded folds.
 
-The run is given the folds only; the test samples are in another object that only the final score opens. So no
-trial, pruner or choice between models can see a test sample. The encoder and the target scale of a fold are
-learnt from the train part of that fold only.
+The run is given the folds only; the test samples are in another object that only the final score
+opens. So no trial, pruner or choice between models can see a test sample. The encoder and the
+target scale of a fold are learnt from the train part of that fold only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from workbench.runs.automl.task_detection import Problem, take
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.2
-# Maximum number of learning samples for a number of folds: with few samples the choice needs several.
+# Maximum number of learning samples for a number of folds: with few samples the choice needs
+# several.
 MAX_FOLDS = 5
 _FOLDS = ((1_000, MAX_FOLDS), (5_000, 3))
 # Each fold is encoded and sent separately.
@@ -93,7 +94,8 @@ class LearningData:
 
 @dataclass(frozen=True)
 class Reader:
-    """Encodes samples for the models of one fold, and converts their outputs to the unit of the target.
+    """Encodes samples for the models of one fold, and converts their outputs to the unit of the
+    target.
 
     Attributes:
         encoder: Learnt from the train part of the fold.
@@ -165,10 +167,14 @@ def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
         Sorted sample numbers: disjoint, complete, none empty.
     """
     classes = problem.targets if problem.task == "classification" else None
-    return split_indices(len(problem), validation_fraction=TEST_FRACTION, seed=seed, classes=classes)
+    return split_indices(
+        len(problem), validation_fraction=TEST_FRACTION, seed=seed, classes=classes
+    )
 
 
-def fold(num_samples: int, num_folds: int, seed: int, classes: np.ndarray | None) -> list[np.ndarray]:
+def fold(
+    num_samples: int, num_folds: int, seed: int, classes: np.ndarray | None
+) -> list[np.ndarray]:
     """Choose the validation samples of each fold.
 
     Args:
@@ -203,7 +209,9 @@ def num_folds_for(num_learning: int, num_numbers: int) -> int:
     return next((folds for most, folds in _FOLDS if num_learning <= most), 1)
 
 
-def prepare(problem: Problem, seed: int, training_seeds: Sequence[int]) -> tuple[LearningData, HeldOut]:
+def prepare(
+    problem: Problem, seed: int, training_seeds: Sequence[int]
+) -> tuple[LearningData, HeldOut]:
     """Split and encode samples.
 
     Args:
@@ -250,7 +258,9 @@ def _encode(
 ) -> tuple[Fold, Reader]:
     """Encode learning samples with what those that are not held out tell."""
     train = np.setdiff1d(np.arange(len(targets)), validation)
-    reader = Reader(learn_encoder(problem.kind, take(samples, train), text_forms=problem.text_forms))
+    reader = Reader(
+        learn_encoder(problem.kind, take(samples, train), text_forms=problem.text_forms)
+    )
     scaled = targets
     if problem.task == "regression":
         mean = float(targets[train].mean())

@@ -1,7 +1,8 @@
 """The handle of an AutoML run: its progress and, once it has ended, its result.
 
-Everything is read from the store, so that a handle can be dropped and attached again. The test part is opened
-only after the run has ended and the model has been chosen, and only to compute its scores.
+Everything is read from the store, so that a handle can be dropped and attached again. The test part
+is opened only after the run has ended and the model has been chosen, and only to compute its
+scores.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from workbench.runs.automl.candidate_results import candidates_of, describe_best
 from workbench.runs.automl.candidates import NUM_ENSEMBLED
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
 from workbench.runs.automl.leaderboard import columns_of, table_of
-from workbench.runs.automl.model_selection import ChosenModel, can_choose, choose, describe, metric_of
+from workbench.runs.automl.model_selection import (
+    ChosenModel,
+    can_choose,
+    choose,
+    describe,
+    metric_of,
+)
 from workbench.runs.automl.preparation import HeldOut, LearningData, unpack
 from workbench.runs.automl.result_summary import SIMPLEST, summary_lines
 from workbench.runs.automl.scores import scores_of
@@ -108,7 +115,9 @@ class AutoML:
             parts.append(best)
         if not self.finished and progress.part is not None:
             left = progress.describe_left()
-            parts.append(f"{format_percent(progress.part)} of the budget" + (f", {left}" if left else ""))
+            parts.append(
+                f"{format_percent(progress.part)} of the budget" + (f", {left}" if left else "")
+            )
         return "; ".join(parts)
 
     def wait(self, timeout_s: float | None = None) -> Self:
@@ -130,10 +139,11 @@ class AutoML:
         return self
 
     def leaderboard(self) -> pd.DataFrame:
-        """Return one row for the result, for each trained model, the best first, and for the simplest guess.
+        """Return one row for the result, for each trained model, the best first, and for the
+        simplest guess.
 
-        `fit_s` is the time of training on all folds in seconds, `with` the configuration. Only the result and
-        the guess have test scores: choosing by test scores would make them worthless.
+        `fit_s` is the time of training on all folds in seconds, `with` the configuration. Only the
+        result and the guess have test scores: choosing by test scores would make them worthless.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
@@ -161,19 +171,23 @@ class AutoML:
     def _fit_s(self, trial: int) -> float:
         """Return how long a configuration was trained on all its folds, in seconds."""
         trials = self.run.history.trials
-        same = [each for each in trials.values() if each.configuration == trials[trial].configuration]
+        same = [
+            each for each in trials.values() if each.configuration == trials[trial].configuration
+        ]
         return sum(each.duration_s or 0.0 for each in same)
 
     def score(self, data: Any = None, target: str | None = None) -> dict[str, float]:
-        """Return the scores of the model on samples that it has not seen, the most important one first.
+        """Return the scores of the model on samples that it has not seen, the most important one
+        first.
 
         Args:
-            data: Samples with their targets, as `automl` takes them; None for the held-out test part. Scores
-                on samples that the run was given are too optimistic.
+            data: Samples with their targets, as `automl` takes them; None for the held-out test
+                part. Scores on samples that the run was given are too optimistic.
             target: The column to predict, where data is a table; None for the one of the run.
 
         Returns:
-            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae; what is optimised comes first.
+            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae; what is optimised comes
+            first.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
@@ -188,12 +202,16 @@ class AutoML:
 
     @property
     def baseline(self) -> dict[str, float]:
-        """The test scores of the simplest guess: the most frequent class, or the mean of the target."""
+        """The test scores of the simplest guess.
+
+        The most frequent class, or the mean of the target.
+        """
         return {name.removeprefix("test_"): value for name, value in self._guess_test.items()}
 
     @property
     def analysis(self) -> TestAnalysis:
-        """Which classes are confused or how far off numbers are, and which columns matter, on the test part.
+        """Which classes are confused or how far off numbers are, and which columns matter, on the
+        test part.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
@@ -222,7 +240,8 @@ class AutoML:
         """Return the predicted class or number of each sample.
 
         Args:
-            samples: As X was given to `automl`; a data frame or the path of a table with the same columns.
+            samples: As X was given to `automl`; a data frame or the path of a table with the same
+                columns.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
@@ -254,7 +273,9 @@ class AutoML:
         return self._held_out.notes
 
     def export(self, folder: str | Path, *, force: bool = False) -> Path:
-        """Write the result as a bundle: one ONNX graph from the columns as they are to the prediction.
+        """Write the result as a bundle.
+
+        One ONNX graph from the columns as they are to the prediction.
 
         Args:
             folder: A folder that is empty or does not exist.
@@ -274,8 +295,12 @@ class AutoML:
         """Write the report of the run as one self-contained page; arguments as in `Run.report`."""
         return self.run.report(path)
 
-    def summary(self, write: Callable[[Suggestion], str] = str, *, has_notes: bool = True) -> list[str]:
-        """Return the result in a few lines: the model, its test scores, and those of the simplest guess.
+    def summary(
+        self, write: Callable[[Suggestion], str] = str, *, has_notes: bool = True
+    ) -> list[str]:
+        """Return the result in a few lines.
+
+        The model, its test scores, and those of the simplest guess.
 
         Args:
             write: Writes a next step that is a command; by default as Python.
@@ -284,7 +309,10 @@ class AutoML:
         return summary_lines(self._document(), self.run.history, write, has_notes=has_notes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain values; as it was stored, where the driver of the run has stored it."""
+        """Return the result as plain values.
+
+        As it was stored, where the driver of the run has stored it.
+        """
         found = self._document()
         return found if "summary" in found else found | {"summary": self.summary()}
 
@@ -300,7 +328,12 @@ class AutoML:
             "metric": metric_of(self.run.experiment),
             "model": self._label,
             "used": [
-                {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
+                {
+                    "trial": each.trial,
+                    "family": each.family,
+                    "weight": weight,
+                    "params": each.params,
+                }
                 for each, weight in chosen.used
             ],
             "num_compared": len(chosen.candidates),
@@ -315,12 +348,15 @@ class AutoML:
     def __repr__(self) -> str:
         stored: Any = self.run.history.result
         summary = stored.get("summary") if stored else None
-        answer = f"; {summary[0]}" if summary else ""  # which may be that nothing was learnt in time
+        answer = (
+            f"; {summary[0]}" if summary else ""
+        )  # which may be that nothing was learnt in time
         return f"AutoML({self.run.run_id!r}): {self.progress}{answer}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         stored: Any = self.run.history.result
-        # Choosing loads what the author of the run pickled, and looking at a run runs nothing of it.
+        # Choosing loads what the author of the run pickled, and looking at a run runs nothing of
+        # it.
         is_known = stored is not None or (self._ended is not None and self.has_result)
         lines = stored["summary"] if stored else self.summary() if is_known else [repr(self)]
         if is_shown_in_this_cell(self.run):
@@ -330,7 +366,9 @@ class AutoML:
             return shown
         paragraphs = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)
         table = table_of(stored["leaderboard"]) if stored else self.leaderboard()
-        page = table.head(12).to_html(index=False, na_rep="", float_format="{:.4g}".format, border=0)
+        page = table.head(12).to_html(
+            index=False, na_rep="", float_format="{:.4g}".format, border=0
+        )
         forms = {"text/html": paragraphs + page, "text/plain": "\n".join(lines)}
         # A live view knows no result that was chosen only here, after a run that stored none.
         return shown | forms if stored else forms
@@ -346,7 +384,9 @@ class AutoML:
         component = self.run.experiment.data
         assert component is not None
         sha256 = str(component.options[HELD_OUT])
-        return unpack(sha256, read_objects(self.run.store.artifacts_of(self.run.run_id), [sha256])[sha256])
+        return unpack(
+            sha256, read_objects(self.run.store.artifacts_of(self.run.run_id), [sha256])[sha256]
+        )
 
     @property
     def _task(self) -> Task:

@@ -11,7 +11,11 @@ from typing import Any
 from workbench.experiment.actions import suggest
 from workbench.experiment.metric_declarations import declaration_of
 from workbench.foundation.errors import Suggestion
-from workbench.runs.automl.candidate_results import candidates_of, describe_counts, describe_cut_short
+from workbench.runs.automl.candidate_results import (
+    candidates_of,
+    describe_counts,
+    describe_cut_short,
+)
 from workbench.runs.automl.held_out_analysis import describe_analysis
 from workbench.runs.automl.scores import is_better
 from workbench.store.history import History
@@ -28,7 +32,8 @@ def summary_lines(
     *,
     has_notes: bool = True,
 ) -> list[str]:
-    """Return the model, its test scores, those of the simplest guess, and what else the user should know.
+    """Return the model, its test scores, those of the simplest guess, and what else the user should
+    know.
 
     Args:
         found: The result, as `wb.AutoML.to_json` returns it; its own summary is not read.
@@ -39,15 +44,21 @@ def summary_lines(
     task, num_samples, folds = found["task"], found["num_samples"], history.experiment.repeats
     metric, value = next((name, float(score)) for name, score in found["test"].items())
     guess = float(found["baseline"][metric])
-    no_better = "" if is_better(metric, task, value, guess) else " - the model is no better than this guess"
+    no_better = (
+        "" if is_better(metric, task, value, guess) else " - the model is no better than this guess"
+    )
     how = f"in {folds} folds" if folds > 1 else "a fifth of them held out for validation"
     optimised = f", optimised for {found['metric']}" if found.get("metric") else ""
     lines = [
-        f"{found['model']}: {metric} {value:.4g} on {num_samples['test']} held-out test samples"
-        f"{_sureness(metric, value, num_samples['test'])}",
+        (
+            f"{found['model']}: {metric} {value:.4g} on {num_samples['test']} held-out test samples"
+            f"{_sureness(metric, value, num_samples['test'])}"
+        ),
         f"{SIMPLEST[task]}: {metric} {guess:.4g}{no_better}",
-        f"learnt from {num_samples['learning']} samples, {how}{optimised}; "
-        f"{describe_counts(candidates_of(history))}",
+        (
+            f"learnt from {num_samples['learning']} samples, {how}{optimised}; "
+            f"{describe_counts(candidates_of(history))}"
+        ),
     ]
     if not found["used"]:
         lines[0] = "no model was ready in time, so the simplest guess is used. "
@@ -55,13 +66,19 @@ def summary_lines(
         lines[0] += write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
     else:
         cut_short = describe_cut_short(history)
-        lines += [*([] if cut_short is None else [cut_short]), *describe_analysis(found["analysis"])]
+        lines += [
+            *([] if cut_short is None else [cut_short]),
+            *describe_analysis(found["analysis"]),
+        ]
         lines += _notes_of_perfection(found)
     return [*lines, *(f"note: {note}" for note in found["notes"] if has_notes)]
 
 
 def _sureness(metric: str, value: float, num_samples: int) -> str:
-    """Return the interval of a score that is a share of samples, to be appended; "" for another score."""
+    """Return the interval of a score that is a share of samples, to be appended.
+
+    "" for another score.
+    """
     declaration = declaration_of(metric)
     if declaration is None or not declaration.is_rate or not num_samples:
         return ""
@@ -69,13 +86,15 @@ def _sureness(metric: str, value: float, num_samples: int) -> str:
 
 
 def _notes_of_perfection(found: Mapping[str, Any]) -> list[str]:
-    """Return a note where the test has no mistake, which is seldom so without the answer in the data."""
+    """Return a note where the test has no mistake, which is seldom so without the answer in the
+    data.
+    """
     name = "accuracy" if found["task"] == "classification" else "r2"
     columns = (found["analysis"].get("importance") or {}).get("columns") or []
     if float(found["test"][name]) < _PERFECT or not columns:
         return []
     needed = [each["column"] for each in columns if each["low"] > 0.0][:3] or [columns[0]["column"]]
     return [
-        f"the test has no mistake: make sure that {', '.join(needed)} would be known when a prediction is "
-        "made; leave out what is not with --drop"
+        f"the test has no mistake: make sure that {', '.join(needed)} would be known when a"
+        " prediction is made; leave out what is not with --drop"
     ]

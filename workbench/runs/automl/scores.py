@@ -1,4 +1,7 @@
-"""What AutoML can optimise, the scores of predictions, and the simplest guess: pure functions of arrays."""
+"""What AutoML can optimise, the scores of predictions, and the simplest guess.
+
+Pure functions of arrays.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from workbench.models.class_scores import ClassScore, f1, mean_score, recall
 from workbench.models.ranking import macro_roc_auc
 from workbench.runs.automl.targets import Task
 
-# Smaller probabilities are raised to this, or their logarithm would let one sample outweigh all others.
+# Smaller probabilities are raised to this, or their logarithm would let one sample outweigh all
+# others.
 _MIN_PROBABILITY = 1e-7
 Score = Callable[[np.ndarray, np.ndarray], float]
 """Of (samples, classes) probabilities or (samples, 1) numbers, and class numbers or numbers."""
@@ -64,7 +68,8 @@ class Measure:
     Attributes:
         score: Measures predictions.
         goal: In which direction it is better.
-        objective: What trials report of it, and are compared by; its direction is declared once for all runs.
+        objective: What trials report of it, and are compared by; its direction is declared once for
+            all runs.
     """
 
     score: Score
@@ -79,7 +84,10 @@ class Measure:
         return goal
 
     def loss(self, predicted: np.ndarray, targets: np.ndarray) -> float:
-        """Return the score as a loss: less is better, and none is below 0 where the best score is 1."""
+        """Return the score as a loss.
+
+        Less is better, and none is below 0 where the best score is 1.
+        """
         value = self.score(predicted, targets)
         return 1.0 - value if self.goal == "maximize" else value
 
@@ -119,22 +127,32 @@ def check_metric(name: str | None, task: Task) -> None:
     if name is not None and name not in known:
         allowed, meant = closest(name, known)
         raise ArgumentError(
-            f"{name!r} cannot be optimised in a {task}", field="metric", allowed=allowed, next_step=meant
+            f"{name!r} cannot be optimised in a {task}",
+            field="metric",
+            allowed=allowed,
+            next_step=meant,
         )
 
 
-def loss_of(predicted: np.ndarray, targets: np.ndarray, task: Task, metric: str | None = None) -> float:
+def loss_of(
+    predicted: np.ndarray, targets: np.ndarray, task: Task, metric: str | None = None
+) -> float:
     """Return the loss by which models are chosen.
 
     Args:
         predicted: (samples, classes) probabilities, or (samples, 1) numbers.
         targets: Class numbers, or numbers.
         task: Whether classes or numbers are predicted.
-        metric: What is optimised; None for the mean negative log-likelihood in nats, or the squared error.
+        metric: What is optimised; None for the mean negative log-likelihood in nats, or the squared
+            error.
     """
     if metric is not None:
         return METRICS[task][metric].loss(predicted, targets)
-    return _squared_error(predicted, targets) if task == "regression" else _log_loss(predicted, targets)
+    return (
+        _squared_error(predicted, targets)
+        if task == "regression"
+        else _log_loss(predicted, targets)
+    )
 
 
 def scores_of(
@@ -159,7 +177,9 @@ def is_better(name: str, task: Task, value: float, other: float) -> bool:
 
 
 def simplest_guess(train_targets: np.ndarray, num_classes: int | None) -> np.ndarray:
-    """Return the prediction of a model that knows only the train targets: class frequencies, or the mean.
+    """Return the prediction of a model that knows only the train targets.
+
+    Class frequencies, or the mean.
 
     Args:
         train_targets: Class numbers, or numbers.

@@ -37,8 +37,10 @@ def check_targets(targets: pd.Series, task: Task | None, *, num_missing: int) ->
             f"{name} holds dates or times, such as {targets.iloc[0]}",
             field="target",
             allowed="classes, or numbers",
-            next_step="Predict a number computed from it, such as (dates - dates.min()).dt.days, or, if the "
-            "dates stand for classes, set task to classification.",
+            next_step=(
+                "Predict a number computed from it, such as (dates - dates.min()).dt.days, or, if"
+                " the dates stand for classes, set task to classification."
+            ),
         )
     first = targets.iloc[0]
     if targets.astype(str).nunique() == 1:
@@ -47,10 +49,12 @@ def check_targets(targets: pd.Series, task: Task | None, *, num_missing: int) ->
             f"{name} is {value} in every sample" + (" that has one" if num_missing else ""),
             field="target",
             allowed="at least two classes, or numbers that differ",
-            next_step=f"{num_missing} samples have none: if that means another class, fill it in, as in "
-            'y.fillna("no").'
-            if num_missing
-            else "Add samples that differ in it, or name another column.",
+            next_step=(
+                f"{num_missing} samples have none: if that means another class, fill it in, as in "
+                'y.fillna("no").'
+                if num_missing
+                else "Add samples that differ in it, or name another column."
+            ),
         )
 
 
@@ -94,7 +98,8 @@ def check_finite(targets: pd.Series) -> None:
     if len(wrong):
         rows = ", ".join(map(str, wrong[:_MAX_ROWS])) + (", ..." if len(wrong) > _MAX_ROWS else "")
         raise DataError(
-            f"{_name_of(targets)} is infinite in {len(wrong)} of {len(targets)} samples: {rows} (from 0)",
+            f"{_name_of(targets)} is infinite in {len(wrong)} of {len(targets)} samples: {rows}"
+            " (from 0)",
             field="target",
             allowed="finite numbers",
             next_step="Correct them, or write NaN: samples without a target are left out.",

@@ -1,7 +1,9 @@
-"""Detect the task that a data set poses: the kind of sample, and whether classes or numbers are predicted.
+"""Detect the task that a data set poses.
 
-Data comes as arrays, data frames, files, texts or by the name of a data set. Only its form is examined here;
-splitting and encoding is left to `preparation`.
+The kind of sample, and whether classes or numbers are predicted.
+
+Data comes as arrays, data frames, files, texts or by the name of a data set. Only its form is
+examined here; splitting and encoding is left to `preparation`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ MIN_SAMPLES = 20
 MIN_PER_CLASS = 3
 # A class that is this many times rarer than the most frequent one is reported.
 _IMBALANCE = 5.0
-# From this share of copies on, they are reported; larger tables are not searched, as that would take seconds.
+# From this share of copies on, they are reported; larger tables are not searched, as that would
+# take seconds.
 _COPIES = 0.02
 _MAX_COMPARED_CELLS = 5_000_000
 _TARGET_OF_ROWS = "target of each row"
@@ -83,23 +86,25 @@ def read_problem(
     """Read data and detect its task.
 
     Args:
-        data: A pair (X, y); a data frame or the path of a .csv, .tsv or .parquet file, with `target`; or the
-            name of a bundled data set. X is a data frame, an array (samples, features), images (samples,
-            height, width[, channels]), or texts.
+        data: A pair (X, y); a data frame or the path of a .csv, .tsv or .parquet file, with
+            `target`; or the name of a bundled data set. X is a data frame, an array (samples,
+            features), images (samples, height, width[, channels]), or texts.
         target: The column to predict, where data is a table.
         task: Whether to predict classes or numbers; None to detect it from the target.
         drop: Columns of a table that must not be used.
 
     Raises:
-        DataError: If the data is not sufficient to train and test on: too few samples, one class only; or if
-            a column to leave out does not exist.
+        DataError: If the data is not sufficient to train and test on: too few samples, one class
+            only; or if a column to leave out does not exist.
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
     samples, targets, name, converted = _take_apart(data, target)
     kind, samples = _samples_of(samples)
     samples = _without(kind, samples, drop, name)
     if len(samples) != len(targets):
-        raise DataError(f"there are {len(samples)} samples and {len(targets)} targets", field="data")
+        raise DataError(
+            f"there are {len(samples)} samples and {len(targets)} targets", field="data"
+        )
     targets = targets.infer_objects()  # numbers beside gaps may come as objects
     check_finite(targets)
     written, targets = targets, read_targets(targets, task)
@@ -116,7 +121,9 @@ def read_problem(
     check_targets(targets, task, num_missing=dropped)
     notes += _notes_of_copies(kind, samples, targets)
     kind, samples, usable = _usable(kind, samples)
-    wanted = task or ("classification" if detect_task(targets) == "classification" else "regression")
+    wanted = task or (
+        "classification" if detect_task(targets) == "classification" else "regression"
+    )
     if wanted == "regression":
         numbers = numbers_of(targets)
         notes += notes_of_numeric_target(written, name or "the target")
@@ -156,20 +163,25 @@ def read_problem(
 
 
 def _notes_of_copies(kind: SampleKind, samples: Any, targets: pd.Series) -> list[str]:
-    """Return a note on rows that are there twice: one may be learnt from, and the model tested on the other.
+    """Return a note on rows that are there twice.
 
-    Rows of few possible values are alike by chance, so one column must tell most of the others apart.
+    One may be learnt from, and the model tested on the other.
+
+    Rows of few possible values are alike by chance, so one column must tell most of the others
+    apart.
     """
     if kind != "table" or samples.size > _MAX_COMPARED_CELLS:
         return []
     rows = samples.reset_index(drop=True).assign(**{_TARGET_OF_ROWS: targets.to_numpy()})
     num_copies = int(rows.duplicated().sum())
     fewest_values = max(MIN_SAMPLES, (len(rows) - num_copies) / 2)
-    if num_copies < _COPIES * len(rows) or all(rows[name].nunique() < fewest_values for name in samples):
+    if num_copies < _COPIES * len(rows) or all(
+        rows[name].nunique() < fewest_values for name in samples
+    ):
         return []
     return [
-        f"{num_copies} of {len(rows)} rows are copies of others: the model may be tested on rows that it "
-        "learnt from, so scores are too good; remove the copies"
+        f"{num_copies} of {len(rows)} rows are copies of others: the model may be tested on rows"
+        " that it learnt from, so scores are too good; remove the copies"
     ]
 
 
@@ -199,7 +211,9 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
     names = [_name_of_class(value) for value in targets]
     unknown = sorted(set(names) - numbers.keys())
     if unknown:
-        raise DataError(f"{unknown[0]!r} is not a class of the model", field="target", allowed=list(numbers))
+        raise DataError(
+            f"{unknown[0]!r} is not a class of the model", field="target", allowed=list(numbers)
+        )
     return samples, np.array([numbers[name] for name in names], dtype=np.int64)
 
 
@@ -214,12 +228,14 @@ def take(samples: Any, indices: np.ndarray) -> Any:
 
 
 def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -> Any:
-    """Return the samples to predict in the form that the model was trained on; no samples are an empty list.
+    """Return the samples to predict in the form that the model was trained on.
+
+    No samples are an empty list.
 
     Args:
         kind: The kind of sample.
-        given: As in `read_problem`, without targets; a path or a data frame may still have the target, and a
-            single string is one sample.
+        given: As in `read_problem`, without targets; a path or a data frame may still have the
+            target, and a single string is one sample.
         text_columns: The columns of a table that texts are read from.
 
     Raises:
@@ -234,7 +250,11 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
     if isinstance(given, Sized) and not len(given):
         return []  # valid for every kind
     found, samples = _samples_of(given)
-    if kind == "texts" and isinstance(given, pd.DataFrame) and (text_columns or len(samples.columns) == 1):
+    if (
+        kind == "texts"
+        and isinstance(given, pd.DataFrame)
+        and (text_columns or len(samples.columns) == 1)
+    ):
         return joined_texts(samples, text_columns or list(samples.columns))
     if found != kind:
         raise DataError(f"{found} were given to a model that was trained on {kind}", field="data")
@@ -261,9 +281,13 @@ def _without(kind: SampleKind, samples: Any, drop: Sequence[str], target: str | 
     if not drop:
         return samples
     if kind != "table":
-        raise ArgumentError(f"{kind} have no columns to leave out", field="drop", next_step="Remove it.")
+        raise ArgumentError(
+            f"{kind} have no columns to leave out", field="drop", next_step="Remove it."
+        )
     if target in drop and target not in samples.columns:
-        raise ArgumentError(f"{target!r} is the column to predict", field="drop", next_step="Remove it.")
+        raise ArgumentError(
+            f"{target!r} is the column to predict", field="drop", next_step="Remove it."
+        )
     check_columns(samples.columns, {"drop": drop}, section="")
     rest = samples.drop(columns=list(dict.fromkeys(drop)))
     if not len(rest.columns):
@@ -272,12 +296,19 @@ def _without(kind: SampleKind, samples: Any, drop: Sequence[str], target: str | 
 
 
 def _notes_of_leaks(
-    kind: SampleKind, samples: Any, targets: np.ndarray, usable: UsableColumns, task: Task, target: str | None
+    kind: SampleKind,
+    samples: Any,
+    targets: np.ndarray,
+    usable: UsableColumns,
+    task: Task,
+    target: str | None,
 ) -> list[str]:
     if kind != "table":
         return []
     columns = {str(name): column_of(samples, name) for name in samples.columns}
-    leaks = find_leaks(columns, targets, usable.text_forms, is_classification=task == "classification")
+    leaks = find_leaks(
+        columns, targets, usable.text_forms, is_classification=task == "classification"
+    )
     return [
         leak.note(
             "the target" if target is None else f"`{target}`",
@@ -287,7 +318,9 @@ def _notes_of_leaks(
     ]
 
 
-def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | None, tuple[str, ...]]:
+def _take_apart(
+    data: Any, target: str | None
+) -> tuple[Any, pd.Series, str | None, tuple[str, ...]]:
     """Return the samples, their targets, the name of the target, and what was converted."""
     import pandas as pd
 
@@ -327,7 +360,8 @@ def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | No
     raise ArgumentError(
         f"data of type {type(data).__name__} is not supported",
         field="data",
-        allowed="a pair (X, y), a data frame or the path of a table with target, or " + ", ".join(_NAMED),
+        allowed="a pair (X, y), a data frame or the path of a table with target, or "
+        + ", ".join(_NAMED),
     )
 
 
@@ -341,8 +375,10 @@ def _targets_of(given: Any) -> pd.Series:
             f"the targets are of shape {values.shape}",
             field="target",
             allowed="one target for each sample",
-            next_step="Give the classes as y.argmax(axis=1) if they are one-hot; predict each of several "
-            "numbers in a run of its own.",
+            next_step=(
+                "Give the classes as y.argmax(axis=1) if they are one-hot; predict each of several "
+                "numbers in a run of its own."
+            ),
         )
     return pd.Series(values.ravel())
 
@@ -351,7 +387,9 @@ def _as_array(given: Any) -> np.ndarray:
     """Return what an array of another library holds; masked values are missing."""
     if np.ma.isMaskedArray(given):
         is_real = given.dtype.kind in "iuf"
-        return np.ma.filled(given.astype(np.float64 if is_real else object), np.nan if is_real else None)
+        return np.ma.filled(
+            given.astype(np.float64 if is_real else object), np.nan if is_real else None
+        )
     if hasattr(given, "toarray"):
         raise DataError(
             f"samples of the type {type(given).__name__} are sparse",
@@ -365,7 +403,12 @@ def _as_array(given: Any) -> np.ndarray:
 def _check_order(samples: Any, targets: pd.Series) -> None:
     """Refuse samples and targets of pandas that name the same rows in different orders."""
     index = getattr(samples, "index", None)
-    if callable(index) or index is None or not targets.index.is_unique or len(index) != len(targets):
+    if (
+        callable(index)
+        or index is None
+        or not targets.index.is_unique
+        or len(index) != len(targets)
+    ):
         return
     if not index.equals(targets.index) and set(index) == set(targets.index):
         raise DataError(
@@ -376,7 +419,10 @@ def _check_order(samples: Any, targets: pd.Series) -> None:
 
 
 def _bundled(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return all samples of a bundled data set; its own split is not used, as it has no test part."""
+    """Return all samples of a bundled data set.
+
+    Its own split is not used, as it has no test part.
+    """
     from workbench.data import load
 
     datasets = load(name, {})
@@ -395,13 +441,20 @@ def _samples_of(given: Any) -> tuple[SampleKind, Any]:
     if isinstance(given, Sequence) and len(given) and all(isinstance(item, str) for item in given):
         return "texts", _as_texts(np.array(given, dtype=object))
     values = _as_array(given)
-    if values.dtype.kind in "OUST" and values.ndim == 1 and len(values) and isinstance(values[0], str):
+    if (
+        values.dtype.kind in "OUST"
+        and values.ndim == 1
+        and len(values)
+        and isinstance(values[0], str)
+    ):
         return "texts", _as_texts(values.astype(object))
     if values.dtype.kind not in "biufO" or values.ndim not in (1, 2, 3, 4):
         raise DataError(
             f"samples of type {values.dtype} and shape {values.shape} are not supported",
             field="data",
-            allowed="a data frame, (samples, features), (samples, height, width[, channels]), or texts",
+            allowed=(
+                "a data frame, (samples, features), (samples, height, width[, channels]), or texts"
+            ),
         )
     if values.ndim > 2:
         return "images", _as_images(values)
@@ -414,18 +467,24 @@ def _as_frame(frame: pd.DataFrame) -> PlainFrame:
     named = frame.set_axis([str(name) for name in frame.columns], axis=1)
     twice = named.columns[named.columns.duplicated()]
     if len(twice):
-        raise DataError(f"there are two columns {twice[0]!r}", field="data", next_step="Rename one of them.")
+        raise DataError(
+            f"there are two columns {twice[0]!r}", field="data", next_step="Rename one of them."
+        )
     return plain_frame(named)
 
 
 def _as_images(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "O" or not np.isfinite(values.astype(np.float64)).all():
-        raise DataError("some pixels are not finite numbers", field="data", next_step="Replace them.")
+        raise DataError(
+            "some pixels are not finite numbers", field="data", next_step="Replace them."
+        )
     return values
 
 
 def _as_texts(values: np.ndarray) -> np.ndarray:
-    return np.array(["" if value is None or value != value else str(value) for value in values], dtype=object)
+    return np.array(
+        ["" if value is None or value != value else str(value) for value in values], dtype=object
+    )
 
 
 def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Series, int]:
@@ -438,7 +497,10 @@ def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Seri
 
 
 def _name_of_class(value: Any) -> str:
-    """Return how a class is compared with others: 1 and 1.0 are the same, which gaps in a column exchange."""
+    """Return how a class is compared with others.
+
+    1 and 1.0 are the same, which gaps in a column exchange.
+    """
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -454,22 +516,30 @@ def _drop_rare(
             f"{MIN_PER_CLASS} samples",
             field="target",
             allowed="classes of which there are several samples each, or numbers",
-            next_step="Add samples, or convert the target to a number if it is a quantity or a date.",
+            next_step=(
+                "Add samples, or convert the target to a number if it is a quantity or a date."
+            ),
         )
     if len(kept) == len(counts):
         return samples, classes, class_names, []
     rare = [class_names[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]
     rows = np.flatnonzero(np.isin(classes, kept))
-    of_rare = f"{format_count(len(rare), 'class', 'classes')} with fewer than {MIN_PER_CLASS} samples"
+    of_rare = (
+        f"{format_count(len(rare), 'class', 'classes')} with fewer than {MIN_PER_CLASS} samples"
+    )
     of_rare += f": {', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
     if len(rows) < len(classes) / 2 or len(rows) < MIN_SAMPLES:
         raise DataError(
             f"{len(classes) - len(rows)} of {len(classes)} samples are of {of_rare}",
             field="target",
-            allowed=f"classes of which there are at least {MIN_PER_CLASS} samples each, for most of the "
-            f"samples and at least {MIN_SAMPLES} of them; or numbers",
-            next_step="If the target is a quantity, write it in plain numbers, such as 2466; else merge rare "
-            "classes, or name another column.",
+            allowed=(
+                f"classes of which there are at least {MIN_PER_CLASS} samples each, for most of the"
+                f" samples and at least {MIN_SAMPLES} of them; or numbers"
+            ),
+            next_step=(
+                "If the target is a quantity, write it in plain numbers, such as 2466; else merge"
+                " rare classes, or name another column."
+            ),
         )
     note = f"left out {format_count(len(classes) - len(rows), 'sample')} of {of_rare}"
     names = [class_names[number] for number in kept]
@@ -482,6 +552,6 @@ def _imbalance(classes: np.ndarray, class_names: list[str]) -> list[str]:
     if counts[most] < _IMBALANCE * counts[least]:
         return []
     return [
-        f"classes are imbalanced: {counts[most]} samples of {class_names[most]!r}, {counts[least]} of "
-        f"{class_names[least]!r}; compare balanced_accuracy, as accuracy alone is misleading"
+        f"classes are imbalanced: {counts[most]} samples of {class_names[most]!r}, {counts[least]}"
+        f" of {class_names[least]!r}; compare balanced_accuracy, as accuracy alone is misleading"
     ]

@@ -47,7 +47,9 @@ class Predictions:
         for candidate in self._candidates:
             if stored_plan(candidate).complete() == plan:
                 return _time(Interval.of(candidate.get("step_time_s")))
-        return self._on_curve(plan.workers, plan.micro_batch) if is_usual(plan, self._usual) else None
+        return (
+            self._on_curve(plan.workers, plan.micro_batch) if is_usual(plan, self._usual) else None
+        )
 
     def _on_curve(self, workers: float, micro_batch: float) -> Interval | None:
         line = [row for row in self.curve if row.workers == workers]
@@ -56,21 +58,28 @@ class Predictions:
         at = [math.log(row.micro_batch) for row in line]
         columns = zip(*((row.step.value, row.step.low, row.step.high) for row in line), strict=True)
         value, low, high = (
-            float(np.exp(np.interp(math.log(micro_batch), at, np.log(column)))) for column in columns
+            float(np.exp(np.interp(math.log(micro_batch), at, np.log(column))))
+            for column in columns
         )
         nearest = min(line, key=lambda row: abs(row.micro_batch - micro_batch))
         return Interval(value, low, high, nearest.step.extrapolated)
 
 
 def usual_of(choice: Mapping[str, Any], measured: Sequence[PlanMeasured]) -> Variant | None:
-    """Return the variant that the curves describe: that of the choice, else the first one measured."""
+    """Return the variant that the curves describe.
+
+    That of the choice, else the first one measured.
+    """
     stored = mapping(choice.get("plan")) or (measured[0].plan if measured else {})
     plan = read_plan(stored)
     return None if plan is None else variant_of(plan)
 
 
 def is_usual(plan: Plan | None, usual: Variant | None) -> bool:
-    """Return whether the curves describe a plan: its variant matches and it does not accumulate gradients."""
+    """Return whether the curves describe a plan.
+
+    Its variant matches and it does not accumulate gradients.
+    """
     return plan is not None and plan.accumulation == 1 and variant_of(plan) == usual
 
 

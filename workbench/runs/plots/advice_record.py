@@ -1,7 +1,7 @@
 """The record of advice: what a run measured and recommended, and the gradient noise of its trials.
 
-A projection of events, as `history` and `series` are. What a figure shows of it is left to `prepare_advice`
-and `prepare_learning`.
+A projection of events, as `history` and `series` are. What a figure shows of it is left to
+`prepare_advice` and `prepare_learning`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class AdviceRecord:
         return mapping(self.advice.get("choice"))
 
     def of_one_setting(self) -> list[PlanMeasured]:
-        """Return the measurements of the setting that was measured most often; only those are comparable."""
+        """Return the measurements of the setting that was measured most often.
+
+        Only those are comparable.
+        """
         often = Counter(event.setting for event in self.measured).most_common(1)
         return [event for event in self.measured if event.setting == often[0][0]]
 
@@ -97,5 +100,7 @@ class AdviceRecord:
             found = reports.at(finite)
             nothing = NumberColumn(scales[finite], np.zeros(len(finite), dtype=np.bool_))
             numbers = {**found.numbers, THROUGHPUT: nothing}
-            values = {NOISE_SCALE: NumberColumn(scales[finite], np.ones(len(finite), dtype=np.bool_))}
+            values = {
+                NOISE_SCALE: NumberColumn(scales[finite], np.ones(len(finite), dtype=np.bool_))
+            }
             self._noise.add_reports(trial, Reports(found.attempts, numbers, values, {}))

@@ -1,4 +1,6 @@
-"""Colours by the value of a parameter: of the points and bars of a figure, each of which stands for a trial.
+"""Colours by the value of a parameter.
+
+Of the points and bars of a figure, each of which stands for a trial.
 
 Lines of the parallel coordinates are coloured by `figures_trials`, with the same scale and bar.
 """
@@ -18,7 +20,10 @@ from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import MUTED, TRIALS, short
 
 SCALE = ["#3b6fd4", "#1f9bb5", "#4aa564", "#c9a227", "#b0479b"]
-"""From the lowest to the highest value: even in lightness, because no value is better than another."""
+"""From the lowest to the highest value.
+
+Even in lightness, because no value is better than another.
+"""
 COLOURED = ("parallel", "slice", "pareto", "best_by_trial", "timeline")
 """The figures that can be coloured by a parameter."""
 
@@ -31,7 +36,9 @@ def layout_of(run: RunData, name: str) -> ParameterLayout:
     """
     space = run.history.searched.root
     if name not in space:
-        raise UnknownNameError(f"there is no parameter {name!r}", field="colour", allowed=list(space))
+        raise UnknownNameError(
+            f"there is no parameter {name!r}", field="colour", allowed=list(space)
+        )
     return ParameterLayout(name, space[name], list(run.history.trials.values()))
 
 
@@ -62,7 +69,10 @@ def colour_by(figure: go.Figure, run: RunData, name: str) -> None:
 
 
 def bar_of(axis: ParameterAxis) -> dict[str, Any]:
-    """Return the colour axis of a parameter: with its ticks, or with a field for each of a few values."""
+    """Return the colour axis of a parameter.
+
+    With its ticks, or with a field for each of a few values.
+    """
     if axis.levels:
         places, texts = zip(*axis.levels, strict=True)
         edges = _edges(places)
@@ -80,7 +90,11 @@ def bar_of(axis: ParameterAxis) -> dict[str, Any]:
         "cmin": low,
         "cmax": high,
         "colorbar": {
-            "title": {"text": short(axis.name, 22), "side": "right", "font": {"size": 12, "color": MUTED}},
+            "title": {
+                "text": short(axis.name, 22),
+                "side": "right",
+                "font": {"size": 12, "color": MUTED},
+            },
             "tickvals": list(places),
             "ticktext": [short(text, 14) for text in texts],
             "tickfont": {"size": 12, "color": MUTED},
@@ -98,11 +112,16 @@ def colours_of(axis: ParameterAxis, num_shades: int = 2) -> list[str]:
         num_shades: Number of colours, at least 2, where its values are too many for a colour each.
     """
     number = len(axis.levels) or num_shades
-    return [str(one) for one in sample_colorscale(SCALE, [at / max(number - 1, 1) for at in range(number)])]
+    return [
+        str(one)
+        for one in sample_colorscale(SCALE, [at / max(number - 1, 1) for at in range(number)])
+    ]
 
 
 def _edges(places: Sequence[float]) -> list[float]:
-    """Return the borders between positions, and as far beyond the outermost as those are from a border."""
+    """Return the borders between positions, and as far beyond the outermost as those are from a
+    border.
+    """
     middles = [(one + other) / 2 for one, other in itertools.pairwise(places)]
     if not middles:
         return [places[0] - 0.5, places[0] + 0.5]

@@ -39,7 +39,8 @@ class Bundle:
     Attributes:
         curves: At most `max_curves`, best first; an even selection where no direction is better.
         band: Quantiles over all trials, or None over time and where every trial has its own curve.
-        best: Two columns, x and the best value of any trial up to there: the corners of a step function.
+        best: Two columns, x and the best value of any trial up to there: the corners of a step
+            function.
         num_trials: How many trials reported the metric.
     """
 
@@ -65,8 +66,8 @@ def bundle(
     Args:
         curves: One curve a trial.
         axis: What they will be drawn over.
-        goal: Which direction is better; NaN and infinity are never better. Where nobody has declared one, no
-            value is the best so far.
+        goal: Which direction is better; NaN and infinity are never better. Where nobody has
+            declared one, no value is the best so far.
         max_curves: How many trials are kept one by one.
         max_points: Points in all kept curves together.
         always: Trials to keep regardless of their values.
@@ -80,7 +81,8 @@ def bundle(
     wanted, excluded = set(always), set(never_best)
     kept = _kept(usable, goal, wanted, max_curves)
     points_each = max(max_points // max(len(kept), 1), MIN_POINTS)
-    # Trials run one after another: over time, quantiles would mix the start of one with the end of another.
+    # Trials run one after another: over time, quantiles would mix the start of one with the end of
+    # another.
     band = _band(usable, axis) if len(usable) > max_curves and axis != "time" else None
     return Bundle(
         curves=tuple(curve.thinned(points_each) for curve in kept),
@@ -110,7 +112,9 @@ def _kept(curves: list[Curve], goal: Goal | None, wanted: set[int], max_curves: 
         )
         return [*first[:max_curves], *(others[int(place)] for place in places)]
     sign = 1.0 if goal == "maximize" else -1.0
-    ranked = [sorted(part, key=lambda curve: -_peak(sign * curve.value)) for part in (first, others)]
+    ranked = [
+        sorted(part, key=lambda curve: -_peak(sign * curve.value)) for part in (first, others)
+    ]
     return [*ranked[0], *ranked[1]][:max_curves]
 
 
@@ -147,7 +151,10 @@ def _best_so_far(
 
 
 def _climb(x: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Return the points that may be the best of all: better than all before in their curve, or the last."""
+    """Return the points that may be the best of all.
+
+    Better than all before in their curve, or the last.
+    """
     values = np.where(np.isfinite(values), values, -np.inf)
     if (x[1:] < x[:-1]).any():
         return x, values

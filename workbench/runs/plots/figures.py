@@ -1,8 +1,9 @@
 """Figures: prepared data drawn with plotly, all in one style.
 
-The only modules that use plotly. `FIGURES` names every figure; each takes a run and returns a plotly figure
-that works in a notebook, on a page and on paper: light background, colours that colour-blind readers can
-tell apart, nothing that needs WebGL. What is shown is decided in `prepare`.
+The only modules that use plotly. `FIGURES` names every figure; each takes a run and returns a
+plotly figure that works in a notebook, on a page and on paper: light background, colours that
+colour-blind readers can tell apart, nothing that needs WebGL. What is shown is decided in
+`prepare`.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def throughput(run: RunData, **options: Any) -> go.Figure:
 
 
 def parallel(run: RunData, **options: Any) -> go.Figure:
-    """Draw every trial as a line through its parameters to its result; options as in `prepare_parallel`."""
+    """Draw every trial as a line through its parameters to its result.
+
+    Options as in `prepare_parallel`.
+    """
     return draw_parallel(prepare_parallel(run, **options), hover_of(run))
 
 
@@ -154,8 +158,13 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
 
 @functools.cache
 def packed_javascript() -> str:
-    """Return plotly's JavaScript, for pages that must work offline: compressed by gzip, as base64."""
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
+    """Return plotly's JavaScript, for pages that must work offline.
+
+    Compressed by gzip, as base64.
+    """
+    return base64.b64encode(
+        gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)
+    ).decode()
 
 
 def for_page(figure: go.Figure) -> tuple[str, int, str]:
@@ -172,7 +181,9 @@ def for_page(figure: go.Figure) -> tuple[str, int, str]:
 
 
 def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
-    """Draw curves: a thin line per trial, a thick one for the best, and a step line for the best so far."""
+    """Draw curves: a thin line per trial, a thick one for the best, and a step line for the best so
+    far.
+    """
     figure = new_figure(title)
     if not data.lines:
         return show_message(figure, "No trial has reported this yet.")
@@ -187,10 +198,18 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
         ("running", "running", GREEN, 0.9),
     ):
         _add_lines(
-            figure, [line for line in others if line.state == state], name, data, colour, opacity, width=1.2
+            figure,
+            [line for line in others if line.state == state],
+            name,
+            data,
+            colour,
+            opacity,
+            width=1.2,
         )
     best = [line for line in data.lines if line.trial == data.best_trial]
-    _add_lines(figure, best, f"{data.best_name}: trial {data.best_trial}", data, BEST, 1.0, width=2.8)
+    _add_lines(
+        figure, best, f"{data.best_name}: trial {data.best_trial}", data, BEST, 1.0, width=2.8
+    )
     if data.best_x:
         figure.add_scatter(
             x=floats(data.best_x),
@@ -213,7 +232,9 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
         )
     figure.update_xaxes(title_text=data.x_title, rangemode="tozero")
     if data.x_title in ("Step", "Epoch"):
-        figure.update_xaxes(whole_ticks([0, *(x for line in data.lines for x in line.x if x is not None)]))
+        figure.update_xaxes(
+            whole_ticks([0, *(x for line in data.lines for x in line.x if x is not None)])
+        )
     figure.update_yaxes(title_text=data.y_title, range=data.y_range)
     if data.num_cut:
         # Inside, where they are cut off: above, a narrow figure has its legend.
@@ -273,12 +294,16 @@ def _add_lines(
     figure.add_scatter(
         x=joined(line.x for line in lines),
         y=joined(line.y for line in lines),
-        customdata=np.concatenate([np.full(len(line.x) + 1, line.trial, dtype=np.int32) for line in lines]),
+        customdata=np.concatenate(
+            [np.full(len(line.x) + 1, line.trial, dtype=np.int32) for line in lines]
+        ),
         mode="markers" if lonely else "lines",
         name=name,
         opacity=opacity,
         line={"color": colour, "width": width},
         marker={"color": colour, "size": 6},
-        hovertemplate=f"trial %{{customdata}}<br>{plain(data.x_title)} %{{x:.5g}}<br>%{{y:.6g}}"
-        "<extra></extra>",
+        hovertemplate=(
+            f"trial %{{customdata}}<br>{plain(data.x_title)} %{{x:.5g}}<br>%{{y:.6g}}"
+            "<extra></extra>"
+        ),
     )

@@ -1,4 +1,5 @@
-"""Figures of advice: the cost of plans, the accuracy of predictions, the effect of batches and rates.
+"""Figures of advice: the cost of plans, the accuracy of predictions, the effect of batches and
+rates.
 
 `ADVICE_FIGURES` names them; `figures` lists them with all others. The same rules apply.
 """
@@ -12,7 +13,12 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.foundation.formatting import format_count, format_number, format_percent
-from workbench.runs.plots.figures_learning import draw_candidates, draw_noise, draw_rates, draw_time_to_target
+from workbench.runs.plots.figures_learning import (
+    draw_candidates,
+    draw_noise,
+    draw_rates,
+    draw_time_to_target,
+)
 from workbench.runs.plots.marks import (
     SERIES_COLOURS,
     add_fit,
@@ -92,7 +98,9 @@ def draw_by_batch(data: BatchData) -> go.Figure:
         for column in (group.measured, group.otherwise, group.fit)
         for x in column.x
     ]
-    figure.update_xaxes(ticks_at(batches), title_text="Micro batch (samples per worker and micro step)")
+    figure.update_xaxes(
+        ticks_at(batches), title_text="Micro batch (samples per worker and micro step)"
+    )
     figure.update_yaxes(title_text=data.y_title, rangemode="tozero")
     return figure
 
@@ -115,18 +123,25 @@ def draw_scaling(data: ScalingData) -> go.Figure:
         colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
         name = f"micro batch {line.micro_batch}"
         add_fit(figure, line.predicted, colour, f"{name}, predicted", legend=not line.measured.x)
-        add_points(figure, line.measured, f"{name}, measured", {"color": colour, "size": 9}, digits=".1%")
+        add_points(
+            figure, line.measured, f"{name}, measured", {"color": colour, "size": 9}, digits=".1%"
+        )
         of_trials = {"color": colour, "size": 9, "symbol": "circle-open"}
         add_points(figure, line.trials, f"{name}, trials", of_trials, digits=".1%")
     figure.update_xaxes(ticks_at(data.workers), title_text="Workers")
     fewest = data.workers[0]
     against = "" if fewest == 1 else f" against {fewest} workers"
-    figure.update_yaxes(title_text=f"Scale efficiency{against} (%)", tickformat=".0%", rangemode="tozero")
+    figure.update_yaxes(
+        title_text=f"Scale efficiency{against} (%)", tickformat=".0%", rangemode="tozero"
+    )
     return figure
 
 
 def draw_memory(data: MemoryData) -> go.Figure:
-    """Draw the peak memory of a worker: the estimate as a line, measurements as points, and the limit."""
+    """Draw the peak memory of a worker.
+
+    The estimate as a line, measurements as points, and the limit.
+    """
     figure = new_figure("Memory by micro batch", data.subtitle)
     if data.empty:
         return show_message(figure, data.empty)
@@ -147,7 +162,9 @@ def draw_memory(data: MemoryData) -> go.Figure:
         note_level(figure, data.limit, f"device memory {format_number(data.limit)} {data.unit}")
     columns = (data.estimated, data.measured, data.too_large)
     batches = [x for points in columns for x in points.x]
-    figure.update_xaxes(ticks_at(batches), title_text="Micro batch (samples per worker and micro step)")
+    figure.update_xaxes(
+        ticks_at(batches), title_text="Micro batch (samples per worker and micro step)"
+    )
     figure.update_yaxes(title_text=f"Peak memory of a worker ({data.unit})", rangemode="tozero")
     return figure
 

@@ -17,7 +17,15 @@ from workbench.runs.plots.prepare_comparison import (
     prepare_best_so_far,
 )
 from workbench.runs.plots.run_data import RunData
-from workbench.runs.plots.theme import COLOURS, TEMPLATE, floats, new_figure, plain, short, show_message
+from workbench.runs.plots.theme import (
+    COLOURS,
+    TEMPLATE,
+    floats,
+    new_figure,
+    plain,
+    short,
+    show_message,
+)
 
 _MAX_LETTERS = 48
 
@@ -25,7 +33,9 @@ _MAX_LETTERS = 48
 def draw_comparison(
     runs: Mapping[str, RunData], *, metric: str | None = None, axis: ComparisonAxis = "time"
 ) -> go.Figure:
-    """Draw the best so far of several runs; runs with different metrics stand in charts of their own.
+    """Draw the best so far of several runs.
+
+    Runs with different metrics stand in charts of their own.
 
     Args:
         runs: The data of each run, by the name to show.
@@ -34,7 +44,8 @@ def draw_comparison(
     """
     goal = goal_in_any((run.history for run in runs.values()), metric)
     prepared = {
-        name: prepare_best_so_far(run, metric=metric, axis=axis, goal=goal) for name, run in runs.items()
+        name: prepare_best_so_far(run, metric=metric, axis=axis, goal=goal)
+        for name, run in runs.items()
     }
     longest = max((x for data in prepared.values() for x in data.x), default=None)
     if all(data.goal is None for data in prepared.values()):
@@ -43,13 +54,17 @@ def draw_comparison(
             f"Nobody has declared whether more or less of {short(str(metric), 40)} is better.",
         )
     if longest is None:
-        return show_message(new_figure("Best so far, by run"), "No trial has reported anything yet.")
+        return show_message(
+            new_figure("Best so far, by run"), "No trial has reported anything yet."
+        )
     is_duration = axis in ("time", "cost")
     unit, unit_s = time_unit(longest) if is_duration else ("", 1.0)
     metrics = list(dict.fromkeys(data.metric for data in prepared.values()))
     figure = make_subplots(len(metrics), 1, shared_xaxes=True, vertical_spacing=0.08)
     figure.update_layout(
-        template=TEMPLATE, title_text="Best so far, by run", height=max(420, 60 + 280 * len(metrics))
+        template=TEMPLATE,
+        title_text="Best so far, by run",
+        height=max(420, 60 + 280 * len(metrics)),
     )
     for index, (name, data) in enumerate(prepared.items()):
         shown = short(name, _MAX_LETTERS)

@@ -35,7 +35,9 @@ _MAX_LEVELS = 3
 
 
 def draw_noise(data: NoiseData) -> go.Figure:
-    """Draw the noise scale of trials, the critical batch of one, and the global batches in use as levels."""
+    """Draw the noise scale of trials, the critical batch of one, and the global batches in use as
+    levels.
+    """
     figure = new_figure("Gradient noise scale", data.subtitle)
     if data.empty:
         return show_message(figure, data.empty)
@@ -72,10 +74,16 @@ def draw_noise(data: NoiseData) -> go.Figure:
         note_level(figure, batch, f"global batch {format_count(batch)}", INK, log=True, right=True)
     if data.advised is not None and data.advised > 0:
         note_level(
-            figure, data.advised, f"the advice is based on {format_count(data.advised)}", MUTED, log=True
+            figure,
+            data.advised,
+            f"the advice is based on {format_count(data.advised)}",
+            MUTED,
+            log=True,
         )
     figure.update_xaxes(title_text=data.x_title, rangemode="tozero")
-    figure.update_yaxes(title_text="Samples", type="log", minor={"showgrid": False}, nticks=6, tickformat=",")
+    figure.update_yaxes(
+        title_text="Samples", type="log", minor={"showgrid": False}, nticks=6, tickformat=","
+    )
     return figure
 
 
@@ -122,7 +130,9 @@ def draw_rates(data: RatesData) -> go.Figure:
         if line.highest_stable is not None:
             label = f"highest stable {format_number(line.highest_stable)}"
             note_place(figure, line.highest_stable, label, colour, row=index)
-    figure.update_xaxes(title_text="Learning rate", type="log", minor={"showgrid": False}, exponentformat="e")
+    figure.update_xaxes(
+        title_text="Learning rate", type="log", minor={"showgrid": False}, exponentformat="e"
+    )
     figure.update_yaxes(title_text="Training loss (smoothed)", range=data.y_range)
     return figure
 
@@ -147,7 +157,12 @@ def draw_candidates(data: CandidatesData) -> go.Figure:
             hovertemplate="%{x:.3g}: %{y:.5g}<extra>" + plain(line.name) + "</extra>",
         )
         if line.reached_x:
-            star = {"color": colour, "size": 15, "symbol": "star", "line": {"color": "white", "width": 1}}
+            star = {
+                "color": colour,
+                "size": 15,
+                "symbol": "star",
+                "line": {"color": "white", "width": 1},
+            }
             figure.add_scatter(
                 x=line.reached_x,
                 y=line.reached_y,

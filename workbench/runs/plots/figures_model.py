@@ -1,7 +1,7 @@
 """Figures of the model that an automatic run chose: what it does on the held-out test samples.
 
-Split from `figures`, which lists them; the same rules apply. What is drawn was measured and stored by the
-run itself.
+Split from `figures`, which lists them; the same rules apply. What is drawn was measured and stored
+by the run itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ import plotly.graph_objects as go
 from workbench.foundation.formatting import format_number
 from workbench.runs.plots.prepare_model import analysis_of
 from workbench.runs.plots.run_data import RunData
-from workbench.runs.plots.theme import BLUE, FILLED, INK, MUTED, new_figure, plain, short, show_message
+from workbench.runs.plots.theme import (
+    BLUE,
+    FILLED,
+    INK,
+    MUTED,
+    new_figure,
+    plain,
+    short,
+    show_message,
+)
 
 NUM_COLUMNS = 30
 _LONGEST_LABEL = 24
@@ -47,8 +56,10 @@ def confusion(run: RunData) -> go.Figure:
         ygap=1,
         showscale=False,
         texttemplate="%{text}" if len(labels) <= 20 else None,
-        hovertemplate="true %{customdata[0]}<br>predicted %{customdata[1]}<br>"
-        "%{text} samples, %{z:.0%} of the class<extra></extra>",
+        hovertemplate=(
+            "true %{customdata[0]}<br>predicted %{customdata[1]}<br>"
+            "%{text} samples, %{z:.0%} of the class<extra></extra>"
+        ),
     )
     ticks = {"tickvals": places, "ticktext": labels, "showgrid": False, "zeroline": False}
     figure.update_xaxes(title_text="Predicted", **ticks)
@@ -85,7 +96,9 @@ def prediction_errors(run: RunData) -> go.Figure:
         name="test sample",
         marker=FILLED | {"opacity": 0.5},
         customdata=[guess - value for value, guess in zip(true, predicted, strict=True)],
-        hovertemplate="true %{x:.5g}<br>predicted %{y:.5g}<br>error %{customdata:+.3g}<extra></extra>",
+        hovertemplate=(
+            "true %{x:.5g}<br>predicted %{y:.5g}<br>error %{customdata:+.3g}<extra></extra>"
+        ),
     )
     figure.update_xaxes(title_text=f"True{axis}")
     return figure.update_yaxes(title_text=f"Predicted{axis}")
@@ -100,14 +113,20 @@ def column_importance(run: RunData) -> go.Figure:
     is_error = found["score"] == "mae"
     left_out = len(found["columns"]) - len(columns) + found["num_left_out"]
     more = f" {left_out} more columns are not shown." if left_out else ""
-    figure = new_figure("Importance of columns", f"Shuffled on the test samples, with 90 % intervals.{more}")
+    figure = new_figure(
+        "Importance of columns", f"Shuffled on the test samples, with 90 % intervals.{more}"
+    )
     means = [row["mean"] for row in columns]
     figure.add_bar(
         x=means,
         y=[short(row["column"], 40) for row in columns],
         orientation="h",
         marker={"color": [BLUE if row["low"] > 0.0 else MUTED for row in columns]},
-        error_x={"array": [row["high"] - row["mean"] for row in columns], "color": INK, "thickness": 1},
+        error_x={
+            "array": [row["high"] - row["mean"] for row in columns],
+            "color": INK,
+            "thickness": 1,
+        },
         hovertemplate="%{y}: %{x:.4g}<extra></extra>",
     )
     change = "Increase of the mean error without it" if is_error else "Loss of accuracy without it"
@@ -119,7 +138,10 @@ def column_importance(run: RunData) -> go.Figure:
 
 
 def _written_unit(errors: Mapping[str, Any]) -> str:
-    """Return the unit that the values of the target are written with, such as CHF; "" where there is none."""
+    """Return the unit that the values of the target are written with, such as CHF.
+
+    "" where there is none.
+    """
     return plain(errors["written_unit"]) if errors.get("written_unit") else ""
 
 

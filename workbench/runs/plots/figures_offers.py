@@ -36,7 +36,10 @@ _SYMBOLS = {"on demand": "circle", "spot": "diamond"}
 
 
 def draw_offers(
-    offers: Sequence[Mapping[str, Any]], *, deadline_s: float | None = None, budget_usd: float | None = None
+    offers: Sequence[Mapping[str, Any]],
+    *,
+    deadline_s: float | None = None,
+    budget_usd: float | None = None,
 ) -> go.Figure:
     """Draw time over cost, both with their intervals.
 
@@ -45,13 +48,17 @@ def draw_offers(
         deadline_s: When the run should have ended.
         budget_usd: What it may cost.
     """
-    known = [each for each in offers if each["run_s"] and each["cost_usd"] and each["fits"] is not False]
+    known = [
+        each for each in offers if each["run_s"] and each["cost_usd"] and each["fits"] is not False
+    ]
     title, about = (
         "Estimated time and cost of the run",
         "hollow: extrapolated, not measured on this device with this many workers",
     )
     if not known:
-        return show_message(new_figure(title, about), "No machine has both a known time and a known price.")
+        return show_message(
+            new_figure(title, about), "No machine has both a known time and a known price."
+        )
     unit, unit_s = time_unit(max(each["run_s"]["value"] for each in known))
     times, costs = (
         (min(each[name]["low"] for each in known), max(each[name]["high"] for each in known))
@@ -65,7 +72,9 @@ def draw_offers(
         beyond.append(f"the budget ({format_money(budget_usd)})")
         budget_usd = None
     verb = "lies" if len(beyond) == 1 else "lie"
-    figure = new_figure(title, f"{about}; {' and '.join(beyond)} {verb} beyond" if beyond else about)
+    figure = new_figure(
+        title, f"{about}; {' and '.join(beyond)} {verb} beyond" if beyond else about
+    )
     middle_usd = math.sqrt(costs[0] * costs[1])
     named = [id(each) for each in _worth_a_name(known, times, costs)]
     for (provider, market), group in _groups(known).items():
@@ -77,7 +86,8 @@ def draw_offers(
             error_y=_bars(group, "run_s", unit_s, colour),
             text=[_name(each) if id(each) in named else "" for each in group],
             textposition=[
-                "top right" if each["cost_usd"]["value"] < middle_usd else "top left" for each in group
+                "top right" if each["cost_usd"]["value"] < middle_usd else "top left"
+                for each in group
             ],
             hovertext=[_name(each) for each in group],
             mode="markers+text",
@@ -88,7 +98,9 @@ def draw_offers(
                 "symbol": _SYMBOLS[market],
                 "line": {"color": colour, "width": 1.8},
             },
-            hovertemplate=f"%{{hovertext}}, {market}<br>$%{{x:,.2f}}<br>%{{y:.3g}} {unit}<extra></extra>",
+            hovertemplate=(
+                f"%{{hovertext}}, {market}<br>$%{{x:,.2f}}<br>%{{y:.3g}} {unit}<extra></extra>"
+            ),
         )
     if offers[0] is known[0] and known[0]["recommendable"]:
         figure.add_scatter(
@@ -104,9 +116,12 @@ def draw_offers(
     if budget_usd is not None:
         note_place(figure, budget_usd, "budget", VERMILLION, row=0)
     (least_usd, most_usd), (least_s, most_s) = _with(budget_usd, costs), _with(deadline_s, times)
-    figure.update_xaxes(**log_axis(0.8 * least_usd, 1.25 * most_usd), title_text="cost of the run, USD")
+    figure.update_xaxes(
+        **log_axis(0.8 * least_usd, 1.25 * most_usd), title_text="cost of the run, USD"
+    )
     figure.update_yaxes(
-        **log_axis(0.8 * least_s / unit_s, 1.25 * most_s / unit_s), title_text=f"time of the run ({unit})"
+        **log_axis(0.8 * least_s / unit_s, 1.25 * most_s / unit_s),
+        title_text=f"time of the run ({unit})",
     )
     figure.update_layout(
         height=600,
@@ -140,12 +155,15 @@ def _worth_a_name(
     """Return the Pareto-optimal offers, spaced widely enough for labels."""
     found: list[Mapping[str, Any]] = []
     fastest_s = math.inf
-    for each in sorted(offers, key=lambda offer: (offer["cost_usd"]["value"], offer["run_s"]["value"])):
+    for each in sorted(
+        offers, key=lambda offer: (offer["cost_usd"]["value"], offer["run_s"]["value"])
+    ):
         if each["run_s"]["value"] > _CLEARLY * fastest_s:
             continue
         fastest_s = each["run_s"]["value"]
         if not found or any(
-            abs(math.log(each[name]["value"] / found[-1][name]["value"])) > _NEAR * math.log(high / low)
+            abs(math.log(each[name]["value"] / found[-1][name]["value"]))
+            > _NEAR * math.log(high / low)
             for name, (low, high) in (("run_s", times), ("cost_usd", costs))
             if high > low
         ):
@@ -160,7 +178,9 @@ def _groups(offers: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[M
     return groups
 
 
-def _bars(group: Sequence[Mapping[str, Any]], name: str, unit: float, colour: str) -> dict[str, Any]:
+def _bars(
+    group: Sequence[Mapping[str, Any]], name: str, unit: float, colour: str
+) -> dict[str, Any]:
     return {
         "type": "data",
         "symmetric": False,

@@ -22,11 +22,18 @@ from workbench.runs.plots.theme import (
 
 
 def draw_schedule(data: ScheduleData, hover: Callable[[int], str]) -> go.Figure:
-    """Draw one panel for each parameter: all parts of the trainings, and on top those of the best."""
+    """Draw one panel for each parameter.
+
+    All parts of the trainings, and on top those of the best.
+    """
     if not data.panels:
         return show_message(new_figure("Schedules"), "No parameter has changed during a training.")
-    figure = make_subplots(len(data.panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(data.panels))
-    figure.update_layout(template=TEMPLATE, title_text="Schedules", height=130 + 150 * len(data.panels))
+    figure = make_subplots(
+        len(data.panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(data.panels)
+    )
+    figure.update_layout(
+        template=TEMPLATE, title_text="Schedules", height=130 + 150 * len(data.panels)
+    )
     for row, panel in enumerate(data.panels, start=1):
         looks: tuple[tuple[str, Sequence[Piece], dict[str, Any]], ...] = (
             ("all parts", panel.others, {"color": FAINT, "width": 1.2}),
@@ -38,7 +45,12 @@ def draw_schedule(data: ScheduleData, hover: Callable[[int], str]) -> go.Figure:
         is_named = any(isinstance(piece.value, str) for piece in panel.others)
         kind = "category" if is_named else "log" if panel.is_log else "linear"
         figure.update_yaxes(
-            title_text=short(panel.name, 24), type=kind, nticks=4, exponentformat="e", row=row, col=1
+            title_text=short(panel.name, 24),
+            type=kind,
+            nticks=4,
+            exponentformat="e",
+            row=row,
+            col=1,
         )
     ends = [piece.end for panel in data.panels for piece in panel.others]
     figure.update_xaxes(whole_ticks([0, *ends]))

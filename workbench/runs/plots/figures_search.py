@@ -33,13 +33,17 @@ _TOO_FEW = "Two parameters must vary among the complete trials."
 
 
 def draw_best_by_trial(data: TrialValues, hover: Callable[[int], str]) -> go.Figure:
-    """Draw a point per complete trial, the best one ringed, and the best value so far as a step line."""
+    """Draw a point per complete trial, the best one ringed, and the best value so far as a step
+    line.
+    """
     figure = new_figure("Best by trial")
     if not data.trials:
         return show_message(figure, _NOTHING)
     kinds = (("complete", FILLED, False), (f"best: trial {data.best_trial}", RINGED, True))
     for name, marker, is_best in kinds:
-        shown = [row for row, trial in enumerate(data.trials) if (trial == data.best_trial) == is_best]
+        shown = [
+            row for row, trial in enumerate(data.trials) if (trial == data.best_trial) == is_best
+        ]
         trials = [data.trials[row] for row in shown]
         if not trials:
             continue
@@ -77,15 +81,21 @@ def draw_distribution(data: Distribution, hover: Callable[[int], str]) -> go.Fig
         line={"color": BLUE, "width": 2, "shape": "hv"},
         meta=TRIALS,
         customdata=[[trial, hover(trial)] for trial in data.trials],
-        hovertemplate="%{y:.0%} of the trials: at most %{x:.6g}<br>"
-        "trial %{customdata[0]}%{customdata[1]}<extra></extra>",
+        hovertemplate=(
+            "%{y:.0%} of the trials: at most %{x:.6g}<br>"
+            "trial %{customdata[0]}%{customdata[1]}<extra></extra>"
+        ),
     )
     figure.update_xaxes(title_text=short(data.x_title, 60))
-    return figure.update_yaxes(title_text="Share of complete trials", tickformat=".0%", range=(0, 1.03))
+    return figure.update_yaxes(
+        title_text="Share of complete trials", tickformat=".0%", range=(0, 1.03)
+    )
 
 
 def draw_contour(data: PairsData, hover: Callable[[int], str]) -> go.Figure:
-    """Draw the objective over pairs of parameters, estimated between the trials, which are points."""
+    """Draw the objective over pairs of parameters, estimated between the trials, which are
+    points.
+    """
     return _draw_pairs(data, hover, "Contour", contour=True)
 
 
@@ -94,12 +104,16 @@ def draw_rank(data: PairsData, hover: Callable[[int], str]) -> go.Figure:
     return _draw_pairs(data, hover, "Rank", contour=False)
 
 
-def _draw_pairs(data: PairsData, hover: Callable[[int], str], title: str, *, contour: bool) -> go.Figure:
+def _draw_pairs(
+    data: PairsData, hover: Callable[[int], str], title: str, *, contour: bool
+) -> go.Figure:
     if not data.panels or not data.trials:
         return show_message(new_figure(title), _TOO_FEW)
     num_columns = min(3, len(data.panels))
     num_rows = -(-len(data.panels) // num_columns)
-    figure = make_subplots(num_rows, num_columns, horizontal_spacing=0.11, vertical_spacing=0.3 / num_rows)
+    figure = make_subplots(
+        num_rows, num_columns, horizontal_spacing=0.11, vertical_spacing=0.3 / num_rows
+    )
     figure.update_layout(
         template=TEMPLATE,
         title_text=title,
@@ -121,7 +135,10 @@ def _draw_pairs(data: PairsData, hover: Callable[[int], str], title: str, *, con
                 **place,
             )
         _add_points(figure, data, panel, hover, place, contour=contour)
-        for axis, update in ((panel.x_axis, figure.update_xaxes), (panel.y_axis, figure.update_yaxes)):
+        for axis, update in (
+            (panel.x_axis, figure.update_xaxes),
+            (panel.y_axis, figure.update_yaxes),
+        ):
             update(
                 title_text=short(axis.name, 30),
                 tickvals=[place for place, _ in axis.ticks],
@@ -145,8 +162,15 @@ def _add_points(
     trials = [data.trials[row] for row in panel.rows]
     looks: dict[str, Any] = {"size": 5, "color": INK, "line": {"color": "white", "width": 1}}
     if not contour:
-        looks = {"size": 8, "color": [data.ranks[row] for row in panel.rows], "coloraxis": "coloraxis"}
-    texts = [[trial, data.values[row], hover(trial)] for trial, row in zip(trials, panel.rows, strict=True)]
+        looks = {
+            "size": 8,
+            "color": [data.ranks[row] for row in panel.rows],
+            "coloraxis": "coloraxis",
+        }
+    texts = [
+        [trial, data.values[row], hover(trial)]
+        for trial, row in zip(trials, panel.rows, strict=True)
+    ]
     template = "trial %{customdata[0]}: %{customdata[1]:.6g}%{customdata[2]}<extra></extra>"
     figure.add_scatter(
         x=panel.x,
@@ -172,7 +196,11 @@ def _add_points(
 
 
 def _colours(data: PairsData, contour: bool) -> dict[str, Any]:
-    bar: dict[str, Any] = {"thickness": 12, "outlinewidth": 0, "tickfont": {"size": 12, "color": MUTED}}
+    bar: dict[str, Any] = {
+        "thickness": 12,
+        "outlinewidth": 0,
+        "tickfont": {"size": 12, "color": MUTED},
+    }
     if contour:
         bar["title"] = {"text": short(data.metric, 22), "side": "right"}
         return {"colorscale": colour_scale(data.goal), "colorbar": bar}

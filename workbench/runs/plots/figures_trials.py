@@ -13,7 +13,12 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from workbench.foundation.formatting import counted_noun, format_count, format_number, format_percent
+from workbench.foundation.formatting import (
+    counted_noun,
+    format_count,
+    format_number,
+    format_percent,
+)
 from workbench.runs.plots.colouring import bar_of, colours_of
 from workbench.runs.plots.parameter_axes import ParameterAxis
 from workbench.runs.plots.prepare_search import ImportanceData
@@ -57,17 +62,23 @@ _NUM_SHADES = 10
 
 
 def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
-    """Draw parallel coordinates as plain lines, which print and, unlike plotly's own, need no WebGL."""
+    """Draw parallel coordinates as plain lines, which print and, unlike plotly's own, need no
+    WebGL.
+    """
     figure = new_figure("Parallel coordinates")
     chosen = [line for line in data.lines if data.chosen is None or line.trial in data.chosen]
     with_result = [line for line in chosen if line.value is not None]
     if not any(line.value is not None for line in data.lines) or len(data.axes) < 2:
-        return show_message(figure, "Nothing to compare: no complete trial, or no parameter that varies.")
+        return show_message(
+            figure, "Nothing to compare: no complete trial, or no parameter that varies."
+        )
     colours = _colours_of_lines(data)
     shades: dict[int, list[ParallelLine]] = {}
     for line in with_result:
         shades.setdefault(_shade_of(line, data), []).append(line)
-    others = [line for line in data.lines if data.chosen is not None and line.trial not in data.chosen]
+    others = [
+        line for line in data.lines if data.chosen is not None and line.trial not in data.chosen
+    ]
     _add_parallel_lines(figure, others, hover, GRID, 0.9, "not chosen")
     unfinished = [line for line in chosen if line.value is None]
     _add_parallel_lines(figure, unfinished, hover, "#c9d0d6", 0.9, "pruned")
@@ -79,7 +90,13 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     _add_parallel_lines(figure, best, hover, BEST, 3.2, name, legend=True)
     for index, axis in enumerate(data.axes):
         figure.add_shape(
-            type="line", x0=index, x1=index, y0=0, y1=1, line={"color": MUTED, "width": 1}, layer="below"
+            type="line",
+            x0=index,
+            x1=index,
+            y0=0,
+            y1=1,
+            line={"color": MUTED, "width": 1},
+            layer="below",
         )
         ticks = [*axis.ticks, (ABSENT, "not set")] if axis.conditional else axis.ticks
         for place, text in ticks:
@@ -87,11 +104,15 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
         height = 1.06 if index % 2 == 0 or len(data.axes) < 6 else 1.13
         _label(figure, f"<b>{short(axis.name, 20)}</b>", index, height, "center", 0, colour=INK)
     marker = {"color": [0], **_bar_of_lines(data)}
-    figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip")
+    figure.add_scatter(
+        x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip"
+    )
     figure.update_xaxes(visible=False, range=(-0.5, len(data.axes) - 0.85))
     conditional = any(axis.conditional for axis in data.axes)
     figure.update_yaxes(visible=False, range=(ABSENT - 0.06 if conditional else -0.06, 1.18))
-    figure.update_layout(margin_b=12, showlegend=True, meta={"axes": [_brushed(axis) for axis in data.axes]})
+    figure.update_layout(
+        margin_b=12, showlegend=True, meta={"axes": [_brushed(axis) for axis in data.axes]}
+    )
     return figure
 
 
@@ -121,13 +142,22 @@ def _bar_of_lines(data: ParallelData) -> dict[str, Any]:
         return bar_of(data.axes[data.colour_axis])
     low, high = data.colour_range
     colour_bar = {
-        "title": {"text": short(data.metric, 22), "side": "right", "font": {"size": 12, "color": MUTED}},
+        "title": {
+            "text": short(data.metric, 22),
+            "side": "right",
+            "font": {"size": 12, "color": MUTED},
+        },
         "tickfont": {"size": 12, "color": MUTED},
         "exponentformat": "e",
         "thickness": 12,
         "outlinewidth": 0,
     }
-    return {"cmin": low, "cmax": high, "colorscale": colour_scale(data.goal), "colorbar": colour_bar}
+    return {
+        "cmin": low,
+        "cmax": high,
+        "colorscale": colour_scale(data.goal),
+        "colorbar": colour_bar,
+    }
 
 
 def _brushed(axis: ParameterAxis) -> dict[str, Any]:
@@ -185,13 +215,21 @@ def draw_slice(data: SliceData, hover: Callable[[int], str]) -> go.Figure:
     num_columns = min(3, len(data.panels))
     num_rows = -(-len(data.panels) // num_columns)
     figure = make_subplots(
-        num_rows, num_columns, shared_yaxes=True, horizontal_spacing=0.035, vertical_spacing=0.28 / num_rows
+        num_rows,
+        num_columns,
+        shared_yaxes=True,
+        horizontal_spacing=0.035,
+        vertical_spacing=0.28 / num_rows,
     )
     figure.update_layout(template=TEMPLATE, title_text="Slices", height=110 + 250 * num_rows)
     for index, panel in enumerate(data.panels):
         place = {"row": index // num_columns + 1, "col": index % num_columns + 1}
         _add_slice_points(figure, data, panel, hover, place, first=index == 0)
-        axis: dict[str, Any] = {"title_text": short(panel.name, 40), "type": panel.scale, "nticks": 6}
+        axis: dict[str, Any] = {
+            "title_text": short(panel.name, 40),
+            "type": panel.scale,
+            "nticks": 6,
+        }
         if panel.scale == "category":
             axis |= {
                 "categoryorder": "array",
@@ -280,7 +318,12 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
     for name, share, low, high in bars:
         text = f" {format_percent(share)} ({format_percent(low)} to {format_percent(high)})"
         figure.add_annotation(
-            x=high, y=short(name, 30), text=text, showarrow=False, xanchor="left", font={"color": MUTED}
+            x=high,
+            y=short(name, 30),
+            text=text,
+            showarrow=False,
+            xanchor="left",
+            font={"color": MUTED},
         )
     figure.update_xaxes(
         title_text=f"Share of the variance of {short(metric, 40)}, with its 90 % interval",
@@ -296,7 +339,9 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
 def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
     """Draw the front as a step line and the trials behind it, one panel per pair of objectives."""
     if not (data.front or data.infeasible):
-        return show_message(new_figure("Pareto front"), "No trial has finished with all objectives.")
+        return show_message(
+            new_figure("Pareto front"), "No trial has finished with all objectives."
+        )
     figure = make_subplots(1, len(data.pairs), horizontal_spacing=0.3 / (len(data.pairs) + 1))
     figure.update_layout(template=TEMPLATE, title_text="Pareto front")
     for column, (first, second) in enumerate(data.pairs, start=1):
@@ -323,8 +368,10 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
                     showlegend=column == 1,
                     marker=marker,
                     line={"color": BEST, "width": 1.4, "dash": "dot"},
-                    hovertemplate=f"trial %{{customdata[0]}}{values_of_point}%{{customdata[1]}}"
-                    "<extra></extra>",
+                    hovertemplate=(
+                        f"trial %{{customdata[0]}}{values_of_point}%{{customdata[1]}}"
+                        "<extra></extra>"
+                    ),
                     row=1,
                     col=column,
                 )
@@ -359,7 +406,13 @@ def draw_timeline(data: TimelineData, hover: Callable[[int], str]) -> go.Figure:
                 base=[bar.start for bar in bars],
                 y=[bar.trial for bar in bars],
                 customdata=[
-                    [bar.trial, bar.reason or bar.state, bar.attempts, bar.end - bar.start, hover(bar.trial)]
+                    [
+                        bar.trial,
+                        bar.reason or bar.state,
+                        bar.attempts,
+                        bar.end - bar.start,
+                        hover(bar.trial),
+                    ]
                     for bar in bars
                 ],
                 meta=TRIALS,

@@ -1,4 +1,7 @@
-"""The marks that figures of advice share: fitted curves with intervals, points with spreads, levels."""
+"""The marks that figures of advice share.
+
+Fitted curves with intervals, points with spreads, levels.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,12 @@ def add_fit(figure: go.Figure, fit: Fit, colour: str, name: str, *, legend: bool
     """Draw a fitted curve with its interval as a band, dashed where it is extrapolated."""
     if not fit.x:
         return
-    edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    edge: dict[str, Any] = {
+        "mode": "lines",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
     figure.add_scatter(x=fit.x, y=fit.low, **edge)
     figure.add_scatter(
         x=fit.x,
@@ -36,7 +44,10 @@ def add_fit(figure: go.Figure, fit: Fit, colour: str, name: str, *, legend: bool
         **edge,
     )
     links = range(1, len(fit.x))
-    for dash, wanted, kind in (("solid", False, "fitted"), ("dash", True, "beyond what was measured")):
+    for dash, wanted, kind in (
+        ("solid", False, "fitted"),
+        ("dash", True, "beyond what was measured"),
+    ):
         ends = [index for index in links if (fit.beyond[index - 1] or fit.beyond[index]) is wanted]
         is_alone = len(fit.x) == 1 and fit.beyond == (wanted,)
         if not ends and not is_alone:
@@ -98,7 +109,12 @@ def add_points(
 
 def marked() -> dict[str, Any]:
     """Return the marker of what is recommended."""
-    return {"color": "rgba(0,0,0,0)", "size": 17, "symbol": "circle", "line": {"color": INK, "width": 2.2}}
+    return {
+        "color": "rgba(0,0,0,0)",
+        "size": 17,
+        "symbol": "circle",
+        "line": {"color": INK, "width": 2.2},
+    }
 
 
 def open_marks(colour: str) -> dict[str, Any]:
@@ -138,7 +154,10 @@ def note_level(
 
 
 def note_place(figure: go.Figure, at: float, text: str, colour: str, *, row: int) -> None:
-    """Draw a labelled position on a logarithmic horizontal axis; labels in different rows do not overlap."""
+    """Draw a labelled position on a logarithmic horizontal axis.
+
+    Labels in different rows do not overlap.
+    """
     figure.add_shape(
         type="line",
         yref="paper",
@@ -162,7 +181,9 @@ def note_place(figure: go.Figure, at: float, text: str, colour: str, *, row: int
 
 
 def ticks_at(places: Sequence[float | None]) -> dict[str, Any]:
-    """Return a logarithmic axis whose ticks are the numbers that occur, or an evenly spaced subset."""
+    """Return a logarithmic axis whose ticks are the numbers that occur, or an evenly spaced
+    subset.
+    """
     known = sorted({place for place in places if place is not None and place > 0})
     shown = known[:: max(1, math.ceil(len(known) / _MAX_TICKS))]
     axis: dict[str, Any] = {

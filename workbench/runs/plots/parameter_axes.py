@@ -1,4 +1,5 @@
-"""Parameters as axes: where their values lie from 0 to 1, and which of them have a tick or a colour.
+"""Parameters as axes: where their values lie from 0 to 1, and which of them have a tick or a
+colour.
 
 As in `prepare`: frozen plain values; drawing is left to the figures.
 """
@@ -80,7 +81,9 @@ class ParameterLayout:
         conditional = len(present) < len(trials)
         if isinstance(domain, Choice | Fixed):
             known = [format_value(value) for value in domain.values()]
-            self.categories = tuple(dict.fromkeys([*known, *(format_value(value) for value in present)]))
+            self.categories = tuple(
+                dict.fromkeys([*known, *(format_value(value) for value in present)])
+            )
             last = max(len(self.categories) - 1, 1)
             ticks = tuple((index / last, text) for index, text in enumerate(self.categories))
             levels = ticks if len(ticks) <= MAX_LEVELS else ()
@@ -97,7 +100,9 @@ class ParameterLayout:
         allowed = domain.values()
         if allowed is None or allowed[MAX_LEVELS:]:
             return
-        by_text = {format_number(value): value for value in sorted({*map(float, allowed), *numbers})}
+        by_text = {
+            format_number(value): value for value in sorted({*map(float, allowed), *numbers})
+        }
         if len(by_text) <= MAX_LEVELS:
             levels = tuple((self.place(value), text) for text, value in by_text.items())
             self.axis = dataclasses.replace(self.axis, levels=levels)
@@ -139,7 +144,11 @@ class ParameterLayout:
 
     def coordinate(self, value: JsonValue) -> float | str:
         """Return a value as plotly places it: a number, or the name of a category."""
-        return float(value) if not self.categories and isinstance(value, int | float) else format_value(value)
+        return (
+            float(value)
+            if not self.categories and isinstance(value, int | float)
+            else format_value(value)
+        )
 
 
 def _log_marks(low: float, high: float) -> list[float]:

@@ -30,7 +30,10 @@ Values = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class Line:
-    """One trial's curve as drawn; that of a trial that continues another begins where it left the other's."""
+    """One trial's curve as drawn.
+
+    That of a trial that continues another begins where it left the other's.
+    """
 
     trial: int
     state: TrialState
@@ -68,7 +71,8 @@ class CurvesData:
         num_trials: Trials with such a curve, drawn or not.
         axis: What they are drawn over.
         x_unit: Length of one unit of the horizontal axis, in steps, epochs or seconds.
-        best_name: What the legend calls the trial to highlight; with several objectives that of its metric.
+        best_name: What the legend calls the trial to highlight; with several objectives that of its
+            metric.
     """
 
     metric: str
@@ -132,8 +136,11 @@ def prepare_convergence(
     if len(goals) > 1:
         data = dataclasses.replace(data, best_name=f"best {metric}")
     if run.experiment.repeats > 1:
-        # The best is that with the best mean. A single repeat, such as an easy fold, may well be better.
-        name = "a fold of the best candidate" if is_automl(run.experiment) else "a repeat of the best"
+        # The best is that with the best mean. A single repeat, such as an easy fold, may well be
+        # better.
+        name = (
+            "a fold of the best candidate" if is_automl(run.experiment) else "a repeat of the best"
+        )
         data = dataclasses.replace(data, best_name=name, best_x=(), best_y=())
     return data if metric in goals else _without_best(data)
 
@@ -145,7 +152,10 @@ def title_of(experiment: Experiment, objective: Objective) -> str:
 
 
 def _best_number(run: RunData, metric: str) -> int | None:
-    """Return the best trial; with several objectives no trial is the best, but one is the best of each."""
+    """Return the best trial.
+
+    With several objectives no trial is the best, but one is the best of each.
+    """
     history = run.history
     best = history.best() if len(history.objectives) == 1 else history.extremes().get(metric)
     return None if best is None else best.number
@@ -154,7 +164,8 @@ def _best_number(run: RunData, metric: str) -> int | None:
 def prepare_throughput(
     run: RunData, *, axis: Axis = "time", max_curves: int = 60, chosen: Sequence[int] = ()
 ) -> CurvesData:
-    """Prepare the samples per second of all trials, or of an evenly spaced subset if there are very many.
+    """Prepare the samples per second of all trials, or of an evenly spaced subset if there are very
+    many.
 
     Args:
         run: The run.
@@ -167,7 +178,9 @@ def prepare_throughput(
     if len(curves) > max_curves:
         spread = {int(index) for index in np.linspace(0, len(curves) - 1, max_curves)}
         always = {*chosen, *([] if best is None else [best])}
-        curves = [curve for index, curve in enumerate(curves) if index in spread or curve.trial in always]
+        curves = [
+            curve for index, curve in enumerate(curves) if index in spread or curve.trial in always
+        ]
     data = _curves_data(
         run,
         curves,
@@ -252,7 +265,9 @@ def _curves_data(
         never_best=never_best(run.history),
         values=values_of_complete(run.history, curves[0].metric) if curves else {},
     )
-    x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(curves)
+    x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(
+        curves
+    )
     band = [] if bounded.band is None else [bounded.band.low, bounded.band.high]
     drawn = np.concatenate([*(curve.value for curve in bounded.curves), *band, np.empty(0)])
     y_range, num_cut = readable_range(drawn, goal, target)
@@ -292,7 +307,9 @@ def _curves_data(
 
 
 def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
-    """Begin the curve of a trial that continues a stopped one at the last point of that one before it."""
+    """Begin the curve of a trial that continues a stopped one at the last point of that one before
+    it.
+    """
     if history.experiment.fidelity is not None:  # each level is trained anew
         yield from drawn
         return

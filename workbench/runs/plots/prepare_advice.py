@@ -1,7 +1,9 @@
-"""Prepare the figures of the cost of plans: throughput, step time and memory against the micro batch.
+"""Prepare the figures of the cost of plans.
 
-As in `prepare`: frozen plain values, all decisions made here, None for values that are not finite. `empty`
-states how to obtain data ("" if there is some); `subtitle`, how to read the figure.
+Throughput, step time and memory against the micro batch.
+
+As in `prepare`: frozen plain values, all decisions made here, None for values that are not finite.
+`empty` states how to obtain data ("" if there is some); `subtitle`, how to read the figure.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from workbench.advisor.stored_advice import Interval, finite, mapping, rows, sto
 from workbench.advisor.variants import read_plan
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import PlanMeasured
-from workbench.runs.plots.advice_predictions import MAX_SAMPLES, CurveStep, Predictions, is_usual, usual_of
+from workbench.runs.plots.advice_predictions import (
+    MAX_SAMPLES,
+    CurveStep,
+    Predictions,
+    is_usual,
+    usual_of,
+)
 from workbench.runs.plots.prepare import Values
 from workbench.runs.plots.run_data import RunData
 
@@ -75,7 +83,10 @@ class Fit:
 
 @dataclass(frozen=True)
 class WorkersGroup:
-    """The plans of one number of workers: measured with the advised variant, with others, and fitted."""
+    """The plans of one number of workers.
+
+    Measured with the advised variant, with others, and fitted.
+    """
 
     workers: int
     measured: Points
@@ -139,7 +150,8 @@ def prepare_throughput_by_batch(run: RunData) -> BatchData:
     groups = _groups(run, lambda step, samples: inverse(step, samples))
     return BatchData(
         title="Throughput by micro batch",
-        subtitle="A larger micro batch raises throughput until its line flattens" + _of_dashes(curve),
+        subtitle="A larger micro batch raises throughput until its line flattens"
+        + _of_dashes(curve),
         y_title="Throughput (samples/s)",
         groups=groups,
         choice=choice_points(choice, choice.get("samples_per_s"), 1.0),
@@ -153,7 +165,9 @@ def prepare_memory(run: RunData) -> MemoryData:
     curves, held = mapping(run.advice.advice.get("curves")), mapping(choice.get("memory_bytes"))
     limit = finite(curves.get("memory_limit_bytes")) or finite(held.get("limit"))
     law = rows(curves.get("memory"))
-    sizes = [finite(row.get("peak_bytes")) for row in law] + [finite(event.peak_bytes) for event in events]
+    sizes = [finite(row.get("peak_bytes")) for row in law] + [
+        finite(event.peak_bytes) for event in events
+    ]
     largest = max((size for size in [*sizes, limit] if size is not None), default=0.0)
     unit, unit_bytes = next((pair for pair in _UNITS if largest >= 2 * pair[1]), _UNITS[-1])
 
@@ -164,7 +178,8 @@ def prepare_memory(run: RunData) -> MemoryData:
 
     measured = Points.of(place(event) for event in events if event.fits)
     estimated = Points.of(
-        Point(finite(row.get("micro_batch")), _over(finite(row.get("peak_bytes")), unit_bytes)) for row in law
+        Point(finite(row.get("micro_batch")), _over(finite(row.get("peak_bytes")), unit_bytes))
+        for row in law
     )
     too_large = Points.of(place(event) for event in events if event.is_possible and not event.fits)
     known = measured.x or estimated.x or too_large.x
@@ -182,7 +197,9 @@ def prepare_memory(run: RunData) -> MemoryData:
 
 
 def measured_step(event: PlanMeasured) -> Interval | None:
-    """Return the median step of a measured plan, with half of the interquartile range either way."""
+    """Return the median step of a measured plan, with half of the interquartile range either
+    way.
+    """
     value_s, spread_s = finite(event.step_time_s), max(finite(event.step_time_spread_s) or 0.0, 0.0)
     if value_s is None:
         return None
@@ -197,7 +214,9 @@ def scaled(step: Interval, factor: float) -> Interval:
 
 def inverse(step: Interval, numerator: float) -> Interval:
     """Return the rate per second of work that takes an interval of seconds."""
-    return Interval(numerator / step.value, numerator / step.high, numerator / step.low, step.extrapolated)
+    return Interval(
+        numerator / step.value, numerator / step.high, numerator / step.low, step.extrapolated
+    )
 
 
 def choice_points(choice: Mapping[str, Any], stored: Any, unit: float) -> Points:
@@ -225,7 +244,9 @@ def describe(event: PlanMeasured) -> str:
 
 def time_unit_of_steps(times_s: Iterable[float | None]) -> tuple[str, float]:
     """Return the unit in which steps are read most easily, and its length in seconds."""
-    longest_s = max((found for time_s in times_s if (found := finite(time_s)) is not None), default=0.0)
+    longest_s = max(
+        (found for time_s in times_s if (found := finite(time_s)) is not None), default=0.0
+    )
     return ("ms", 1e-3) if longest_s < 2.0 else ("s", 1.0)
 
 
@@ -249,12 +270,18 @@ def _groups(run: RunData, shown: _Shown) -> tuple[WorkersGroup, ...]:
             if row.workers == workers
         )
         if fit.x or points[True] or points[False]:
-            groups.append(WorkersGroup(workers, Points.of(points[True]), Points.of(points[False]), fit))
+            groups.append(
+                WorkersGroup(workers, Points.of(points[True]), Points.of(points[False]), fit)
+            )
     return tuple(groups)
 
 
 def _of_dashes(curve: Sequence[CurveStep]) -> str:
-    return "; dashed: beyond what was measured." if any(row.step.extrapolated for row in curve) else "."
+    return (
+        "; dashed: beyond what was measured."
+        if any(row.step.extrapolated for row in curve)
+        else "."
+    )
 
 
 def _over(value: float | None, unit: float) -> float | None:

@@ -59,8 +59,10 @@ def prepare_best_so_far(
         run: The run.
         metric: A metric; the default is the first objective. There are no points without a report
             of it, and none where nobody has declared which direction of it is better.
-        axis: Over time, the epochs of the trials, their numbers, or the time of all workers together.
-        goal: Which direction of the metric is better, where this run does not declare it but another does.
+        axis: Over time, the epochs of the trials, their numbers, or the time of all workers
+            together.
+        goal: Which direction of the metric is better, where this run does not declare it but
+            another does.
     """
     metric = metric or run.experiment.objectives[0].metric
     goal = run.history.goal_of(metric) or goal
@@ -81,7 +83,9 @@ def prepare_best_so_far(
 
 
 def goal_in_any(histories: Iterable[History], metric: str | None) -> Goal | None:
-    """Return in which direction a metric is better, as the first of some runs declares that declares it."""
+    """Return in which direction a metric is better, as the first of some runs declares that
+    declares it.
+    """
     for history in histories:
         if metric is not None and (goal := history.goal_of(metric)) is not None:
             return goal
@@ -89,7 +93,9 @@ def goal_in_any(histories: Iterable[History], metric: str | None) -> Goal | None
 
 
 def worker_time_s(run: RunData, times_s: Floats) -> Floats:
-    """Return how long all workers of all trials had trained until some moments, given in run time."""
+    """Return how long all workers of all trials had trained until some moments, given in run
+    time.
+    """
     clock = run.history.clock
     used = np.zeros(len(times_s))
     for trial in run.history.trials.values():

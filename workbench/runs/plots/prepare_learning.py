@@ -1,4 +1,6 @@
-"""Prepare the figures of the effect of batches and rates: noise, time to target, rate tests, candidates.
+"""Prepare the figures of the effect of batches and rates.
+
+Noise, time to target, rate tests, candidates.
 
 The same rules as in `prepare_advice` apply.
 """
@@ -120,17 +122,28 @@ def prepare_noise(run: RunData) -> NoiseData:
     """Prepare the noise scale over epochs, or over steps if epochs are unknown."""
     curves = [curve for curve in run.advice.noise_scales() if len(curve)]
     noise = mapping(run.advice.advice.get("noise"))
-    subtitle = "A global batch far below the noise scale wastes steps, one far above it wastes samples."
-    axis = "epoch" if curves and all(np.isfinite(curve.x("epoch")).all() for curve in curves) else "step"
+    subtitle = (
+        "A global batch far below the noise scale wastes steps, one far above it wastes samples."
+    )
+    axis = (
+        "epoch"
+        if curves and all(np.isfinite(curve.x("epoch")).all() for curve in curves)
+        else "step"
+    )
     x_title = "Epoch" if axis == "epoch" else "Step"
     if not curves:
-        empty = "No trial has reported gradient noise yet; it needs two workers, or two micro steps per step."
+        empty = (
+            "No trial has reported gradient noise yet; it needs two workers, or two micro steps per"
+            " step."
+        )
         return NoiseData(subtitle, x_title, (), empty=empty)
     best = run.history.best()
     shown = next((curve for curve in curves if best and curve.trial == best.number), None)
     shown = shown or max(curves, key=lambda curve: float(curve.x("step")[-1]))
     others = [curve for curve in curves if curve is not shown]
-    spread = np.unique(np.linspace(0, len(others) - 1, MAX_TRIALS - 1).astype(int)) if others else []
+    spread = (
+        np.unique(np.linspace(0, len(others) - 1, MAX_TRIALS - 1).astype(int)) if others else []
+    )
     drawn = [*(others[index] for index in spread), shown]
     batches = {run.history.trials[curve.trial].plan.global_batch for curve in drawn}
     batch = run.history.trials[shown.trial].plan.global_batch
@@ -153,11 +166,12 @@ def prepare_noise(run: RunData) -> NoiseData:
 def _critical_batches(curve: Curve, batch: float) -> Values:
     """Return the critical batch of a training up to each report.
 
-    A step of batch B makes the progress of gain(phi) = B / B0 (phi + B0) / (phi + B) reference steps, so up
-    to some progress p even the largest batch needs sum B0 / (phi + B0) steps, and even the smallest
-    sum phi B0 / (phi + B0) samples; their ratio is the critical batch.
+    A step of batch B makes the progress of gain(phi) = B / B0 (phi + B0) / (phi + B) reference
+    steps, so up to some progress p even the largest batch needs sum B0 / (phi + B0) steps, and even
+    the smallest sum phi B0 / (phi + B0) samples; their ratio is the critical batch.
 
-    Source: Johnson et al. 2020, "AdaScale SGD" (arXiv:2007.05105); McCandlish et al. 2018, equation 2.11.
+    Source: Johnson et al. 2020, "AdaScale SGD" (arXiv:2007.05105); McCandlish et al. 2018, equation
+    2.11.
 
     Args:
         curve: Noise scales over steps.
@@ -178,17 +192,26 @@ def prepare_time_to_target(run: RunData) -> TargetData:
     found: list[tuple[float, Interval]] = []
     for row in rows(mapping(advice.get("curves")).get("time_to_target")):
         batch = finite(row.get("global_batch"))
-        time_s = Interval.of({"value": row.get("time_s"), "low": row.get("low_s"), "high": row.get("high_s")})
+        time_s = Interval.of(
+            {"value": row.get("time_s"), "low": row.get("low_s"), "high": row.get("high_s")}
+        )
         if batch and time_s:
             found.append((batch, time_s))
     named = (("choice", "choice"), ("runner-up", "runner_up"), ("without advice", "reference"))
     plans = [(name, mapping(advice.get(key))) for name, key in named]
-    times = [(name, each, time_s) for name, each in plans if (time_s := _time_to_target(each)) is not None]
+    times = [
+        (name, each, time_s)
+        for name, each in plans
+        if (time_s := _time_to_target(each)) is not None
+    ]
     longest_s = max(
         [time_s.value for _, time_s in found] + [time_s.value for *_, time_s in times], default=0.0
     )
     unit, unit_s = time_unit(longest_s)
-    subtitle = "The lowest point is the best trade-off: small batches need many steps, large ones long steps."
+    subtitle = (
+        "The lowest point is the best trade-off: small batches need many steps, large ones long"
+        " steps."
+    )
     marks = []
     for name, candidate, time_s in times:
         plan, shown = stored_plan(candidate), scaled(time_s, 1.0 / unit_s)
@@ -200,9 +223,14 @@ def prepare_time_to_target(run: RunData) -> TargetData:
         unit=unit,
         fit=Fit.of((batch, scaled(time_s, 1.0 / unit_s)) for batch, time_s in found),
         marks=tuple((name, points) for name, points in marks if points.x),
-        empty=""
-        if found or marks
-        else "No time to the target is predicted yet; it needs advice and an objective with a target.",
+        empty=(
+            ""
+            if found or marks
+            else (
+                "No time to the target is predicted yet; it needs advice and an objective with a"
+                " target."
+            )
+        ),
     )
 
 
@@ -243,7 +271,9 @@ def prepare_candidates(run: RunData) -> CandidatesData:
     for event in run.advice.candidates:
         key = json.dumps([event.plan, repr(event.lr)], sort_keys=True)
         by_candidate.setdefault(key, []).append(event)
-    longest_s = max((finite(event.elapsed_s) or 0.0 for event in run.advice.candidates), default=0.0)
+    longest_s = max(
+        (finite(event.elapsed_s) or 0.0 for event in run.advice.candidates), default=0.0
+    )
     unit, unit_s = time_unit(longest_s)
     lines = [_candidate_line(events, objective.metric, unit_s) for events in by_candidate.values()]
     lines = [line for line in lines if any(y is not None for y in line.y)]
@@ -252,12 +282,16 @@ def prepare_candidates(run: RunData) -> CandidatesData:
 
     def rank(line: CandidateLine) -> tuple[float, float]:
         reached_s = [float(at) for at in line.reached_x if at is not None]
-        return min(reached_s, default=math.inf), min(sign * float(y) for y in line.y if y is not None)
+        return min(reached_s, default=math.inf), min(
+            sign * float(y) for y in line.y if y is not None
+        )
 
     lines.sort(key=rank)
     side = "higher" if goal == "maximize" else "lower"
     return CandidatesData(
-        subtitle=f"At the same time, the {side} line is ahead; a star marks the target being reached.",
+        subtitle=(
+            f"At the same time, the {side} line is ahead; a star marks the target being reached."
+        ),
         x_title=f"Training time ({unit})",
         y_title=f"{objective.metric} ({side} is better)",
         lines=tuple(lines),

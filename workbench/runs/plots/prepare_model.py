@@ -1,4 +1,7 @@
-"""The model that an automatic run chose, as views show it: the leaderboard as text, and what can be drawn."""
+"""The model that an automatic run chose, as views show it.
+
+The leaderboard as text, and what can be drawn.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ from workbench.store.history import History
 _HEADS = {"fit_s": "training time"}
 
 
-PART_OF_FIGURE = {"confusion": "confusion", "prediction_errors": "errors", "column_importance": "importance"}
+PART_OF_FIGURE = {
+    "confusion": "confusion",
+    "prediction_errors": "errors",
+    "column_importance": "importance",
+}
 """The figures of a model, and the part of the analysis that each draws."""
 
 
@@ -34,7 +41,9 @@ def prepare_leaderboard(result: Mapping[str, Any], max_rows: int) -> Leaderboard
     """
     board = result["leaderboard"]
     rows = board["rows"]
-    columns: list[str] = [name for name in board["columns"] if any(row.get(name) is not None for row in rows)]
+    columns: list[str] = [
+        name for name in board["columns"] if any(row.get(name) is not None for row in rows)
+    ]
     cells = tuple(tuple(_cell(name, row.get(name)) for name in columns) for row in rows[:max_rows])
     return Leaderboard(tuple(_HEADS.get(name, name) for name in columns), cells, len(rows))
 

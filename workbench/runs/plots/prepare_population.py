@@ -70,7 +70,11 @@ def prepare_schedule(run: RunData) -> ScheduleData:
         segment = trial.segment
         if segment is None or name not in trial.params:
             return None
-        before = None if segment.continues is None else history.trials[segment.continues].params.get(name)
+        before = (
+            None
+            if segment.continues is None
+            else history.trials[segment.continues].params.get(name)
+        )
         return Piece(
             trial.number,
             segment.begin,
@@ -83,13 +87,20 @@ def prepare_schedule(run: RunData) -> ScheduleData:
         return tuple(found for trial in trials if (found := piece(trial, name)) is not None)
 
     panels = tuple(
-        SchedulePanel(name, bool(getattr(domain, "log", False)), pieces(parts, name), pieces(leading, name))
+        SchedulePanel(
+            name, bool(getattr(domain, "log", False)), pieces(parts, name), pieces(leading, name)
+        )
         for name, domain in history.searched.root.items()
-        if not isinstance(domain, Fixed) and len({str(trial.params.get(name)) for trial in parts}) > 1
+        if not isinstance(domain, Fixed)
+        and len({str(trial.params.get(name)) for trial in parts}) > 1
     )
     unit = "Epoch" if run.experiment.trains_model else "Step"
     return ScheduleData(panels, unit, best.number if leading and best is not None else None)
 
 
 def _shown(value: object) -> float | str:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else str(value)
+    )

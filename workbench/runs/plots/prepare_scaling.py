@@ -1,4 +1,7 @@
-"""Prepare the figures that compare predictions with measurements: scale efficiency and step times."""
+"""Prepare the figures that compare predictions with measurements.
+
+Scale efficiency and step times.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ class ScalingLine:
 
 @dataclass(frozen=True)
 class ScalingData:
-    """Scale efficiency: the throughput of n workers over n times that of one, or of the fewest known."""
+    """Scale efficiency: the throughput of n workers over n times that of one, or of the fewest
+    known.
+    """
 
     subtitle: str
     lines: tuple[ScalingLine, ...]
@@ -53,7 +58,9 @@ class ScalingData:
 
 @dataclass(frozen=True)
 class PredictionData:
-    """Measured step times (x) against predicted ones (y, with their intervals) of the same plans."""
+    """Measured step times (x) against predicted ones (y, with their intervals) of the same
+    plans.
+    """
 
     subtitle: str
     unit: str
@@ -63,7 +70,9 @@ class PredictionData:
 
 
 def prepare_scaling(run: RunData) -> ScalingData:
-    """Prepare the scale efficiency of probes, trials and predictions, at the best-known micro batches."""
+    """Prepare the scale efficiency of probes, trials and predictions, at the best-known micro
+    batches.
+    """
     events, by_trials = run.advice.of_one_setting(), _steps_of_trials(run)
     usual = usual_of(run.advice.choice, events)
     if usual is None and by_trials:
@@ -72,7 +81,13 @@ def prepare_scaling(run: RunData) -> ScalingData:
     for event in events:
         workers, micro_batch = size_of(event, "workers"), size_of(event, "micro_batch")
         step = measured_step(event)
-        if workers and micro_batch and step and event.fits and is_usual(read_plan(event.plan), usual):
+        if (
+            workers
+            and micro_batch
+            and step
+            and event.fits
+            and is_usual(read_plan(event.plan), usual)
+        ):
             measured.setdefault(micro_batch, {})[workers] = step.value
     predicted: dict[int, dict[int, Interval]] = {}
     for row in Predictions(run.advice.advice).curve:
@@ -84,37 +99,60 @@ def prepare_scaling(run: RunData) -> ScalingData:
             trials.setdefault(plan.micro_batch, {}).setdefault(plan.workers, []).append(step_s)
 
     def counts(micro_batch: int) -> set[int]:
-        return {*(count for group in (measured, trials, predicted) for count in group.get(micro_batch, ()))}
+        return {
+            *(
+                count
+                for group in (measured, trials, predicted)
+                for count in group.get(micro_batch, ())
+            )
+        }
 
     known = sorted(batch for batch in {*measured, *trials, *predicted} if len(counts(batch)) > 1)
     well_known = [
-        batch for batch in known if max(len(measured.get(batch, ())), len(trials.get(batch, ()))) > 1
+        batch
+        for batch in known
+        if max(len(measured.get(batch, ())), len(trials.get(batch, ()))) > 1
     ] or known
     # The choice's, and those farthest apart, because neighbours scale alike.
     wanted = stored_plan(run.advice.choice).micro_batch
     drawn = {batch for batch in known if batch in (wanted, well_known[0], well_known[-1])}
     return ScalingData(
-        subtitle="Near the ideal line, more workers pay off; far below it, they wait for each other.",
+        subtitle=(
+            "Near the ideal line, more workers pay off; far below it, they wait for each other."
+        ),
         lines=tuple(
             _line(
                 each,
                 measured.get(each, {}),
-                {workers: statistics.median(steps_s) for workers, steps_s in trials.get(each, {}).items()},
+                {
+                    workers: statistics.median(steps_s)
+                    for workers, steps_s in trials.get(each, {}).items()
+                },
                 predicted.get(each, {}),
             )
             for each in sorted(drawn)
         ),
         workers=tuple(sorted(set().union(*(counts(each) for each in drawn)))),
-        empty="" if known else "No micro batch has been measured with two different numbers of workers yet.",
+        empty=(
+            ""
+            if known
+            else "No micro batch has been measured with two different numbers of workers yet."
+        ),
     )
 
 
 def prepare_predictions(run: RunData) -> PredictionData:
-    """Prepare predicted against measured step times: of measured plans, and of trials with their own."""
+    """Prepare predicted against measured step times.
+
+    Of measured plans, and of trials with their own.
+    """
     predictions = Predictions(run.advice.advice)
     probes: list[tuple[float, Interval, str]] = []
     for event in run.advice.of_one_setting():
-        predicted, step = predictions.of_plan(PartialPlan.from_json(event.plan)), measured_step(event)
+        predicted, step = (
+            predictions.of_plan(PartialPlan.from_json(event.plan)),
+            measured_step(event),
+        )
         if event.fits and predicted and step:
             probes.append((step.value, predicted, describe(event)))
     trials: list[tuple[float, Interval, str]] = []
@@ -129,13 +167,16 @@ def prepare_predictions(run: RunData) -> PredictionData:
 
     def points(found: list[tuple[float, Interval, str]]) -> Points:
         shown = [
-            (step_s / unit_s, scaled(predicted, 1.0 / unit_s), text) for step_s, predicted, text in found
+            (step_s / unit_s, scaled(predicted, 1.0 / unit_s), text)
+            for step_s, predicted, text in found
         ]
         return Points.of(Point(x, step.value, step.low, step.high, text) for x, step, text in shown)
 
     return PredictionData(
-        subtitle=f"On the diagonal, a prediction was exact; {num_within} of {len(both)} plans lie "
-        f"within {format_percent(BAND)} of it.",
+        subtitle=(
+            f"On the diagonal, a prediction was exact; {num_within} of {len(both)} plans lie "
+            f"within {format_percent(BAND)} of it."
+        ),
         unit=unit,
         probes=points(probes),
         trials=points(trials),
@@ -150,7 +191,8 @@ def _line(
     predicted: Mapping[int, Interval],
 ) -> ScalingLine:
     fewest = min({*measured, *trials, *predicted})
-    # Compare like with like where possible: unlike probes, trials may share the hardware with others.
+    # Compare like with like where possible: unlike probes, trials may share the hardware with
+    # others.
     bases_s = [group[fewest] for group in (measured, trials) if fewest in group]
     predicted_s = predicted[fewest].value if fewest in predicted else bases_s[0]
     measured_s = [*bases_s, predicted_s][0]
@@ -189,7 +231,10 @@ def _steps_of_trials(run: RunData) -> list[tuple[Plan, float]]:
 
 
 def _step_of_trial(run: RunData, curve: Curve) -> float | None:
-    """Return the seconds per step of a trial's last attempt: earlier ones may have had another plan."""
+    """Return the seconds per step of a trial's last attempt.
+
+    Earlier ones may have had another plan.
+    """
     trial = run.history.trials[curve.trial]
     began_s = run.history.clock.at(trial.attempt_unix_s)
     samples = trial.plan.global_batch

@@ -1,4 +1,6 @@
-"""Prepare figures of how a search went: importance, best by trial, distribution, pairs of parameters.
+"""Prepare figures of how a search went.
+
+Importance, best by trial, distribution, pairs of parameters.
 
 As in `prepare`: frozen plain values, all decisions made here.
 """
@@ -53,7 +55,8 @@ class PairPanel:
 
     Attributes:
         rows: Positions in the lists of the figure of the trials that have both parameters.
-        grid: The objective between the trials, row by row from the lowest y; empty with too few trials.
+        grid: The objective between the trials, row by row from the lowest y; empty with too few
+            trials.
     """
 
     x_axis: ParameterAxis
@@ -102,7 +105,10 @@ class ImportanceData:
 
     def notes(self, written: Callable[[str], str] = str) -> list[str]:
         """Return which parameters the shares do not settle, each name as `written` writes it."""
-        groups = (("No effect, below 1 % of the variance", self.by_chance), ("Not resolved", self.unclear))
+        groups = (
+            ("No effect, below 1 % of the variance", self.by_chance),
+            ("Not resolved", self.unclear),
+        )
         return [f"{lead}: {', '.join(map(written, names))}" for lead, names in groups if names]
 
 
@@ -110,11 +116,13 @@ def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> 
     """Prepare how much each parameter matters.
 
     Args:
-        importance: Share of each parameter, from 0 to 1, with the ends of its interval; 0 for one without an
-            effect. What is not finite is left out.
+        importance: Share of each parameter, from 0 to 1, with the ends of its interval; 0 for one
+            without an effect. What is not finite is left out.
     """
     finite = {name: item for name, item in importance.items() if all(map(math.isfinite, item))}
-    kept = sorted((name for name in finite if finite[name][0] > 0), key=lambda name: (-finite[name][0], name))
+    kept = sorted(
+        (name for name in finite if finite[name][0] > 0), key=lambda name: (-finite[name][0], name)
+    )
     shares, low, high = zip(*(finite[name] for name in kept), strict=True) if kept else ((), (), ())
     by_chance = tuple(sorted(finite.keys() - set(kept)))
     unclear = tuple(name for name in kept if finite[name][1] < _RESOLVED < finite[name][2])
@@ -183,10 +191,16 @@ def _panel(
     values: Sequence[float],
     with_grid: bool,
 ) -> PairPanel:
-    places = [(row, first.position(trial), second.position(trial)) for row, trial in enumerate(trials)]
+    places = [
+        (row, first.position(trial), second.position(trial)) for row, trial in enumerate(trials)
+    ]
     known = [(row, x, y) for row, x, y in places if x is not None and y is not None]
     rows, x, y = zip(*known, strict=True) if known else ((), (), ())
-    grid = _grid(np.array(x), np.array(y), np.array([values[row] for row in rows])) if with_grid else ()
+    grid = (
+        _grid(np.array(x), np.array(y), np.array([values[row] for row in rows]))
+        if with_grid
+        else ()
+    )
     return PairPanel(first.axis, second.axis, rows, x, y, grid)
 
 

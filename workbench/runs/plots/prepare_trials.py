@@ -16,7 +16,13 @@ import numpy as np
 from workbench.experiment.goals import Goal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import TrialState
-from workbench.runs.plots.parameter_axes import ParameterAxis, ParameterLayout, Scale, searchable, searched
+from workbench.runs.plots.parameter_axes import (
+    ParameterAxis,
+    ParameterLayout,
+    Scale,
+    searchable,
+    searched,
+)
 from workbench.runs.plots.prepare import Values, readable_range, time_unit, title_of
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import Trial
@@ -45,7 +51,8 @@ class ParallelData:
         colour_range: Objective values at the ends of the colour scale.
         num_left_out: Complete and pruned trials that are not drawn, to keep the figure small.
         chosen: The trials that stand out; None for all.
-        colour_axis: The axis that decides the colour of lines, by its place; None for the objective.
+        colour_axis: The axis that decides the colour of lines, by its place; None for the
+            objective.
     """
 
     metric: str
@@ -65,7 +72,8 @@ class SlicePanel:
 
     Attributes:
         tick_every: Distance between ticks if it must be set: for whole numbers and powers of ten.
-        x_range: The ends of the parameter in the space, or of its values beyond them; None for categories.
+        x_range: The ends of the parameter in the space, or of its values beyond them; None for
+            categories.
     """
 
     name: str
@@ -81,7 +89,10 @@ class SlicePanel:
 
 @dataclass(frozen=True)
 class SliceData:
-    """The objective over every parameter, one panel each; `num_cut` trials lie outside `y_range`."""
+    """The objective over every parameter, one panel each.
+
+    `num_cut` trials lie outside `y_range`.
+    """
 
     metric: str
     y_title: str
@@ -144,7 +155,8 @@ def prepare_parallel(
     Args:
         run: The run.
         trials: The trials that stand out; None for all.
-        colour: The parameter that decides the colour; None, or one that does not vary: the first objective.
+        colour: The parameter that decides the colour; None, or one that does not vary: the first
+            objective.
     """
     objective = run.experiment.objectives[0]
     ranked, pruned = run.history.ranked(), run.history.in_state("pruned")
@@ -152,9 +164,14 @@ def prepare_parallel(
     drawn = _evenly(ranked, MAX_TRIALS)
     unfinished = _evenly(pruned, MAX_TRIALS - len(drawn))
     names = searched(run.history.searched, [*ranked, *pruned])
-    axes = [ParameterLayout(name, run.history.searched.root[name], [*ranked, *pruned]) for name in names]
+    axes = [
+        ParameterLayout(name, run.history.searched.root[name], [*ranked, *pruned]) for name in names
+    ]
     last = ParameterLayout.of_numbers(objective.metric, values)
-    lines = [ParallelLine(t.number, None, (*(axis.position(t) for axis in axes), None)) for t in unfinished]
+    lines = [
+        ParallelLine(t.number, None, (*(axis.position(t) for axis in axes), None))
+        for t in unfinished
+    ]
     for trial in reversed(drawn):
         value = trial.values[objective.metric]
         places = (*(axis.position(trial) for axis in axes), last.place(value))
@@ -173,7 +190,10 @@ def prepare_parallel(
 
 
 def prepare_slice(run: RunData) -> SliceData:
-    """Prepare the first objective over every searched parameter; pruned trials at their last report."""
+    """Prepare the first objective over every searched parameter.
+
+    Pruned trials at their last report.
+    """
     objective = run.experiment.objectives[0]
     shown = []
     for trial in _evenly(run.history.in_state("complete", "pruned"), 2 * MAX_TRIALS):
@@ -223,7 +243,9 @@ def prepare_pareto(run: RunData) -> ParetoData:
     metrics = [objective.metric for objective in objectives]
 
     def points(trials: Sequence[Trial]) -> tuple[tuple[int, tuple[float, ...]], ...]:
-        found = [(trial.number, tuple(trial.values[metric] for metric in metrics)) for trial in trials]
+        found = [
+            (trial.number, tuple(trial.values[metric] for metric in metrics)) for trial in trials
+        ]
         return tuple(sorted(found, key=lambda item: item[1]))
 
     front, ranked = run.history.front(), run.history.ranked()
@@ -238,7 +260,9 @@ def prepare_pareto(run: RunData) -> ParetoData:
         metrics=tuple(metrics),
         titles=tuple(title_of(run.experiment, objective) for objective in objectives),
         front=points(front),
-        beaten=points(_evenly([trial for trial in ranked if trial.number not in on_front], 2 * MAX_TRIALS)),
+        beaten=points(
+            _evenly([trial for trial in ranked if trial.number not in on_front], 2 * MAX_TRIALS)
+        ),
         infeasible=points(_evenly(broken, MAX_TRIALS)),
         pairs=tuple(itertools.combinations(range(len(objectives)), 2)),
         base=base_values(run.experiment),
@@ -251,7 +275,11 @@ def prepare_timeline(run: RunData) -> TimelineData:
     clock = run.history.clock
     started = [trial for trial in run.history.trials.values() if trial.started_unix_s is not None]
     spans = [
-        (trial, clock.at(trial.started_unix_s or 0.0), clock.at(trial.ended_unix_s or run.last_unix_s))
+        (
+            trial,
+            clock.at(trial.started_unix_s or 0.0),
+            clock.at(trial.ended_unix_s or run.last_unix_s),
+        )
         for trial in started
     ]
     unit, length_s = time_unit(max((end for _, _, end in spans), default=0.0))
@@ -277,7 +305,10 @@ def _evenly(trials: Sequence[Trial], most: int) -> list[Trial]:
 
 
 def _colour_range(values: Sequence[float], goal: Goal) -> tuple[float, float]:
-    """Reserve the colours for good values: everything far worse than the median shares the last colour."""
+    """Reserve the colours for good values.
+
+    Everything far worse than the median shares the last colour.
+    """
     if not values:
         return 0.0, 1.0
     low, middle, high = (float(edge) for edge in np.quantile(values, (0.0, 0.5, 1.0)))

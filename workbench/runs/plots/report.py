@@ -1,8 +1,8 @@
 """The report: a run as one HTML page that works offline, in any browser and on paper.
 
-The answer comes first, then the pictures, then the tables, then how to reproduce the run. Everything
-that a user wrote is escaped. Figures come from `figures`; numbers from `history`; importance, which
-needs a study, from the caller.
+The answer comes first, then the pictures, then the tables, then how to reproduce the run.
+Everything that a user wrote is escaped. Figures come from `figures`; numbers from `history`;
+importance, which needs a study, from the caller.
 """
 
 from __future__ import annotations
@@ -42,7 +42,15 @@ from workbench.runs.plots.report_choice import choice
 from workbench.runs.plots.report_compression import compression_answer, tried_and_lost
 from workbench.runs.plots.report_figures import ReportFigures
 from workbench.runs.plots.report_model import describe_export, leaderboard, model_answer
-from workbench.runs.plots.report_tables import best_trials, environment, failures, pairs, pruned, space, text
+from workbench.runs.plots.report_tables import (
+    best_trials,
+    environment,
+    failures,
+    pairs,
+    pruned,
+    space,
+    text,
+)
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import STATE_COLOURS
 from workbench.store.history.certainty import describe_luck
@@ -52,7 +60,9 @@ from workbench.store.history.privacy import spent_privacy
 from workbench.store.history.programs import describe_programs
 from workbench.store.history.run_clock import NAME as RUN_TIME
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+)
 
 
 def report_html(
@@ -79,7 +89,8 @@ def report_html(
         energy_wh: Energy that its trials used, in watt-hours, if it was metered.
         energy_of_trials: The same for each trial, by its number.
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
-        how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are any.
+        how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are
+            any.
         ways_on: Commands by which the run goes on; they are shown where it has no result.
         read: Returns the content of what a trial attached; None to leave it out.
         chosen_trial: The trial that was chosen by hand.
@@ -136,9 +147,13 @@ def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
             notes.append(event.message)
         elif isinstance(event, TrialEnqueued) and event.advice_run_id is not None:
             first = format_params(event.params)
-            notes.append(f"The first configuration follows the advice of {event.advice_run_id}: {first}.")
+            notes.append(
+                f"The first configuration follows the advice of {event.advice_run_id}: {first}."
+            )
         elif isinstance(event, AttemptEnded) and event.reason not in ("stopped", "resized"):
-            attempt = f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
+            attempt = (
+                f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
+            )
             notes.append(f"{attempt}: {event.message}. It continued with the next attempt.")
         yield event
 
@@ -184,7 +199,9 @@ def _answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
         return _front_answer(run)
     objective, values = history.objectives[0], history.mean_values(best)
     others = [
-        f"{text(name)} {format_number(value)}" for name, value in values.items() if name != objective.metric
+        f"{text(name)} {format_number(value)}"
+        for name, value in values.items()
+        if name != objective.metric
     ]
     num_repeats = len(history.repeats_of(best))
     whose = f"trial {best.number}"
@@ -225,7 +242,10 @@ def _failure(run: RunData) -> str:
     """Return the banner of a run that failed."""
     if run.history.state != "failed":
         return ""
-    return f'<p class="notice failed" role="alert">Failed: {text(run.history.message or "no message")}</p>'
+    return (
+        '<p class="notice failed" role="alert">Failed:'
+        f" {text(run.history.message or 'no message')}</p>"
+    )
 
 
 def _no_answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:

@@ -31,11 +31,16 @@ def advice_answer(run: RunData) -> str:
     plan = stored_plan(choice)
     value = plan.batch_text if choice else "none"
     caption = f"global batch = {plan.factors_text}" if choice else "Nothing is recommended yet."
-    beside = {name: found[name] for name in ("learning rate", "samples/s", "time to target") if name in found}
+    beside = {
+        name: found[name]
+        for name in ("learning rate", "samples/s", "time to target")
+        if name in found
+    }
     shown = f"<div><h3>Predicted for this plan</h3>{pairs(beside)}</div>" if beside else ""
     return (
-        '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Recommended</h2>'
-        f'<div class="value">{text(value)}</div><div class="metric">{caption}</div></div>{shown}</section>'
+        '<section class="answer" aria-labelledby="answer"><div><h2'
+        f' id="answer">Recommended</h2><div class="value">{text(value)}</div><div'
+        f' class="metric">{caption}</div></div>{shown}</section>'
     )
 
 
@@ -53,14 +58,18 @@ def advice_card(run: RunData) -> list[str]:
         ("What would change the answer", texts(advice.get("would_change"))),
     ):
         if items:
-            parts.append(f"<h3>{title}</h3><ul>{''.join(f'<li>{text(each)}</li>' for each in items)}</ul>")
+            parts.append(
+                f"<h3>{title}</h3><ul>{''.join(f'<li>{text(each)}</li>' for each in items)}</ul>"
+            )
     facts = {"gradient noise scale": describe_noise(advice)}
     if cost := describe_cost(advice):
         facts["measurement time"] = cost
     parts.append(f'<div class="compact">{pairs(facts)}</div>')
     settings = yaml_lines(mapping(advice.get("settings")))
     if settings:
-        parts.append(f"<h3>Settings for the experiment file</h3><pre>{text(chr(10).join(settings))}</pre>")
+        parts.append(
+            f"<h3>Settings for the experiment file</h3><pre>{text(chr(10).join(settings))}</pre>"
+        )
     return parts
 
 
@@ -84,4 +93,7 @@ def _candidates(advice: Mapping[str, Any]) -> str:
 
 
 def _row(name: str, cells: Sequence[str]) -> str:
-    return f'<tr><th scope="row">{text(name)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in cells)}</tr>'
+    return (
+        "<tr><th"
+        f' scope="row">{text(name)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in cells)}</tr>'
+    )

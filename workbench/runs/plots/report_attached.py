@@ -1,4 +1,7 @@
-"""What the best trial attached to its reports, as part of the report: pictures, tables and texts, escaped."""
+"""What the best trial attached to its reports, as part of the report.
+
+Pictures, tables and texts, escaped.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def attached(run: RunData, read: Callable[[AttachmentSaved], bytes] | None) -> l
     parts, left_bytes = [], MAX_BYTES
     for saved in newest.values():
         if saved.size_bytes > left_bytes:
-            parts.append(_figure(saved, f"<p>{format_bytes(saved.size_bytes)}, not part of this page</p>"))
+            parts.append(
+                _figure(saved, f"<p>{format_bytes(saved.size_bytes)}, not part of this page</p>")
+            )
             continue
         try:
             content = read(saved)
@@ -54,7 +59,9 @@ def _chosen(run: RunData) -> Trial | None:
 
 
 def _figure(saved: AttachmentSaved, content: str) -> str:
-    return f"<figure>{content}<figcaption>{text(saved.name)}, step {saved.step}</figcaption></figure>"
+    return (
+        f"<figure>{content}<figcaption>{text(saved.name)}, step {saved.step}</figcaption></figure>"
+    )
 
 
 def _shown(saved: AttachmentSaved, content: bytes) -> str:
@@ -63,7 +70,10 @@ def _shown(saved: AttachmentSaved, content: bytes) -> str:
         media_type = MEDIA_TYPES.get(saved.file.rpartition(".")[2], "image/png")
         source = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
         is_small = content.startswith(b"\x89PNG") and int.from_bytes(content[16:20], "big") < _SMALL
-        return f'<img class="attached{" small" if is_small else ""}" alt="{text(saved.name)}" src="{source}">'
+        return (
+            f'<img class="attached{" small" if is_small else ""}" alt="{text(saved.name)}"'
+            f' src="{source}">'
+        )
     if saved.kind == "text":
         return f"<pre>{text(content.decode(errors='replace')[:_LONGEST_TEXT])}</pre>"
     found = read_table(content)

@@ -1,4 +1,7 @@
-"""The part of the report about a compression: what is recommended, and why each other trial is not."""
+"""The part of the report about a compression.
+
+What is recommended, and why each other trial is not.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +65,11 @@ def tried_and_lost(run: RunData) -> list[str]:
 def _row(trial: Trial, why: str, ratios: Sequence[str]) -> str:
     values = [trial.values.get(name) for name in ratios]
     cells = "".join(
-        f'<td class="number">{"" if value is None else format_number(value)}</td>' for value in values
+        f'<td class="number">{"" if value is None else format_number(value)}</td>'
+        for value in values
     )
     return (
-        f'<tr><th scope="row" class="number">{trial.number}</th><td>{text(describe_way(trial.params))}</td>'
+        '<tr><th scope="row"'
+        f' class="number">{trial.number}</th><td>{text(describe_way(trial.params))}</td>'
         f"{cells}<td>{text(why)}</td></tr>"
     )

@@ -32,7 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 class ReportFigures:
-    """The figures of the page: their places in the text, and their data for the script at its end."""
+    """The figures of the page.
+
+    Their places in the text, and their data for the script at its end.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,9 @@ class ReportFigures:
         if len(run.experiment.objectives) > 1:
             parts += [
                 "<h2>Trade-offs between objectives</h2>",
-                self._figure("pareto", "No other trial beats those on the front in every objective."),
+                self._figure(
+                    "pareto", "No other trial beats those on the front in every objective."
+                ),
             ]
         if curves:
             axis = default_axis(curves)
@@ -90,12 +95,16 @@ class ReportFigures:
                     f"{text(objective.metric)} that any trial had reached by that {unit}.{joins}",
                     axis=axis,
                 ),
-                self._figure("convergence", "The same over the run time.", name="by-time", axis="time"),
+                self._figure(
+                    "convergence", "The same over the run time.", name="by-time", axis="time"
+                ),
             ]
         if any(trial.segment is not None for trial in run.history.trials.values()):
             parts += [
                 "<h2>Who continued from whom</h2>",
-                self._figure("schedule", "Parts of trainings; steps lead from the trial that one continues."),
+                self._figure(
+                    "schedule", "Parts of trainings; steps lead from the trial that one continues."
+                ),
             ]
         if run.advice.noise_scales() and not run.advice.exists:
             parts.append(self._figure("noise", text(prepare_noise(run).subtitle)))
@@ -109,7 +118,10 @@ class ReportFigures:
         if any(trial.attempts for trial in run.history.trials.values()):
             parts += [
                 "<h2>Where the time went</h2>",
-                *(f'<p class="notice">{text(verdict.text)}.</p>' for verdict in verdicts_of(run.history)),
+                *(
+                    f'<p class="notice">{text(verdict.text)}.</p>'
+                    for verdict in verdicts_of(run.history)
+                ),
                 self._figure("timeline", "One bar per trial, from its start to its end."),
             ]
         if run.series.curves(THROUGHPUT):
@@ -120,7 +132,10 @@ class ReportFigures:
         return len(searched(self.run.history.searched, self.run.history.ranked()))
 
     def _slices(self) -> str:
-        caption = f"{text(self.run.experiment.objectives[0].metric)} over each parameter, one dot per trial."
+        caption = (
+            f"{text(self.run.experiment.objectives[0].metric)} over each parameter, one dot per"
+            " trial."
+        )
         return self._figure("slice", caption, least_px=_PANEL_PX * min(self._searched(), 3))
 
     def _parallel(self) -> str:
@@ -136,17 +151,27 @@ class ReportFigures:
     def _importance(self) -> str:
         if not self.importance:
             return ""
-        caption = "Share of each parameter in the variance over the whole space, with its 90 % interval. "
+        caption = (
+            "Share of each parameter in the variance over the whole space, with its 90 % interval. "
+        )
         caption += "What parameters do only together counts for each of them."
         for note in prepare_importance(self.importance).notes():
             caption += f" {text(note)}."
         if self.how_to_freeze is not None:
             command = shlex.join(["workbench", *self.how_to_freeze.words])
             caption += f" {text(self.how_to_freeze.lead)}: <code>{text(command)}</code>"
-        return self._figure("importance", caption, least_px=_LABELLED_BARS_PX, importance=self.importance)
+        return self._figure(
+            "importance", caption, least_px=_LABELLED_BARS_PX, importance=self.importance
+        )
 
     def _figure(
-        self, kind: str, caption: str, *, name: str | None = None, least_px: int = 0, **options: object
+        self,
+        kind: str,
+        caption: str,
+        *,
+        name: str | None = None,
+        least_px: int = 0,
+        **options: object,
     ) -> str:
         place = f"plot-{name or kind}"
         try:
@@ -162,7 +187,9 @@ class ReportFigures:
 
     def json(self) -> str:
         """Return the data of the figures by their places, for the script of the page."""
-        document = "{" + ",".join(f'"{place}":{figure}' for place, figure in self._drawn.items()) + "}"
+        document = (
+            "{" + ",".join(f'"{place}":{figure}' for place, figure in self._drawn.items()) + "}"
+        )
         return document.replace("<", "\\u003c")
 
 

@@ -1,4 +1,6 @@
-"""The part of the report about the model that an automatic run chose, and what is exported of a run."""
+"""The part of the report about the model that an automatic run chose, and what is exported of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ _TEXTS = ("model", "with")
 CAPTIONS = {
     "confusion": "Test samples by their true and their predicted class.",
     "prediction_errors": "Each dot is a test sample; on the dotted line the prediction is right.",
-    "column_importance": "How much worse the model is on the test samples when a column is shuffled. Grey "
-    "bars are no more than chance; columns that repeat each other share what they contribute.",
+    "column_importance": (
+        "How much worse the model is on the test samples when a column is shuffled. Grey "
+        "bars are no more than chance; columns that repeat each other share what they contribute."
+    ),
 }
 
 
 def model_answer(run: RunData) -> str:
-    """Return the answer of an automatic run: the model and its score on samples that no trial has seen."""
+    """Return the answer of an automatic run.
+
+    The model and its score on samples that no trial has seen.
+    """
     found: Any = run.history.result
     metric, value = next(iter(found["test"].items()))
     lines = "".join(f"<p>{text(line)}</p>" for line in found["summary"])
@@ -49,7 +56,10 @@ def leaderboard(run: RunData) -> list[str]:
 
 
 def describe_export(experiment: Experiment) -> str:
-    """Return what the command writes that exports a run: a trial, or the result of an AutoML run."""
+    """Return what the command writes that exports a run.
+
+    A trial, or the result of an AutoML run.
+    """
     if is_automl(experiment):
         return "the result as one ONNX graph, with a script that predicts"
     return "the best trial with its weights and the command that retrains it"

@@ -9,7 +9,12 @@ import html
 from collections.abc import Mapping, Sequence
 
 from workbench.experiment.space import Choice, Fixed, describe, describe_condition
-from workbench.foundation.formatting import format_count, format_duration, format_percent, format_value
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_percent,
+    format_value,
+)
 from workbench.runs.plots.parameter_axes import searched
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import failure_groups, reasons_of_pruning, wait_for_proposals
@@ -147,7 +152,10 @@ def environment(run: RunData) -> list[str]:
     facts = {"host": driver.host, "CPUs": f"{driver.num_cpus:g}", "GPUs": f"{driver.num_gpus:g}"}
     if len(run.history.drivers) > 1:
         facts["driver restarts"] = str(len(run.history.drivers) - 1)
-    return [f'<section class="compact"><h2>Environment</h2>{pairs({**facts, **driver.versions})}</section>']
+    return [
+        "<section"
+        f' class="compact"><h2>Environment</h2>{pairs({**facts, **driver.versions})}</section>'
+    ]
 
 
 def pairs(values: Mapping[str, object]) -> str:

@@ -1,9 +1,10 @@
 """Series: the events of a run turned into columns as they arrive.
 
-Every (trial, metric) has one column of (step, epoch, time, value). Columns are thinned while they grow, so
-that memory stays bounded however long a run is, and thinned again when they are read, so that what is
-drawn stays bounded however many trials there are. Extremes, ends and gaps survive every thinning.
-What a trial is, and which one is best, is left to `history`; drawing is left to `figures`.
+Every (trial, metric) has one column of (step, epoch, time, value). Columns are thinned while they
+grow, so that memory stays bounded however long a run is, and thinned again when they are read, so
+that what is drawn stays bounded however many trials there are. Extremes, ends and gaps survive
+every thinning. What a trial is, and which one is best, is left to `history`; drawing is left to
+`figures`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class Curve:
         return len(self.points)
 
     def thinned(self, max_points: int = 2000) -> Curve:
-        """Return the curve with at most `max_points` points; see `thin_indices` for which are kept."""
+        """Return the curve with at most `max_points` points.
+
+        See `thin_indices` for which are kept.
+        """
         return Curve(self.trial, self.metric, self.points[thin_indices(self.value, max_points)])
 
 
@@ -115,7 +119,8 @@ class RunSeries:
 
         Args:
             experiment: What the run tunes; its objectives define which direction is better.
-            clock: That of the run, which has noted each event before it is added; None for one of its own.
+            clock: That of the run, which has noted each event before it is added; None for one of
+                its own.
             column_capacity: Points that one column may hold before it is thinned to half.
             total_capacity: Points that all columns may hold; each point takes 32 bytes.
         """
@@ -180,7 +185,12 @@ class RunSeries:
             self._put_many(self._throughput, trial, attempt, places, throughput)
 
     def _put_many(
-        self, columns: dict[int, _Column], trial: int, attempt: int, places: Floats, numbers: NumberColumn
+        self,
+        columns: dict[int, _Column],
+        trial: int,
+        attempt: int,
+        places: Floats,
+        numbers: NumberColumn,
     ) -> None:
         values = numbers.values
         if not numbers.is_known.all():
@@ -203,7 +213,10 @@ class RunSeries:
         return Curve(trial, metric, column.points() if column else np.empty((0, _WIDTH)))
 
     def curves(self, metric: str) -> list[Curve]:
-        """Return one metric of every trial that reported it, by trial number; `THROUGHPUT` is one."""
+        """Return one metric of every trial that reported it, by trial number.
+
+        `THROUGHPUT` is one.
+        """
         columns = self._columns_of(metric)
         return [Curve(trial, metric, columns[trial].points()) for trial in sorted(columns)]
 
@@ -216,8 +229,9 @@ class RunSeries:
             place: What the last call returned; `BEGINNING` at first.
 
         Returns:
-            The new points, and where the next call starts. If points that were seen have changed since,
-            for example by thinning, the new place has another generation, and all points are returned.
+            The new points, and where the next call starts. If points that were seen have changed
+            since, for example by thinning, the new place has another generation, and all points are
+            returned.
         """
         column = self._columns_of(metric).get(trial)
         if column is None:
@@ -228,7 +242,10 @@ class RunSeries:
 
     def thinned(self, max_points: int = 2000) -> dict[str, list[Curve]]:
         """Return every metric of every trial, each curve with at most `max_points` points."""
-        return {name: [curve.thinned(max_points) for curve in self.curves(name)] for name in self.metrics}
+        return {
+            name: [curve.thinned(max_points) for curve in self.curves(name)]
+            for name in self.metrics
+        }
 
     def _columns_of(self, metric: str) -> dict[int, _Column]:
         return self._throughput if metric == THROUGHPUT else self._metrics.get(metric, {})
@@ -277,8 +294,12 @@ class RunSeries:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Halve the column capacity until all columns together fit in half of the total capacity."""
-        while self.num_points > self._total_capacity // 2 and self._column_capacity > 2 * MIN_POINTS:
+        """Halve the column capacity until all columns together fit in half of the total
+        capacity.
+        """
+        while (
+            self.num_points > self._total_capacity // 2 and self._column_capacity > 2 * MIN_POINTS
+        ):
             self._column_capacity = max(self._column_capacity // 2, 2 * MIN_POINTS)
             for column in self._columns():
                 column.capacity = self._column_capacity
@@ -287,6 +308,6 @@ class RunSeries:
         self._num_appended = min(self.num_points, self._total_capacity // 2)
 
     def _columns(self) -> list[_Column]:
-        return [column for by_trial in self._metrics.values() for column in by_trial.values()] + list(
-            self._throughput.values()
-        )
+        return [
+            column for by_trial in self._metrics.values() for column in by_trial.values()
+        ] + list(self._throughput.values())

@@ -21,7 +21,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 24, 34
 _MAX_POINTS = 40
 # The colours of `theme`, which cannot be imported here because it loads plotly.
 _INK, _MUTED, _GRID, _FAINT, _BEST = "#1b1f24", "#57606a", "#e6e9ec", "#aab4be", "#c43c00"
-_FONT = "font-family=\"Inter,'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif\" font-size=\"11\""
+_FONT = (
+    "font-family=\"Inter,'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif\""
+    ' font-size="11"'
+)
 
 Point = tuple[float, float]
 
@@ -41,8 +44,14 @@ def curves_svg(data: CurvesData) -> str:
     if not points:
         return ""
     frame = _Frame(points, data)
-    others = [frame.path(line, _FAINT, 1.0) for trial, line in lines.items() if trial != data.best_trial]
-    best = frame.path(lines.get(data.best_trial, []), _BEST, 2.0) if data.best_trial is not None else ""
+    others = [
+        frame.path(line, _FAINT, 1.0) for trial, line in lines.items() if trial != data.best_trial
+    ]
+    best = (
+        frame.path(lines.get(data.best_trial, []), _BEST, 2.0)
+        if data.best_trial is not None
+        else ""
+    )
     drawn = [*others, frame.path(stair, _BEST, 1.2, dashes="3 3"), best, frame.target(data.target)]
     title = f"{data.y_title}: curves of {len(lines)} of {data.num_trials} trials"
     return (
@@ -97,13 +106,16 @@ class _Frame:
         parts += [_text(self.across(x), HEIGHT - 18, x, "middle") for x in ticks]
         title = html.escape(data.x_title)
         parts.append(
-            f'<text x="{WIDTH - _RIGHT}" y="{HEIGHT - 4}" text-anchor="end" fill="{_MUTED}">{title}</text>'
+            f'<text x="{WIDTH - _RIGHT}" y="{HEIGHT - 4}" text-anchor="end"'
+            f' fill="{_MUTED}">{title}</text>'
         )
         return "".join(parts)
 
 
 def _text(x: float, y: float, value: float, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{_MUTED}">{value:.6g}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{_MUTED}">{value:.6g}</text>'
+    )
 
 
 def _points(x: Values, y: Values) -> list[Point]:

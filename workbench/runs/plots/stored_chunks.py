@@ -1,4 +1,7 @@
-"""The events of a run, chunk by chunk: from the blocks of the store where there are any, else from rows."""
+"""The events of a run, chunk by chunk.
+
+From the blocks of the store where there are any, else from rows.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ def read_chunk(store: Store, run_id: str, after: int) -> Chunk:
 
 
 def read_chunks(store: Store, run_id: str, after: int = 0) -> Iterator[Chunk]:
-    """Read the events of a run to the end, in chunks of which none is empty; arguments as `read_chunk`."""
+    """Read the events of a run to the end, in chunks of which none is empty.
+
+    Arguments as `read_chunk`.
+    """
     while True:
         chunk = read_chunk(store, run_id, after)
         if chunk.last_seq > after:

@@ -1,7 +1,7 @@
 """The style of all figures: colours, font, axes, and how columns and words reach plotly.
 
-Light background and ink that prints; the Okabe-Ito colours, which colour-blind readers can tell apart.
-What is drawn is left to `figures`.
+Light background and ink that prints; the Okabe-Ito colours, which colour-blind readers can tell
+apart. What is drawn is left to `figures`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ HOLLOW = {"color": "rgba(0,0,0,0)", "size": 6, "line": {"color": "#8b96a1", "wid
 RINGED = {"color": BEST, "size": 11, "line": {"color": "white", "width": 1.5}}
 BASE = {"color": INK, "size": 12, "symbol": "cross-thin", "line": {"color": INK, "width": 2}}
 CHOSEN = {"color": INK, "size": 18, "symbol": "circle-open", "line": {"color": INK, "width": 2.5}}
-CROSSED = {"color": VERMILLION, "size": 7, "symbol": "x-thin", "line": {"color": VERMILLION, "width": 1.6}}
+CROSSED = {
+    "color": VERMILLION,
+    "size": 7,
+    "symbol": "x-thin",
+    "line": {"color": VERMILLION, "width": 1.6},
+}
 _AXIS = {
     "showgrid": True,
     "gridcolor": GRID,
@@ -62,9 +67,19 @@ TEMPLATE: dict[str, Any] = {
         "colorway": [*COLOURS],
         "xaxis": {**_AXIS, "showgrid": False, "showline": True},
         "yaxis": _AXIS,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+        },
         "margin": {"l": 64, "r": 24, "t": 72, "b": 56},
-        "hoverlabel": {"bgcolor": "white", "bordercolor": FAINT, "font": {"color": INK, "size": 12}},
+        "hoverlabel": {
+            "bgcolor": "white",
+            "bordercolor": FAINT,
+            "font": {"color": INK, "size": 12},
+        },
         "hovermode": "closest",
         "height": 420,
     }
@@ -77,7 +92,9 @@ def new_figure(title: str, subtitle: str = "") -> go.Figure:
     if subtitle:
         small = {"text": plain(subtitle), "font": {"size": 13, "color": MUTED}}
         # Filled bands would reverse the legend.
-        figure.update_layout(title={"subtitle": small, "y": 0.95}, margin_t=104, legend_traceorder="normal")
+        figure.update_layout(
+            title={"subtitle": small, "y": 0.95}, margin_t=104, legend_traceorder="normal"
+        )
     return figure
 
 
@@ -125,7 +142,9 @@ def joined(columns: Iterable[Values]) -> Any:
 
 
 def colour_scale(goal: str) -> list[str]:
-    """Return a scale from light (bad) to dark (good), legible in greyscale and to the colour-blind."""
+    """Return a scale from light (bad) to dark (good), legible in greyscale and to the
+    colour-blind.
+    """
     shades = ["#f3d27a", "#e79a5b", "#c8617a", "#86469c", "#2f2c7a"]
     return shades if goal == "maximize" else shades[::-1]
 

@@ -13,8 +13,9 @@ MIN_POINTS = 8
 def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
     """Choose at most `max_points` points that look the same when drawn: min-max thinning.
 
-    The points are cut into equal groups; of each the smallest and the largest are kept, and one that is
-    not finite if there is any, so that gaps stay gaps. The first and the last are always kept.
+    The points are cut into equal groups; of each the smallest and the largest are kept, and one
+    that is not finite if there is any, so that gaps stay gaps. The first and the last are always
+    kept.
 
     Args:
         values: One value a point, in the order of drawing; may hold NaN and infinity.
@@ -39,11 +40,18 @@ def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.int
     num_groups = (max_points - 2) // (2 if finite.all() else 3)
     width = -(-count // num_groups)
     padding = (0, -count % width)
-    lows = np.pad(np.where(finite, values, np.inf), padding, constant_values=np.inf).reshape(-1, width)
-    highs = np.pad(np.where(finite, values, -np.inf), padding, constant_values=-np.inf).reshape(-1, width)
+    lows = np.pad(np.where(finite, values, np.inf), padding, constant_values=np.inf).reshape(
+        -1, width
+    )
+    highs = np.pad(np.where(finite, values, -np.inf), padding, constant_values=-np.inf).reshape(
+        -1, width
+    )
     gaps = np.pad(~finite, padding, constant_values=False).reshape(-1, width)
     starts = np.arange(len(lows)) * width
     kept = [np.array([0, count - 1]), (starts + gaps.argmax(axis=1))[gaps.any(axis=1)]]
     with_values = np.isfinite(lows).any(axis=1)
-    kept += [(starts + lows.argmin(axis=1))[with_values], (starts + highs.argmax(axis=1))[with_values]]
+    kept += [
+        (starts + lows.argmin(axis=1))[with_values],
+        (starts + highs.argmax(axis=1))[with_values],
+    ]
     return np.unique(np.concatenate(kept))

@@ -13,7 +13,9 @@ _MAX_LETTERS = 40
 
 
 def hover_of(run: RunData) -> Callable[[int], str]:
-    """Return a function that writes the configuration of a trial, by its number, as lines of a tooltip."""
+    """Return a function that writes the configuration of a trial, by its number, as lines of a
+    tooltip.
+    """
 
     def write(number: int) -> str:
         items = list(run.history.trials[number].params.items())

@@ -1,7 +1,9 @@
-"""Rented machines: which to choose for a run, the files that launch them, and how a cluster would be shared.
+"""Rented machines: which to choose for a run, the files that launch them, and how a cluster would
+be shared.
 
-`offers` compares the machines of a catalogue by what was measured of a run, and `recommendation` puts the
-result into words; `ray_launcher`, `kuberay` and `slurm` write the file that a launcher, an operator or a
-batch system takes; `simulation` applies the rules of admission to a cluster of any size under a simulated
-clock. Nothing is rented or run here, and neither torch nor ray nor optuna is loaded.
+`offers` compares the machines of a catalogue by what was measured of a run, and `recommendation`
+puts the result into words; `ray_launcher`, `kuberay` and `slurm` write the file that a launcher, an
+operator or a batch system takes; `simulation` applies the rules of admission to a cluster of any
+size under a simulated clock. Nothing is rented or run here, and neither torch nor ray nor optuna is
+loaded.
 """

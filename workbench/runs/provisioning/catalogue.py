@@ -1,4 +1,7 @@
-"""The catalogue of machines that can be rented: an editable file, each number with its source and date."""
+"""The catalogue of machines that can be rented.
+
+An editable file, each number with its source and date.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,9 @@ class Device(_Entry):
         """Return whether a driver that reports this name means this device."""
         words = self.names or (self.name,)
         return any(
-            re.search(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", driver_name, re.IGNORECASE)
+            re.search(
+                rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", driver_name, re.IGNORECASE
+            )
             for word in words
         )
 
@@ -110,14 +115,18 @@ class Machine(_Entry):
     provider: Provider
     type: str = Field(min_length=1)
     region: str = Field(min_length=1)
-    device: str | None = Field(default=None, description="A device of the catalogue; none: CPUs only.")
+    device: str | None = Field(
+        default=None, description="A device of the catalogue; none: CPUs only."
+    )
     gpus: int = Field(default=0, ge=0)
     vcpus: PositiveInt
     memory_gib: PositiveFloat
     on_demand: Price = Price(usd_per_hour=None)
     spot: Price = Price(usd_per_hour=None)
     interruption: str | None = Field(default=None, description="An entry of `interruptions`.")
-    markets: tuple[Market, ...] = Field(default=MARKETS, min_length=1, description="The ways to rent it.")
+    markets: tuple[Market, ...] = Field(
+        default=MARKETS, min_length=1, description="The ways to rent it."
+    )
     source: Source
 
     @model_validator(mode="after")
@@ -144,7 +153,9 @@ class Catalogue(_Entry):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
-        devices, classes = ({each.name for each in group} for group in (self.devices, self.interruptions))
+        devices, classes = (
+            {each.name for each in group} for group in (self.devices, self.interruptions)
+        )
         for index, machine in enumerate(self.machines):
             for field, name, known in (
                 ("device", machine.device, devices),
@@ -168,7 +179,9 @@ class Catalogue(_Entry):
 
     def interruption(self, machine: Machine) -> Interruption | None:
         """Return how likely a machine is reclaimed; None where that is unknown."""
-        return next((each for each in self.interruptions if each.name == machine.interruption), None)
+        return next(
+            (each for each in self.interruptions if each.name == machine.interruption), None
+        )
 
     def machine(self, type: str, provider: str | None = None) -> Machine:
         """Return a machine by its type.
@@ -176,7 +189,11 @@ class Catalogue(_Entry):
         Raises:
             ArgumentError: If the catalogue holds none, or several.
         """
-        found = [each for each in self.machines if each.type == type and provider in (None, each.provider)]
+        found = [
+            each
+            for each in self.machines
+            if each.type == type and provider in (None, each.provider)
+        ]
         if len(found) != 1:
             known = [each.type for each in self.machines if provider in (None, each.provider)]
             raise ArgumentError(
@@ -196,7 +213,9 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
     Raises:
         ExperimentError: If it cannot be read or is invalid; the error names the dotted field.
     """
-    document = read_yaml_file(path or SHIPPED, holds="a catalogue: machines, each with its type and provider")
+    document = read_yaml_file(
+        path or SHIPPED, holds="a catalogue: machines, each with its type and provider"
+    )
     try:
         return Catalogue.model_validate(document)
     except ValidationError as error:

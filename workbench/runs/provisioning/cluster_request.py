@@ -1,4 +1,7 @@
-"""What to rent, for any launcher: which machines and how many, where runs are stored, what runs there."""
+"""What to rent, for any launcher.
+
+Which machines and how many, where runs are stored, what runs there.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ class ClusterRequest:
             raise ArgumentError(
                 "its password would be written into the file",
                 field="--store",
-                next_step="Leave the password out; the machines read it from ~/.pgpass or a secret.",
+                next_step=(
+                    "Leave the password out; the machines read it from ~/.pgpass or a secret."
+                ),
             )
 
     def check_shared_storage(self) -> None:
@@ -105,9 +110,15 @@ class ClusterRequest:
 
         It is made from the experiment's name; where characters had to be dropped, a hash is added.
         """
-        letters = unicodedata.normalize("NFKD", self.experiment.name).encode("ascii", "ignore").decode()
+        letters = (
+            unicodedata.normalize("NFKD", self.experiment.name).encode("ascii", "ignore").decode()
+        )
         name = f"workbench-{_SEPARATORS.sub('-', letters.lower()).strip('-')}".rstrip("-")
-        if _USUAL.fullmatch(self.experiment.name) and name != "workbench" and len(name) <= _MAX_NAME_CHARS:
+        if (
+            _USUAL.fullmatch(self.experiment.name)
+            and name != "workbench"
+            and len(name) <= _MAX_NAME_CHARS
+        ):
             return name
         digest = hashlib.sha256(self.experiment.name.encode()).hexdigest()[:8]
         return f"{name[: _MAX_NAME_CHARS - len(digest) - 1].rstrip('-')}-{digest}"
@@ -155,7 +166,9 @@ def versions() -> dict[str, str]:
 
 
 def ray_image(gpus: int) -> str:
-    """Return the image that the Ray project publishes of the installed version of Ray and Python."""
+    """Return the image that the Ray project publishes of the installed version of Ray and
+    Python.
+    """
     known = versions()
     return f"rayproject/ray:{known['ray']}-py{known['python'].replace('.', '')}-{'gpu' if gpus else 'cpu'}"
 

@@ -1,7 +1,7 @@
 """Estimate the step time on a device that was not measured from one that was, within wide bounds.
 
-A compute-bound step scales with the peak rates of the two devices, a memory-bound one with their bandwidths,
-and one that waits for its host gets no faster at all: the truth lies in between.
+A compute-bound step scales with the peak rates of the two devices, a memory-bound one with their
+bandwidths, and one that waits for its host gets no faster at all: the truth lies in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from workbench.advisor.advice import Estimate
 from workbench.runs.provisioning.catalogue import Device
 
 DEVICE_SLACK = 1.5
-"""How far the truth may lie beyond the ratios of two data sheets: software uses some devices better."""
+"""How far the truth may lie beyond the ratios of two data sheets.
+
+Software uses some devices better.
+"""
 CPU_SLACK = 2.0
 """The same between two kinds of CPU; clouds count the threads of a core as CPUs."""
 MAX_UTILISATION = 0.6
@@ -44,7 +47,8 @@ def transfer(
     """Transfer step times from one device to another.
 
     Args:
-        measured: The device they were measured on; None for CPUs, and for a GPU that is not in the catalogue.
+        measured: The device they were measured on; None for CPUs, and for a GPU that is not in the
+            catalogue.
         target: The device they are estimated for; None for CPUs.
         precision: fp32, bf16 or fp16.
         measured_name: The name of the measured device: "cpu", or as its driver reports it.
@@ -54,7 +58,8 @@ def transfer(
     devices = f"measured on {measured_name}, not on {'CPUs' if target is None else target.name}"
     if from_cpu and target is None:
         return Transfer(
-            Estimate(1.0, 1.0 / CPU_SLACK, CPU_SLACK, True), "measured on CPUs, maybe of another kind"
+            Estimate(1.0, 1.0 / CPU_SLACK, CPU_SLACK, True),
+            "measured on CPUs, maybe of another kind",
         )
     if target is None:
         return Transfer(None, f"{devices}: the step time on CPUs cannot be estimated")
@@ -63,7 +68,9 @@ def transfer(
     if from_cpu:
         return _from_cpu(target, precision, step_flops_per_s, devices)
     if measured is None:
-        return Transfer(None, f"{devices}: {measured_name} is not in the catalogue; add it to devices")
+        return Transfer(
+            None, f"{devices}: {measured_name} is not in the catalogue; add it to devices"
+        )
     ratios = [measured.memory_gb_per_s / target.memory_gb_per_s]
     rates = [device.teraflops.get(precision) for device in (measured, target)]  # type: ignore[call-overload]
     if rates[0] and rates[1]:
@@ -75,7 +82,9 @@ def transfer(
     )
 
 
-def _from_cpu(target: Device, precision: str, step_flops_per_s: float | None, devices: str) -> Transfer:
+def _from_cpu(
+    target: Device, precision: str, step_flops_per_s: float | None, devices: str
+) -> Transfer:
     peak = target.teraflops.get(precision)  # type: ignore[call-overload]
     if step_flops_per_s is None or peak is None:
         return Transfer(None, f"{devices}: the speed-up cannot be estimated")
@@ -84,5 +93,6 @@ def _from_cpu(target: Device, precision: str, step_flops_per_s: float | None, de
         return Transfer(None, f"{devices}: the speed-up cannot be estimated")
     return Transfer(
         Estimate(math.sqrt(fastest), fastest, 1.0, True),
-        f"{devices}: the speed may be anything up to {MAX_UTILISATION:.0%} of its peak; measure on one first",
+        f"{devices}: the speed may be anything up to {MAX_UTILISATION:.0%} of its peak; measure on"
+        " one first",
     )

@@ -42,7 +42,10 @@ class Evidence:
     settings: dict[str, Any]
 
     def flops_per_s(self) -> float | None:
-        """Return the operations a second that one worker did, at best; None where that was not counted."""
+        """Return the operations a second that one worker did, at best.
+
+        None where that was not counted.
+        """
         usual = variant_of(self.usual)
         rates = [
             each.step_flops / each.step_time_s / plan.workers
@@ -71,7 +74,8 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
     """
     if not experiment.trains_model:
         raise ExperimentError(
-            "machines are recommended for models: the samples that a function or program takes are not known",
+            "machines are recommended for models: the samples that a function or program takes are"
+            " not known",
             field="train" if experiment.command is None else "command",
             next_step="Name a model and data instead.",
         )
@@ -81,7 +85,9 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
     wanted = ["plan_measured", "advice_given"]
     for run_id, events in earlier_runs(store, wanted, of=lambda other: _is_same_work(other, work)):
         measured = [event for event in events if isinstance(event, PlanMeasured)]
-        advice = next((event.advice for event in reversed(events) if isinstance(event, AdviceGiven)), None)
+        advice = next(
+            (event.advice for event in reversed(events) if isinstance(event, AdviceGiven)), None
+        )
         for device in dict.fromkeys(event.device for event in measured):
             if device in found:
                 continue
@@ -92,9 +98,11 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
                 found[device] = evidence
     if not found:
         raise ExperimentError(
-            "the store has no measurement of this experiment: of a run only trials with three reports or "
-            "more are measured",
-            next_step=suggest("advise", file, lead="Measure it first, preferably on one of these machines"),
+            "the store has no measurement of this experiment: of a run only trials with three"
+            " reports or more are measured",
+            next_step=suggest(
+                "advise", file, lead="Measure it first, preferably on one of these machines"
+            ),
         )
     return list(found.values())
 
@@ -122,8 +130,12 @@ def _evidence(
             hardware=hardware_of(measured, has_gpu=on_gpu),
         ).plan
     if variant_of(usual) not in knowledge.variants:
-        usual = plan_with(knowledge.variants[0], usual.workers, usual.micro_batch, usual.accumulation)
-    decided: dict[str, Any] = {f"plan.{name}": value for name, value in variant_of(usual).applicable().values}
+        usual = plan_with(
+            knowledge.variants[0], usual.workers, usual.micro_batch, usual.accumulation
+        )
+    decided: dict[str, Any] = {
+        f"plan.{name}": value for name, value in variant_of(usual).applicable().values
+    }
     decided["training.global_batch"] = usual.global_batch
     apply_settings(experiment, decided)  # refused here rather than for each machine
     return Evidence(run_id, device, knowledge, usual, samples, decided)

@@ -23,7 +23,9 @@ TOLERANCE = 0.05
 
 
 class FastestPlan(NamedTuple):
-    """The plan with which the run ends first, its step time and forecast, and whether its memory is known."""
+    """The plan with which the run ends first, its step time and forecast, and whether its memory is
+    known.
+    """
 
     plan: Plan
     step_s: Estimate
@@ -44,7 +46,12 @@ class FastestPlans:
         self._found: dict[tuple[object, ...], tuple[Evidence, FastestPlan | None]] = {}
 
     def of(
-        self, known: Evidence, workers_per_node: Sequence[int], limit_bytes: float | None, *, on_gpu: bool
+        self,
+        known: Evidence,
+        workers_per_node: Sequence[int],
+        limit_bytes: float | None,
+        *,
+        on_gpu: bool,
     ) -> FastestPlan | None:
         """Return the plan with which the run ends first; None where none fits.
 

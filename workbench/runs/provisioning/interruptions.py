@@ -7,7 +7,9 @@ import math
 _NONE_PER_HOUR = 1e-9
 
 
-def slowdown(failures_per_hour: float, checkpoint_s: float, restart_s: float, write_s: float = 0.0) -> float:
+def slowdown(
+    failures_per_hour: float, checkpoint_s: float, restart_s: float, write_s: float = 0.0
+) -> float:
     """Return how many times as long a training takes as one without interruptions.
 
     Failures occur at random, also during a restart or while a checkpoint is written.
@@ -21,7 +23,8 @@ def slowdown(failures_per_hour: float, checkpoint_s: float, restart_s: float, wr
     Returns:
         At least 1; infinity where it would never end.
 
-    Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps", the
+    Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart
+    dumps", the
         complete expression of the wall clock time.
     """
     if failures_per_hour < _NONE_PER_HOUR:
@@ -29,7 +32,9 @@ def slowdown(failures_per_hour: float, checkpoint_s: float, restart_s: float, wr
     between_s = 3600.0 / failures_per_hour
     try:
         return (
-            between_s * math.exp(restart_s / between_s) * math.expm1((checkpoint_s + write_s) / between_s)
+            between_s
+            * math.exp(restart_s / between_s)
+            * math.expm1((checkpoint_s + write_s) / between_s)
         ) / checkpoint_s
     except OverflowError:
         return math.inf

@@ -36,7 +36,8 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
     rental.check_shared_storage()
     if rental.experiment.payload_hashes():
         raise ExperimentError(
-            "the experiment holds an object that was made in a notebook cell, which an image cannot contain",
+            "the experiment holds an object that was made in a notebook cell, which an image cannot"
+            " contain",
             field="FILE",
             next_step="Move it into a module of the image: package.module:function.",
         )
@@ -52,7 +53,8 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
         spec = {
             "entrypoint": f"bash -c {shlex.quote(_session(rental))}",
             "submissionMode": "K8sJobMode",
-            # The driver of a run restarts by itself; on a new cluster, --resume RUN continues the run.
+            # The driver of a run restarts by itself; on a new cluster, --resume RUN continues the
+            # run.
             "backoffLimit": 0,
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": _KEPT_S,
@@ -60,7 +62,12 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
             "rayClusterSpec": cluster,
         }
         what = {"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": spec}
-    what = {"apiVersion": what["apiVersion"], "kind": what["kind"], "metadata": {"name": rental.name}, **what}
+    what = {
+        "apiVersion": what["apiVersion"],
+        "kind": what["kind"],
+        "metadata": {"name": rental.name},
+        **what,
+    }
     known = versions()
     notes = as_comment(f"""
 {rental.title}. KubeRay 1.5.1 or newer.
@@ -79,8 +86,14 @@ The password of the store is a Secret, too:
 
 
 def _session(rental: ClusterRequest) -> str:
-    """Return the shell command of the run, which requests the nodes first and releases them at the end."""
-    command = f"sweep {_FOLDER}/{_FILE}" if rental.resume is None else f"resume {shlex.quote(rental.resume)}"
+    """Return the shell command of the run, which requests the nodes first and releases them at the
+    end.
+    """
+    command = (
+        f"sweep {_FOLDER}/{_FILE}"
+        if rental.resume is None
+        else f"resume {shlex.quote(rental.resume)}"
+    )
     if rental.experiment.resources.autoscaling:  # the run does both itself
         return f"exec workbench {command}"
     return f"{rental.await_command} && workbench {command}; code=$?; {AWAIT} --release; exit $code"
@@ -129,11 +142,15 @@ def _cluster(rental: ClusterRequest, image: str) -> dict[str, Any]:
     }
 
 
-def _pod(name: str, image: str, rental: ClusterRequest, resources: dict[str, Any]) -> dict[str, Any]:
+def _pod(
+    name: str, image: str, rental: ClusterRequest, resources: dict[str, Any]
+) -> dict[str, Any]:
     # The operator sets RAY_AUTH_MODE and the token itself.
     settings = {key: value for key, value in rental.environment.items() if key != "RAY_AUTH_MODE"}
     settings["WORKBENCH_RAY_ADDRESS"] = "auto"
-    environment: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in settings.items()]
+    environment: list[dict[str, Any]] = [
+        {"name": key, "value": value} for key, value in settings.items()
+    ]
     secret = {"secretKeyRef": {"name": f"{rental.name}-store", "key": "password"}}
     environment.append({"name": "PGPASSWORD", "valueFrom": secret})
     container = {

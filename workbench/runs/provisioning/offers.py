@@ -1,8 +1,8 @@
 """Estimate what a run would take on each machine of a catalogue: time, money and risk.
 
-Estimates come from measurements and have intervals; those that rest on another device, or on more workers or
-nodes than were measured, are marked. Machines are compared for the whole run without early stopping, start-up
-included. Choosing one is left to `recommendation`.
+Estimates come from measurements and have intervals; those that rest on another device, or on more
+workers or nodes than were measured, are marked. Machines are compared for the whole run without
+early stopping, start-up included. Choosing one is left to `recommendation`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ START_UP_S = 300.0
 Answer = Literal["yes", "perhaps", "no"]
 _GIB = 2**30
 MAX_INTERVAL_RATIO = 100.0
-"""Nothing is recommended where the upper bound of a step time is more than this many times the lower one."""
+"""Nothing is recommended where the upper bound of a step time is more than this many times the
+lower one.
+"""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,10 @@ class Offer:
 
     @property
     def is_recommendable(self) -> bool:
-        """Whether it can be recommended: it fits, its cost is known, and it may meet the requirements."""
+        """Whether it can be recommended.
+
+        It fits, its cost is known, and it may meet the requirements.
+        """
         return self.rank()[0] < 2.0
 
     def rank(self) -> tuple[float, ...]:
@@ -174,11 +179,16 @@ def _best_number(
     requirements: Requirements,
     plans: FastestPlans,
 ) -> Offer:
-    """Return the offer with the best number of machines: the cheapest that is good enough, or the fastest."""
+    """Return the offer with the best number of machines.
+
+    The cheapest that is good enough, or the fastest.
+    """
     known, transferred = _nearest(evidence, catalogue, machine)
     counts = [2**power for power in range(requirements.max_nodes.bit_length())]
     offers = [
-        _offer(experiment, known, transferred, catalogue, machine, market, nodes, requirements, plans)
+        _offer(
+            experiment, known, transferred, catalogue, machine, market, nodes, requirements, plans
+        )
         for nodes in counts
     ]
     tier = min(offer.rank()[0] for offer in offers)
@@ -190,7 +200,9 @@ def _best_number(
         return min(affordable, key=_duration_s)
     cheapest = min(offer.cost_usd.value for offer in offers if offer.cost_usd)
     near = [
-        offer for offer in offers if offer.cost_usd and offer.cost_usd.value <= cheapest * (1 + TOLERANCE)
+        offer
+        for offer in offers
+        if offer.cost_usd and offer.cost_usd.value <= cheapest * (1 + TOLERANCE)
     ]
     return min(near, key=_duration_s)
 
@@ -202,7 +214,10 @@ def _duration_s(offer: Offer) -> float:
 def _nearest(
     evidence: Sequence[Evidence], catalogue: Catalogue, machine: Machine
 ) -> tuple[Evidence, Transfer]:
-    """Return the evidence that says most about a machine: of the same device, or with the closest bounds."""
+    """Return the evidence that says most about a machine.
+
+    Of the same device, or with the closest bounds.
+    """
     target = catalogue.device(machine.device)
     found = [
         (
@@ -269,7 +284,8 @@ def _offer(
     fits = True if same_kind and chosen.has_known_memory else None
     if step_s.extrapolated:
         offer = _with_note(
-            offer, f"{plan.workers} workers with micro batches of {plan.micro_batch} were not measured"
+            offer,
+            f"{plan.workers} workers with micro batches of {plan.micro_batch} were not measured",
         )
     factor = transferred.factor
     offer = dataclasses.replace(
@@ -319,23 +335,29 @@ def _timed(
         factors = [slowdown(rate * spans, checkpoint_s, requirements.start_up_s) for rate in rates]
         if math.isinf(max(factors)):
             return _with_note(
-                offer, "interruptions may be so frequent that it never gets from one checkpoint to the next"
+                offer,
+                "interruptions may be so frequent that it never gets from one checkpoint to the"
+                " next",
             )
         lost = _estimate([1.0 - 1.0 / each for each in factors])
         run_s = None if run_s is None else _product(run_s, _estimate(factors))
     elif offer.market == "spot":
-        offer = _with_note(offer, "how often it is interrupted is unknown and not taken into account")
+        offer = _with_note(
+            offer, "how often it is interrupted is unknown and not taken into account"
+        )
     budget_s = experiment.budget.time
     if budget_s is not None and (run_s is None or run_s.value > budget_s):
         num = max(1, int(offer.at_once * budget_s / trial_s.value))
         offer = _with_note(
-            offer, f"its time limit of {format_duration(budget_s)} ends it after about {num} trainings"
+            offer,
+            f"its time limit of {format_duration(budget_s)} ends it after about {num} trainings",
         )
         run_s = Estimate(budget_s, min(budget_s, run_s.low) if run_s else budget_s, budget_s)
     if run_s is None:
         return _with_note(offer, "the experiment has no end: set budget.trials or budget.time")
     run_s = _estimate(
-        [part + requirements.start_up_s for part in (run_s.value, run_s.low, run_s.high)], run_s.extrapolated
+        [part + requirements.start_up_s for part in (run_s.value, run_s.low, run_s.high)],
+        run_s.extrapolated,
     )
     hours = [part / 3600.0 * offer.nodes for part in (run_s.value, run_s.low, run_s.high)]
     expected = [rate * hour for rate, hour in zip(rates, hours, strict=True)]

@@ -9,7 +9,13 @@ from typing import Any
 
 from workbench.experiment.yaml_file import write_yaml
 from workbench.foundation.errors import ArgumentError
-from workbench.runs.provisioning.cluster_request import AWAIT, ClusterRequest, as_comment, ray_image, versions
+from workbench.runs.provisioning.cluster_request import (
+    AWAIT,
+    ClusterRequest,
+    as_comment,
+    ray_image,
+    versions,
+)
 
 PROVIDERS = ("aws", "gcp", "azure")
 _HEADS = {"aws": "m5.xlarge", "gcp": "n2-standard-4", "azure": "Standard_D4s_v3"}
@@ -17,7 +23,9 @@ _TOKEN = "$HOME/.workbench-token"
 _PORT = 6379
 _DASHBOARD = "http://127.0.0.1:8265"
 # As pip reads it: a name, extras, and which versions or where from.
-_REQUIREMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*(\[[^\]]*\])?\s*([<>=!~]=?.+|@.+)?")
+_REQUIREMENT = re.compile(
+    r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*(\[[^\]]*\])?\s*([<>=!~]=?.+|@.+)?"
+)
 _CPU_IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cpu"
 
 
@@ -39,28 +47,38 @@ def launcher_file(
         path: The path of the file; None for a name made from the experiment's.
 
     Raises:
-        ArgumentError: If an argument is missing, or the store or the artifacts are on a single machine.
+        ArgumentError: If an argument is missing, or the store or the artifacts are on a single
+            machine.
     """
     rental.check_shared_storage()
     provider = rental.machine.provider
     if provider not in PROVIDERS:
         raise ArgumentError(
-            f"Ray's cluster launcher does not support {provider}", field="--machine", allowed=PROVIDERS
+            f"Ray's cluster launcher does not support {provider}",
+            field="--machine",
+            allowed=PROVIDERS,
         )
     if provider == "gcp" and project is None:
         raise ArgumentError(
-            "Google Cloud needs the project to bill", field="--project", next_step="Name the project."
+            "Google Cloud needs the project to bill",
+            field="--project",
+            next_step="Name the project.",
         )
     if provider == "gcp" and rental.machine.gpus and machine_image is None:
         raise ArgumentError(
             "machines with GPUs need an image that contains NVIDIA's driver",
             field="--machine-image",
-            next_step="Choose one of: gcloud compute images list --project deeplearning-platform-release",
+            next_step=(
+                "Choose one of: gcloud compute images list --project deeplearning-platform-release"
+            ),
         )
     gpus, wheel = rental.machine.gpus, _wheel_of(package)
     installed = package if wheel is None else f"~/{wheel.name}"
     token_file = f"~/.workbench/{rental.name}.token"
-    start = f"{_exports(rental)}; ulimit -n 65536; ray start --disable-usage-stats --object-manager-port=8076"
+    start = (
+        f"{_exports(rental)}; ulimit -n 65536; ray start --disable-usage-stats"
+        " --object-manager-port=8076"
+    )
     document: dict[str, Any] = {
         "cluster_name": rental.name,
         "max_workers": rental.nodes,
@@ -81,7 +99,9 @@ def launcher_file(
                 "resources": {"CPU": 0},
                 "min_workers": 0,
                 "max_workers": 0,
-                "node_config": _node_config(provider, _HEADS[provider], spot=False, image=_CPU_IMAGE, gpus=0),
+                "node_config": _node_config(
+                    provider, _HEADS[provider], spot=False, image=_CPU_IMAGE, gpus=0
+                ),
             },
             "worker": {
                 "resources": {"CPU": rental.cpus} | ({"GPU": gpus} if gpus else {}),
@@ -104,21 +124,30 @@ def launcher_file(
         "cluster_synced_files": [],
         "setup_commands": [
             "chmod 600 ~/.workbench-token ~/.pgpass",
-            f"pip install torch=={versions()['torch']} {_quote_home(_with_training(installed))} "
-            "'psycopg[binary]>=3.2'",
-            f"grep -q WORKBENCH_STORE ~/.bashrc || echo {shlex.quote(_exports(rental, 'auto'))} >> ~/.bashrc",
+            (
+                f"pip install torch=={versions()['torch']} {_quote_home(_with_training(installed))}"
+                " 'psycopg[binary]>=3.2'"
+            ),
+            (
+                f"grep -q WORKBENCH_STORE ~/.bashrc || echo {shlex.quote(_exports(rental, 'auto'))}"
+                " >> ~/.bashrc"
+            ),
         ],
         "head_setup_commands": [],
         "worker_setup_commands": [],
         "initialization_commands": [],
         "head_start_ray_commands": [
             "ray stop",
-            f"{start} --head --port={_PORT} --num-cpus=0 --dashboard-host=127.0.0.1 "
-            "--autoscaling-config=~/ray_bootstrap_config.yaml",
+            (
+                f"{start} --head --port={_PORT} --num-cpus=0 --dashboard-host=127.0.0.1 "
+                "--autoscaling-config=~/ray_bootstrap_config.yaml"
+            ),
         ],
         "worker_start_ray_commands": ["ray stop", f"{start} --address=$RAY_HEAD_IP:{_PORT}"],
     }
-    return _instructions(rental, path or Path(f"{rental.name}.yaml"), token_file) + write_yaml(document)
+    return _instructions(rental, path or Path(f"{rental.name}.yaml"), token_file) + write_yaml(
+        document
+    )
 
 
 def _wheel_of(package: str) -> Path | None:
@@ -142,7 +171,10 @@ def _wheel_of(package: str) -> Path | None:
 
 
 def _with_training(package: str) -> str:
-    """Return what pip installs so that a machine can train; extras that were written are left as they are."""
+    """Return what pip installs so that a machine can train.
+
+    Extras that were written are left as they are.
+    """
     if "://" in package:
         return package if "@" in package else f"workbench[train] @ {package}"
     if package.endswith(".whl"):
@@ -154,7 +186,11 @@ def _instructions(rental: ClusterRequest, path: Path, token_file: str) -> str:
     """Return the instructions: code, data and settings are sent along when the run is submitted."""
     file, local_token = shlex.quote(str(path)), _quote_home(token_file)
     there = ["--address", _DASHBOARD]
-    run = ["resume", rental.resume] if rental.resume else ["submit", str(rental.file), *rental.set_arguments]
+    run = (
+        ["resume", rental.resume]
+        if rental.resume
+        else ["submit", str(rental.file), *rental.set_arguments]
+    )
     start = f"{shlex.join(['workbench', *run, *there])} --token-file {local_token} --detach"
     run_id = shlex.quote(rental.resume or "RUN")
     finish = f"workbench follow {run_id}; {AWAIT} --release"
@@ -162,7 +198,8 @@ def _instructions(rental: ClusterRequest, path: Path, token_file: str) -> str:
         beginning, request, end = "Start the head, and keep a tunnel to it open", "", ""
     else:
         beginning = (
-            "Start the head, request the machines and wait for them; then keep a tunnel to the head open"
+            "Start the head, request the machines and wait for them; then keep a tunnel to the head"
+            " open"
         )
         request = f"\n  ray exec {file} {shlex.quote(rental.await_command)}"
         end = f"""
@@ -241,7 +278,9 @@ def _node_config(provider: str, type: str, *, spot: bool, image: str, gpus: int)
         scheduling = ([{"preemptible": True}] if spot else []) + (
             [{"onHostMaintenance": "TERMINATE"}] if gpus else []
         )
-        return {"machineType": type, "disks": [disk]} | ({"scheduling": scheduling} if scheduling else {})
+        return {"machineType": type, "disks": [disk]} | (
+            {"scheduling": scheduling} if scheduling else {}
+        )
     parameters = {
         "vmSize": type,
         "imagePublisher": "microsoft-dsvm",

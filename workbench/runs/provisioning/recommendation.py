@@ -1,4 +1,7 @@
-"""Put a comparison of machines into sentences: what to rent, or why nothing fits and what comes closest."""
+"""Put a comparison of machines into sentences.
+
+What to rent, or why nothing fits and what comes closest.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,14 @@ def sentences(
     if unpriced:
         example = unpriced[0]
         yield (
-            f"{len(unpriced)} of {len(offers)} offers have no price. To add one, copy {catalogue} to "
-            f"ours.yaml, insert below type: {example.machine} the line  "
-            f"{example.market.replace(' ', '_')}: {{usd_per_hour: PRICE, origin: SOURCE, "
-            "date: YEAR-MONTH-DAY}  and add --catalogue ours.yaml"
+            f"{len(unpriced)} of {len(offers)} offers have no price. To add one, copy {catalogue}"
+            f" to ours.yaml, insert below type: {example.machine} the line "
+            f" {example.market.replace(' ', '_')}: {{usd_per_hour: PRICE, origin: SOURCE, date:"
+            " YEAR-MONTH-DAY}  and add --catalogue ours.yaml"
         )
     yield (
-        f"assumptions: no early stopping, {format_duration(requirements.start_up_s)} of start-up, billing by "
-        "the second; intervals cover 90 % where nothing is extrapolated"
+        f"assumptions: no early stopping, {format_duration(requirements.start_up_s)} of start-up,"
+        " billing by the second; intervals cover 90 % where nothing is extrapolated"
     )
 
 
@@ -86,13 +89,14 @@ def _explain(
             )
         else:
             yield (
-                "no machine has enough memory for a worker; a smaller model or `plan.recompute` needs less"
+                "no machine has enough memory for a worker; a smaller model or `plan.recompute`"
+                " needs less"
             )
         return
     if not known:
         yield (
-            "the measurements say too little about these machines: the upper bounds are over a hundred times "
-            f"the lower ones; run `workbench advise {file}` on one of them first"
+            "the measurements say too little about these machines: the upper bounds are over a"
+            f" hundred times the lower ones; run `workbench advise {file}` on one of them first"
         )
         return
     if all(offer.cost_usd is None for offer in known):
@@ -105,32 +109,44 @@ def _explain(
     yield from _closest(requirements, compare)
 
 
-def _closest(requirements: Requirements, compare: Callable[[Requirements], Sequence[Offer]]) -> Iterator[str]:
+def _closest(
+    requirements: Requirements, compare: Callable[[Requirements], Sequence[Offer]]
+) -> Iterator[str]:
     soon = _priced(compare(replace(requirements, deadline_s=_AT_ONCE_S, budget_usd=None)))
     least_s = min(map(_duration_s, soon))
-    fastest = min((each for each in soon if _duration_s(each) <= _AS_FAST * least_s), key=_costs_usd)
-    cheapest = min(_priced(compare(replace(requirements, deadline_s=None, budget_usd=None))), key=_costs_usd)
+    fastest = min(
+        (each for each in soon if _duration_s(each) <= _AS_FAST * least_s), key=_costs_usd
+    )
+    cheapest = min(
+        _priced(compare(replace(requirements, deadline_s=None, budget_usd=None))), key=_costs_usd
+    )
     late = requirements.deadline_s is not None and least_s > requirements.deadline_s
     dear = requirements.budget_usd is not None and _costs_usd(cheapest) > requirements.budget_usd
     if late:
         limit = format_duration(requirements.deadline_s or 0.0)
         yield (
-            f"no machine with a price finishes within {limit}: the fastest is {fastest.title}, "
-            f"{_price_of(fastest)}, {format_duration(requirements.start_up_s)} of it start-up. Allow "
-            f"--deadline {_whole_minutes(_duration_s(fastest))}, or more machines than --max-nodes "
-            f"{requirements.max_nodes}"
+            f"no machine with a price finishes within {limit}: the fastest is {fastest.title},"
+            f" {_price_of(fastest)}, {format_duration(requirements.start_up_s)} of it start-up."
+            f" Allow --deadline {_whole_minutes(_duration_s(fastest))}, or more machines than"
+            f" --max-nodes {requirements.max_nodes}"
         )
     if dear:
         limit, cost = format_money(requirements.budget_usd or 0.0), _costs_usd(cheapest)
-        enough = f"{math.ceil(cost):.0f}" if cost > 10.0 else f"{math.ceil(cost * 100.0) / 100.0:.2f}"
+        enough = (
+            f"{math.ceil(cost):.0f}" if cost > 10.0 else f"{math.ceil(cost * 100.0) / 100.0:.2f}"
+        )
         yield (
-            f"no machine costs {limit} or less: the cheapest is {cheapest.title}, {_price_of(cheapest)}. "
-            f"Allow --budget {enough}, or shorten the run"
+            f"no machine costs {limit} or less: the cheapest is {cheapest.title},"
+            f" {_price_of(cheapest)}. Allow --budget {enough}, or shorten the run"
         )
     if late or dear or requirements.deadline_s is None or requirements.budget_usd is None:
         return
     in_time = min(
-        (each for each in _priced(compare(replace(requirements, budget_usd=None))) if each.in_time != "no"),
+        (
+            each
+            for each in _priced(compare(replace(requirements, budget_usd=None)))
+            if each.in_time != "no"
+        ),
         key=_costs_usd,
     )
     affordable = min(
@@ -142,9 +158,9 @@ def _closest(requirements: Requirements, compare: Callable[[Requirements], Seque
         key=_duration_s,
     )
     yield (
-        "deadline and budget can each be met, but not both: within the deadline the cheapest is "
-        f"{in_time.title}, {_price_of(in_time)}; within the budget the fastest is {affordable.title}, "
-        f"{_price_of(affordable)}"
+        "deadline and budget can each be met, but not both: within the deadline the cheapest is"
+        f" {in_time.title}, {_price_of(in_time)}; within the budget the fastest is"
+        f" {affordable.title}, {_price_of(affordable)}"
     )
 
 

@@ -1,9 +1,10 @@
 """Simulate a shared cluster: runs, trials and failing machines, scheduled by the rules of the pool.
 
-`workers.admission` decides whose turn it is and where workers run, as in the pool, and `sweeps.elastic`
-whether a trial grows, as in a driver; two simpler policies serve as a comparison. A trial with w workers does
-w x efficiency(w) seconds of its work per second, a gang on several machines less; with a machine that fails
-the work of its trials since their last checkpoints is lost.
+`workers.admission` decides whose turn it is and where workers run, as in the pool, and
+`sweeps.elastic` whether a trial grows, as in a driver; two simpler policies serve as a comparison.
+A trial with w workers does w x efficiency(w) seconds of its work per second, a gang on several
+machines less; with a machine that fails the work of its trials since their last checkpoints is
+lost.
 """
 
 from __future__ import annotations
@@ -17,25 +18,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import thread_time_ns
 
-from workbench.cluster.workers.admission import Node, Request, Shape, check_feasible, next_index, place
+from workbench.cluster.workers.admission import (
+    Node,
+    Request,
+    Shape,
+    check_feasible,
+    next_index,
+    place,
+)
 from workbench.foundation.errors import ResourcesError
 from workbench.hardware.performance.scaling import parallel_efficiency
-from workbench.runs.provisioning.workload import Cluster, LeaseRecord, Policy, SimulationResult, Trial
+from workbench.runs.provisioning.workload import (
+    Cluster,
+    LeaseRecord,
+    Policy,
+    SimulationResult,
+    Trial,
+)
 from workbench.sweeps.elastic_gain import estimate_gain
 
 _SHAPE = Shape(cpus=1, gpus=1.0)
 _MAX_FAILURES_PER_TRIAL = 1000
 
 
-def simulate(cluster: Cluster, trials: Sequence[Trial], policy: Policy, seed: int = 0) -> SimulationResult:
+def simulate(
+    cluster: Cluster, trials: Sequence[Trial], policy: Policy, seed: int = 0
+) -> SimulationResult:
     """Simulate a cluster until all trials have ended.
 
     Args:
         cluster: The machines.
         trials: The trials, all submitted at the start.
-        policy: workbench: the rules of the pool; elastic: the same, but trials start on one GPU and grow at
-            checkpoints while no request waits, up to the size of the largest; fifo: the oldest first, on the
-            first machines that are free; one-gpu: the rules of the pool, but each trial on one GPU.
+        policy: workbench: the rules of the pool; elastic: the same, but trials start on one GPU and
+            grow at checkpoints while no request waits, up to the size of the largest; fifo: the
+            oldest first, on the first machines that are free; one-gpu: the rules of the pool, but
+            each trial on one GPU.
         seed: Decides when machines fail; the same for all policies.
 
     Returns:
@@ -119,7 +136,8 @@ class _Simulation:
         return SimulationResult(
             policy=self.policy,
             makespan_s=self.now_s,
-            busy=sum(len(each.nodes) * (each.ended_s - each.began_s) for each in self._leases) / gpu_s,
+            busy=sum(len(each.nodes) * (each.ended_s - each.began_s) for each in self._leases)
+            / gpu_s,
             useful=sum(trial.work_s for trial in self.trials) / gpu_s,
             lost_gpu_s=sum(each.lost_gpu_s for each in self._leases),
             failures=self._failures,
@@ -129,7 +147,10 @@ class _Simulation:
         )
 
     def _concurrency(self, proposals: Sequence[Trial]) -> int:
-        """Return how many trials a run keeps open: as many of its usual size as the cluster could hold."""
+        """Return how many trials a run keeps open.
+
+        As many of its usual size as the cluster could hold.
+        """
         usual = sum(trial.workers for trial in proposals) / len(proposals)
         return max(1, math.ceil(self.cluster.gpus / usual))
 
@@ -172,7 +193,9 @@ class _Simulation:
         return len(chosen) * parallel_efficiency(len(chosen), self.cluster.overhead) / slowdown
 
     def _grow(self, running: _Running) -> None:
-        """Restart a trial that has just saved with more workers, where no request waits and it pays off."""
+        """Restart a trial that has just saved with more workers, where no request waits and it pays
+        off.
+        """
         trial = running.trial
         if running.ended:
             return
@@ -183,7 +206,11 @@ class _Simulation:
             wider = self._widest(trial)
             self._lease(trial.run_id, running.nodes, 1)
             rate = 0.0 if wider is None else self._rate(wider)
-            if wider and rate > 0 and estimate_gain(left_s, running.rate, rate, self.cluster.restart_s).pays:
+            if (
+                wider
+                and rate > 0
+                and estimate_gain(left_s, running.rate, rate, self.cluster.restart_s).pays
+            ):
                 self._left_s[trial.number] = left_s
                 self._end_lease(running, done_s, lost_gpu_s=0.0)
                 self._start(replace(trial, workers=len(wider)), tuple(wider))
@@ -191,7 +218,9 @@ class _Simulation:
         self._expect(self.now_s + self.cluster.checkpoint_s, "saves", running)
 
     def _widest(self, trial: Trial) -> list[str] | None:
-        """Return the nodes on which a trial would be fastest, with 2, 4, 8, ... times its workers."""
+        """Return the nodes on which a trial would be fastest, with 2, 4, 8, ... times its
+        workers.
+        """
         nodes = [node for node_id, node in self._nodes.items() if node_id not in self._down]
         sizes, workers = [], trial.workers
         while (workers := 2 * workers) <= self.max_workers:
@@ -242,13 +271,17 @@ class _Simulation:
             self._running[node_id].discard(running)
         self._lease(running.trial.run_id, running.nodes, -1)
         self._leases.append(
-            LeaseRecord(running.trial, running.nodes, running.began_s, self.now_s, done_s, lost_gpu_s)
+            LeaseRecord(
+                running.trial, running.nodes, running.began_s, self.now_s, done_s, lost_gpu_s
+            )
         )
 
     def _expect_failure(self, node_id: str) -> None:
         rate = self.cluster.failures_per_node_hour
         if rate > 0:
-            self._expect(self.now_s + self._fails[node_id].expovariate(rate / 3600.0), "fails", node_id)
+            self._expect(
+                self.now_s + self._fails[node_id].expovariate(rate / 3600.0), "fails", node_id
+            )
 
     def _expect(self, at_s: float, what: str, subject: object) -> None:
         heapq.heappush(self._events, (at_s, next(self._tie), what, subject))

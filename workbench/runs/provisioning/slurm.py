@@ -1,4 +1,7 @@
-"""Write a Slurm batch script: it starts Ray and the run, and requeues the job before its time is up."""
+"""Write a Slurm batch script.
+
+It starts Ray and the run, and requeues the job before its time is up.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,34 @@ REQUEUE_BEFORE_S = 120
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _ENDLESS = ("UNLIMITED", "INFINITE")
 _OBJECT_STORE_FRACTION = 0.2
-"""Fraction of the job's memory for Ray's object store; Ray itself would base it on the whole node."""
+"""Fraction of the job's memory for Ray's object store.
+
+Ray itself would base it on the whole node.
+"""
 
 
 def batch_script(
-    rental: ClusterRequest, environment: Path, time_limit: str, *, folder: Path, options: tuple[str, ...] = ()
+    rental: ClusterRequest,
+    environment: Path,
+    time_limit: str,
+    *,
+    folder: Path,
+    options: tuple[str, ...] = (),
 ) -> str:
     """Write the script.
 
     Args:
-        rental: What to request; its machine describes a node, its artifacts may be on a shared path.
+        rental: What to request; its machine describes a node, its artifacts may be on a shared
+            path.
         environment: The virtual environment, on a file system that all nodes share.
         time_limit: The time limit of the job, in Slurm's format.
-        folder: The folder to which relative paths and module names refer, on a shared file system, too.
+        folder: The folder to which relative paths and module names refer, on a shared file system,
+            too.
         options: Further options of sbatch, such as --partition=gpu.
 
     Raises:
-        ArgumentError: If a path cannot be shared by all nodes, or an option or the time limit is invalid.
+        ArgumentError: If a path cannot be shared by all nodes, or an option or the time limit is
+            invalid.
         ExperimentError: If the experiment relies on autoscaling.
     """
     if rental.experiment.resources.autoscaling:
@@ -43,7 +57,9 @@ def batch_script(
     for option in options:
         if not option.startswith("-") or not option.isprintable():
             raise ArgumentError(
-                f"{option!r} is not an option of sbatch", field="--option", allowed="such as --partition=gpu"
+                f"{option!r} is not an option of sbatch",
+                field="--option",
+                allowed="such as --partition=gpu",
             )
     for field, place in (("--artifacts", rental.artifacts), ("--store", rental.store)):
         if "://" not in place and not Path(place).is_absolute():
@@ -56,7 +72,9 @@ def batch_script(
     memory_mib = math.floor(rental.machine.memory_gib * 1024)
     if gpus:
         lines.append(f"--gpus-per-node={gpus}")
-    exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in rental.environment.items())
+    exports = "\n".join(
+        f"export {name}={shlex.quote(value)}" for name, value in rental.environment.items()
+    )
     first = "" if rental.resume is None else f'echo {shlex.quote(rental.resume)} > "$state/run"\n'
     known = versions()
     return _SCRIPT.format(
@@ -89,8 +107,10 @@ def _check_time(text: str) -> None:
         raise ArgumentError(
             f"{text!r} is not a time limit in Slurm's format",
             field="--time",
-            allowed="MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS, DAYS-HOURS:MINUTES, "
-            "DAYS-HOURS:MINUTES:SECONDS, or UNLIMITED",
+            allowed=(
+                "MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS, DAYS-HOURS:MINUTES, "
+                "DAYS-HOURS:MINUTES:SECONDS, or UNLIMITED"
+            ),
         )
     days, *parts = found.groups()
     numbers = [int(part) for part in parts if part is not None]
@@ -100,7 +120,8 @@ def _check_time(text: str) -> None:
     total_s = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
     if total_s <= REQUEUE_BEFORE_S:
         raise ArgumentError(
-            f"{text} is {total_s} s, but the job is requeued {REQUEUE_BEFORE_S} s before its time is up",
+            f"{text} is {total_s} s, but the job is requeued {REQUEUE_BEFORE_S} s before its time"
+            " is up",
             field="--time",
             allowed=f"more than {REQUEUE_BEFORE_S} s",
         )

@@ -43,7 +43,9 @@ class Cluster:
         """Return the machines, all idle."""
         whole, rest = divmod(self.gpus, self.gpus_per_node)
         sizes = [self.gpus_per_node] * whole + ([rest] if rest else [])
-        return [Node(f"node-{index}", _CPUS_PER_GPU * size, size) for index, size in enumerate(sizes)]
+        return [
+            Node(f"node-{index}", _CPUS_PER_GPU * size, size) for index, size in enumerate(sizes)
+        ]
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,18 @@ class SimulationResult:
 
 
 def draw_trials(
-    num_trials: int, seed: int = 0, *, num_runs: int = 4, mean_s: float = 3600.0, max_workers: int = 16
+    num_trials: int,
+    seed: int = 0,
+    *,
+    num_runs: int = 4,
+    mean_s: float = 3600.0,
+    max_workers: int = 16,
 ) -> list[Trial]:
     """Draw the trials of some runs.
 
     Args:
-        num_trials: Trials of all runs together; the first run has a higher priority than the others.
+        num_trials: Trials of all runs together; the first run has a higher priority than the
+            others.
         seed: Seed of everything that is drawn.
         num_runs: Runs, at least 1.
         mean_s: Mean duration of a trial on one GPU, in seconds; durations are log-normal.

@@ -15,7 +15,10 @@ from workbench.store.alerts.sinks import Alert, Sink, SinkError
 
 
 class Command(Sink):
-    """A program that is run for each alert, without a shell; it reads the alert as JSON from its input."""
+    """A program that is run for each alert, without a shell.
+
+    It reads the alert as JSON from its input.
+    """
 
     timeout_s: ClassVar[float] = 30.0
 
@@ -45,7 +48,9 @@ class Command(Sink):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            problem = f"it was killed because it had not ended after {format_duration(self.timeout_s)}"
+            problem = (
+                f"it was killed because it had not ended after {format_duration(self.timeout_s)}"
+            )
             raise SinkError(problem, may_pass=False) from None
         if process.returncode:
             raise SinkError(f"it ended with exit code {process.returncode}", may_pass=False)

@@ -1,7 +1,10 @@
-"""Delivery of alerts to sinks beside a run: one thread per sink, so that no sink delays another, or the run.
+"""Delivery of alerts to sinks beside a run.
 
-The outcome of each delivery is kept until it is fetched; storing it is left to the driver. Alerts without an
-outcome when a process ends are sent again by the next process: at least once, not exactly once.
+One thread per sink, so that no sink delays another, or the run.
+
+The outcome of each delivery is kept until it is fetched; storing it is left to the driver. Alerts
+without an outcome when a process ends are sent again by the next process: at least once, not
+exactly once.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ def payload_of(run_id: str, name: str, alert: AlertRaised) -> dict[str, Any]:
 class Delivery:
     """Delivers the alerts of one run to sinks."""
 
-    def __init__(self, sinks: Mapping[str, Sink], *, waits_s: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, sinks: Mapping[str, Sink], *, waits_s: Sequence[float] | None = None
+    ) -> None:
         """Prepare to deliver to `sinks`; no thread is started before there is an alert.
 
         Args:
@@ -73,11 +78,15 @@ class Delivery:
             alert: Plain values, see `payload_of`.
         """
         if sink not in self._sinks:
-            self._outcomes.put(self._answer(number, sink, "the settings on this machine have no such sink"))
+            self._outcomes.put(
+                self._answer(number, sink, "the settings on this machine have no such sink")
+            )
             return
         if sink not in self._queues:
             self._queues[sink] = queue.Queue(MAX_WAITING)
-            threading.Thread(target=self._serve, args=(sink,), name=f"alerts to {sink}", daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(sink,), name=f"alerts to {sink}", daemon=True
+            ).start()
         try:
             with self._changed:
                 self._queues[sink].put_nowait((number, alert))
@@ -102,7 +111,9 @@ class Delivery:
         """
         until_s = time.monotonic() + timeout_s
         with self._changed:
-            self._changed.wait_for(lambda: self._num_open == 0, max(0.0, until_s - time.monotonic()))
+            self._changed.wait_for(
+                lambda: self._num_open == 0, max(0.0, until_s - time.monotonic())
+            )
         self._closing.set()
         return self.outcomes()
 
@@ -126,7 +137,9 @@ class Delivery:
                 if wait_s is None or not error.may_pass or self._closing.wait(wait_s):
                     return error.problem
             except Exception as error:
-                return type(error).__name__  # its message may hold secrets, which must not be stored
+                return type(
+                    error
+                ).__name__  # its message may hold secrets, which must not be stored
             else:
                 return None
         return None

@@ -1,9 +1,9 @@
 """Decide when rules raise alerts: a projection of a run's events, readings of nodes, and the clock.
 
-A rule raises one alert for each cause. A cause that can pass (silence, a wait, heat, a full disk, a lost GPU)
-is cleared when it has, and may raise another alert; one that cannot (a trial that diverged, an end) raises
-only one. Alerts are events that are stored with their cause, so a projection of the stored events continues
-exactly where another one stopped.
+A rule raises one alert for each cause. A cause that can pass (silence, a wait, heat, a full disk, a
+lost GPU) is cleared when it has, and may raise another alert; one that cannot (a trial that
+diverged, an end) raises only one. Alerts are events that are stored with their cause, so a
+projection of the stored events continues exactly where another one stopped.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class Alerts:
     @property
     def patterns(self) -> tuple[str, ...]:
         """The patterns that workers search for in their output."""
-        return tuple({rule.pattern: None for rule in self.rules.values() if isinstance(rule, LogLine)})
+        return tuple(
+            {rule.pattern: None for rule in self.rules.values() if isinstance(rule, LogLine)}
+        )
 
     def apply(self, event: Event) -> None:
         """Apply a stored event; alerts are events, too."""
@@ -178,8 +180,12 @@ class Alerts:
                     pass
         return [alert for alert in found if alert is not None]
 
-    def read(self, reading: NodeReading | ServedReading, now_unix_s: float | None = None) -> list[AlertEvent]:
-        """Return the alerts that the reading of a node or a served model raises or clears; they are applied.
+    def read(
+        self, reading: NodeReading | ServedReading, now_unix_s: float | None = None
+    ) -> list[AlertEvent]:
+        """Return the alerts that the reading of a node or a served model raises or clears.
+
+        They are applied.
 
         Args:
             reading: The reading.
@@ -189,7 +195,11 @@ class Alerts:
         found: list[AlertEvent] = []
         for key, rule in self.rules.items():
             for cause, level, bad, good, text in _judge(rule, reading):
-                if bad and (raised := self._raise(key, rule, cause, level, text, now_unix_s)) is not None:
+                if (
+                    bad
+                    and (raised := self._raise(key, rule, cause, level, text, now_unix_s))
+                    is not None
+                ):
                     found.append(raised)
                 elif good and (number := self._reported.get((key, cause))) is not None:
                     found.append(self._clear(number, text, now_unix_s))
@@ -216,7 +226,9 @@ class Alerts:
         cause = f"lost under driver {len(self._drivers) + index + 1}"
         return self._raise(key, rule, cause, "error", text, now_unix_s)
 
-    def _raise_for(self, event: Event, before: RunState, key: str, rule: SettingsRule) -> AlertRaised | None:
+    def _raise_for(
+        self, event: Event, before: RunState, key: str, rule: SettingsRule
+    ) -> AlertRaised | None:
         match rule, event:
             case TargetReached(), RunStateChanged(reason="target"):
                 text = event.message or "the target is reached"
@@ -225,16 +237,24 @@ class Alerts:
                 if event.state not in rule.states:
                     return None
                 why = event.message or event.reason
-                text, level = f"the run is {event.state}" + (f": {why}" if why else ""), _LEVELS[event.state]
+                text, level = (
+                    f"the run is {event.state}" + (f": {why}" if why else ""),
+                    _LEVELS[event.state],
+                )
                 if (
                     event.state == "complete"
                     and self._num_ended["failed"]
                     and not self._num_ended["complete"]
                 ):
-                    text, level = f"{text}; no trial is, {self._num_ended['failed']} failed", "warning"
+                    text, level = (
+                        f"{text}; no trial is, {self._num_ended['failed']} failed",
+                        "warning",
+                    )
                 cause = f"{event.state} under driver {len(self._drivers)}"
                 return self._raise(key, rule, cause, level, text, event.time_unix_s)
-            case RunEnded(), DriverStarted() if before in ("running", "stopping") and len(self._drivers) > 1:
+            case RunEnded(), DriverStarted() if (
+                before in ("running", "stopping") and len(self._drivers) > 1
+            ):
                 if "lost" not in rule.states:
                     return None
                 return self._raise_lost(
@@ -243,9 +263,14 @@ class Alerts:
             case Diverged(), TrialEnded(reason="diverged"):
                 text = f"trial {event.trial} diverged: {event.message or 'its loss is not finite'}"
                 cause = f"trial {event.trial}"
-                return self._raise(key, rule, cause, "warning", text, event.time_unix_s, trial=event.trial)
+                return self._raise(
+                    key, rule, cause, "warning", text, event.time_unix_s, trial=event.trial
+                )
             case LogLine(), LogMatched() if event.pattern == rule.pattern:
-                text = f"trial {event.trial}, worker {event.rank} on {event.host} printed: {event.line}"
+                text = (
+                    f"trial {event.trial}, worker {event.rank} on {event.host} printed:"
+                    f" {event.line}"
+                )
                 return self._raise(
                     key,
                     rule,
@@ -338,7 +363,9 @@ class Alerts:
 
 
 def _joined(rules: Iterable[SettingsRule]) -> dict[str, SettingsRule]:
-    """Return rules by key; rules of the experiment and the settings with the same conditions share sinks."""
+    """Return rules by key; rules of the experiment and the settings with the same conditions share
+    sinks.
+    """
     joined: dict[str, SettingsRule] = {}
     for rule in rules:
         before = joined.get(rule_key(rule))
@@ -359,7 +386,10 @@ def _judge(
     """Yield what a rule finds: cause, level, whether it is present or has passed, message."""
     match rule, reading:
         case Drift(), ServedReading():
-            names, rows = ", ".join(reading.drifted) or "nothing", format_count(reading.num_rows, "row")
+            names, rows = (
+                ", ".join(reading.drifted) or "nothing",
+                format_count(reading.num_rows, "row"),
+            )
             text = f"drift from the training data in {names} ({rows})"
             yield reading.model, "warning", bool(reading.drifted), not reading.drifted, text
         case DiskFull(), NodeReading():
@@ -377,7 +407,13 @@ def _judge(
                 if (found_c := gpu.temperature_c) is not None:
                     text = f"GPU {gpu.uuid} on {reading.node} is at {found_c:.0f} °C"
                     is_cool = found_c < rule.above - COOLER_C
-                    yield f"{reading.node} heat {gpu.uuid}", "warning", found_c > rule.above, is_cool, text
+                    yield (
+                        f"{reading.node} heat {gpu.uuid}",
+                        "warning",
+                        found_c > rule.above,
+                        is_cool,
+                        text,
+                    )
         case GpuLost(), NodeReading():
             for gpu in reading.gpus:
                 lost = gpu.state == "lost"

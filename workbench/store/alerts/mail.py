@@ -30,7 +30,9 @@ class Email(Sink):
     @model_validator(mode="after")
     def _check_login(self) -> Self:
         if (self.user is None) != (self.password is None):
-            raise ExperimentError("user and password belong together", next_step="Give both, or neither.")
+            raise ExperimentError(
+                "user and password belong together", next_step="Give both, or neither."
+            )
         if self.user is not None and self.security == "none":
             raise ExperimentError(
                 "a password would travel unencrypted", field="security", allowed="starttls, tls"
@@ -42,7 +44,11 @@ class Email(Sink):
         message = EmailMessage()
         message["From"], message["To"] = self.sender, ", ".join(self.recipients)
         message["Subject"] = " ".join(str(alert["text"]).split())[:_MAX_SUBJECT]
-        lines = [f"{name}: {value}" for name, value in alert.items() if name != "text" and value is not None]
+        lines = [
+            f"{name}: {value}"
+            for name, value in alert.items()
+            if name != "text" and value is not None
+        ]
         message.set_content("\n".join([str(alert["text"]), "", *lines]) + "\n")
         with self._connect() as server:
             if self.security == "starttls":
@@ -52,7 +58,9 @@ class Email(Sink):
             server.send_message(message)
 
     def describe(self, error: Exception) -> str:
-        """Describe a failure without the words of the server, which likes to repeat what was sent."""
+        """Describe a failure without the words of the server, which likes to repeat what was
+        sent.
+        """
         if isinstance(error, smtplib.SMTPResponseException):
             return f"the server refused with code {error.smtp_code}"
         return super().describe(error)

@@ -1,12 +1,15 @@
-"""The settings of a user: sinks, by name, and the alert rules for all of their runs and served models.
+"""The settings of a user.
 
-They are one YAML file, in the user's configuration folder or where WORKBENCH_SETTINGS points, and are read
-on the machine of a run's driver, or of a server of models. Experiments and the store hold no secrets: a
-password is given as the environment variable or the file that holds it.
+Sinks, by name, and the alert rules for all of their runs and served models.
+
+They are one YAML file, in the user's configuration folder or where WORKBENCH_SETTINGS points, and
+are read on the machine of a run's driver, or of a server of models. Experiments and the store hold
+no secrets: a password is given as the environment variable or the file that holds it.
 
     sinks:
       team: {kind: webhook, url: {file: ~/.config/workbench/team.url}}
-      mail: {kind: email, host: smtp.example.org, sender: me@example.org, recipients: [me@example.org],
+      mail: {kind: email, host: smtp.example.org, sender: me@example.org, recipients:
+      [me@example.org],
              user: me, password: {env: SMTP_PASSWORD}}
       desk: {kind: command, command: [notify-send, Workbench]}
     alerts:
@@ -49,7 +52,9 @@ class Settings(BaseModel):
         for name in self.sinks:
             if name == JUPYTER or not _NAME.fullmatch(name):
                 problem = "exists already" if name == JUPYTER else "not a valid name of a sink"
-                raise ExperimentError(problem, field=f"sinks.{name}", allowed="letters, digits, _ and -")
+                raise ExperimentError(
+                    problem, field=f"sinks.{name}", allowed="letters, digits, _ and -"
+                )
         check_sinks(self.alerts, self.names)
         for index, rule in enumerate(self.alerts):
             if isinstance(rule, Drift) and JUPYTER in (rule.to or ()):
@@ -72,7 +77,10 @@ class Settings(BaseModel):
 
     @property
     def drift_rules(self) -> tuple[Drift, ...]:
-        """The rules for served models; without sinks of their own they notify all of the settings."""
+        """The rules for served models.
+
+        Without sinks of their own they notify all of the settings.
+        """
         return tuple(
             rule.model_copy(update={"to": rule.to or tuple(self.sinks)})
             for rule in self.alerts
@@ -104,8 +112,10 @@ def check_sinks(rules: tuple[SettingsRule, ...], names: tuple[str, ...]) -> None
                     f"there is no sink {name!r}",
                     field=f"alerts.{index}.to",
                     allowed=names,
-                    next_step=f"Define it under sinks in {settings_path()}; for a run on a cluster, in the "
-                    "settings there.",
+                    next_step=(
+                        f"Define it under sinks in {settings_path()}; for a run on a cluster, in"
+                        " the settings there."
+                    ),
                 )
 
 
@@ -133,7 +143,9 @@ def read_settings() -> Settings:
     except ValidationError as error:
         found = refusal(error, dialect=_DIALECT)
         # The value may be a secret, so the message must not repeat it.
-        problem = re.sub(r", got .*|^.*(?= is not valid$)", "", found.problem, flags=re.DOTALL).strip()
+        problem = re.sub(
+            r", got .*|^.*(?= is not valid$)", "", found.problem, flags=re.DOTALL
+        ).strip()
         raise ExperimentError(
             f"{problem} (in {path})",
             field=found.field,

@@ -1,8 +1,11 @@
-"""What every sink has in common: typed options, the secrets among them, and one method that sends an alert.
+"""What every sink has in common.
+
+Typed options, the secrets among them, and one method that sends an alert.
 
 A new sink is a subclass in a file of its own and a line in `SINKS`, or an entry point of the group
-`workbench.sinks` in another package. It declares its options as fields and overrides `send`; settings are
-checked against the fields, and failures are reported without secrets. When to retry is left to the delivery.
+`workbench.sinks` in another package. It declares its options as fields and overrides `send`;
+settings are checked against the fields, and failures are reported without secrets. When to retry is
+left to the delivery.
 """
 
 from __future__ import annotations
@@ -102,7 +105,8 @@ class Sink(BaseModel, ABC):
             alert: Plain values; `text` is the alert in one line.
 
         Raises:
-            SinkError: If it cannot be sent and the reason is known. Other exceptions are reported by type.
+            SinkError: If it cannot be sent and the reason is known. Other exceptions are reported
+                by type.
         """
 
     def describe(self, error: Exception) -> str:

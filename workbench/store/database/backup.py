@@ -1,11 +1,12 @@
 """Back a store up with the files of its runs, and restore it, also into another kind of database.
 
-A backup is a folder: `store.sqlite`, whichever kind the store is, `artifacts/`, and `backup.json`, which
-names every file with its hash. It is written beside its place and gets its name when it is complete, so half
-a backup never looks like one, and one that was interrupted is continued.
+A backup is a folder: `store.sqlite`, whichever kind the store is, `artifacts/`, and `backup.json`,
+which names every file with its hash. It is written beside its place and gets its name when it is
+complete, so half a backup never looks like one, and one that was interrupted is continued.
 
-Runs may be under way meanwhile. Their rows are read in one transaction, so each run is kept up to some event.
-Files are copied before and after that: what an event names is there even if it was deleted right afterwards.
+Runs may be under way meanwhile. Their rows are read in one transaction, so each run is kept up to
+some event. Files are copied before and after that: what an event names is there even if it was
+deleted right afterwards.
 """
 
 from __future__ import annotations
@@ -125,7 +126,12 @@ def read_backup(folder: Path) -> Backup:
     document = _read_manifest(folder)
     sizes = [size for _, size in document["files"].values()]
     return Backup(
-        folder, document["created_unix_s"], document["store"], document["runs"], len(sizes), sum(sizes)
+        folder,
+        document["created_unix_s"],
+        document["store"],
+        document["runs"],
+        len(sizes),
+        sum(sizes),
     )
 
 
@@ -134,8 +140,8 @@ def restore(
 ) -> Backup:
     """Add the runs of a backup to a store, which may be another kind of database.
 
-    A run that was under way is lost there, and can be resumed. Everything is checked before anything is
-    written, and the runs appear together, after their files.
+    A run that was under way is lost there, and can be resumed. Everything is checked before
+    anything is written, and the runs appear together, after their files.
 
     Args:
         folder: The backup.
@@ -157,13 +163,14 @@ def restore(
     driven = [run_id for run_id in present if store.is_driven(run_id)]
     if driven:
         raise StoreError(
-            f"{store.place} has {format_count(len(driven), 'run')} under way that the backup holds, too: "
-            f"{_some(driven)}",
+            f"{store.place} has {format_count(len(driven), 'run')} under way that the backup holds,"
+            f" too: {_some(driven)}",
             next_step="Stop them, or name another store with --store.",
         )
     if present and not force:
         raise StoreError(
-            f"{store.place} has {format_count(len(present), 'run')} of the backup already: {_some(present)}",
+            f"{store.place} has {format_count(len(present), 'run')} of the backup already:"
+            f" {_some(present)}",
             field="store",
             next_step="Name another store with --store, or replace them with --force.",
         )
@@ -172,7 +179,9 @@ def restore(
     with tempfile.TemporaryDirectory() as beside:
         copied = Path(beside, STORE_NAME)
         shutil.copyfile(folder / STORE_NAME, copied)
-        source = connect(sa.make_url(f"sqlite:///{copied}"))  # brings an older backup to this version
+        source = connect(
+            sa.make_url(f"sqlite:///{copied}")
+        )  # brings an older backup to this version
         try:
             for number, name in enumerate(sorted(document["files"]), 1):
                 if name != STORE_NAME:
@@ -204,7 +213,10 @@ def last_backup(place: str) -> Backup | None:
 
 
 class _Copier:
-    """Copies the files of runs into a backup; those that were copied before and have not changed stay."""
+    """Copies the files of runs into a backup.
+
+    Those that were copied before and have not changed stay.
+    """
 
     def __init__(self, store: Store, folder: Path, progress: Progress) -> None:
         self._store, self._folder, self._progress = store, folder, progress
@@ -229,7 +241,9 @@ class _Copier:
             target = self._folder / kept
             if self._stamps.get(kept) == stamp:
                 continue
-            if kept not in self._stamps and _has_stamp(target, stamp):  # by a backup that was interrupted
+            if kept not in self._stamps and _has_stamp(
+                target, stamp
+            ):  # by a backup that was interrupted
                 self._known[kept] = _digest(target)
             elif (digest := _copy_file(place, name, target, stamp)) is not None:
                 self._known[kept] = digest
@@ -238,8 +252,14 @@ class _Copier:
             self._stamps[kept] = stamp
 
     def finish(self, run_ids: set[str]) -> dict[str, list[Any]]:
-        """Remove what belongs to no run of the backup, and return hash and size of the files by name."""
-        kept = {name: entry for name, entry in self._known.items() if PurePosixPath(name).parts[1] in run_ids}
+        """Remove what belongs to no run of the backup, and return hash and size of the files by
+        name.
+        """
+        kept = {
+            name: entry
+            for name, entry in self._known.items()
+            if PurePosixPath(name).parts[1] in run_ids
+        }
         for top in (FILES_FOLDER, LOGS_FOLDER):
             for path in sorted((self._folder / top).rglob("*"), reverse=True):
                 name = path.relative_to(self._folder).as_posix()
@@ -248,8 +268,13 @@ class _Copier:
         return kept
 
 
-def _copy_file(place: Artifacts, name: str, target: Path, stamp: tuple[int, int]) -> list[Any] | None:
-    """Copy a file and return the hash and the size of the copy; None if it was deleted meanwhile."""
+def _copy_file(
+    place: Artifacts, name: str, target: Path, stamp: tuple[int, int]
+) -> list[Any] | None:
+    """Copy a file and return the hash and the size of the copy.
+
+    None if it was deleted meanwhile.
+    """
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = target.with_name(f".{target.name[:100]}.copying")
     digest, size = hashlib.sha256(), 0
@@ -282,8 +307,13 @@ def _digest(path: Path) -> list[Any]:
 
 
 def _copy_store(database: Database, target: Path) -> dict[str, int]:
-    """Write all rows as they are at one moment to a file of SQLite, and return the last event of each run."""
-    for path in (target, *(target.with_name(target.name + ending) for ending in ("-wal", "-shm", ".lock"))):
+    """Write all rows as they are at one moment to a file of SQLite, and return the last event of
+    each run.
+    """
+    for path in (
+        target,
+        *(target.with_name(target.name + ending) for ending in ("-wal", "-shm", ".lock")),
+    ):
         path.unlink(missing_ok=True)
     if database.engine.dialect.name == "sqlite":
         with translated(database.engine), database.engine.connect() as connection:
@@ -346,14 +376,21 @@ def _insert_rows(source: Connection, target: Connection, *, frees: bool = False)
     for row in source.execute(sa.select(runs).order_by(runs.c.key)).mappings().all():
         values = {name: value for name, value in row.items() if name != "key"}
         if frees:
-            values |= {"lease_token": None, "owner_pid": None, "owner_host": None, "owner_process": None}
+            values |= {
+                "lease_token": None,
+                "owner_pid": None,
+                "owner_host": None,
+                "owner_process": None,
+            }
             if row["state"] in _DRIVEN and row["heartbeat_unix_s"] is not None:
                 values["lease_timeout_s"] = 0.0  # it is lost at once, so that it can be resumed
         key = target.execute(runs.insert().values(**values)).inserted_primary_key
         assert key is not None
         for table in _tables_of_runs():
             own = sa.select(table).where(table.c.run_key == row["key"])
-            for chunk in source.execution_options(yield_per=_CHUNK_ROWS).execute(own).mappings().partitions():
+            for chunk in (
+                source.execution_options(yield_per=_CHUNK_ROWS).execute(own).mappings().partitions()
+            ):
                 target.execute(table.insert(), [{**item, "run_key": key[0]} for item in chunk])
 
 
@@ -390,7 +427,10 @@ def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
                 raise ArgumentError(
                     f"{place}/{own} exists and is not the file of the backup",
                     field="store",
-                    next_step="Name another place by WORKBENCH_ARTIFACTS, or replace the files with --force.",
+                    next_step=(
+                        "Name another place by WORKBENCH_ARTIFACTS, or replace the files with"
+                        " --force."
+                    ),
                 )
 
 
@@ -419,7 +459,9 @@ def _verify(folder: Path, files: dict[str, list[Any]]) -> None:
     for name, entry in files.items():
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise ArgumentError(f"{folder / MANIFEST} names {name!r}, which lies outside of the backup")
+            raise ArgumentError(
+                f"{folder / MANIFEST} names {name!r}, which lies outside of the backup"
+            )
         try:
             if _digest(folder / name) != list(entry):
                 wrong.append(name)
@@ -428,8 +470,8 @@ def _verify(folder: Path, files: dict[str, list[Any]]) -> None:
     if STORE_NAME not in files or wrong:
         missing = wrong or [STORE_NAME]
         raise ArgumentError(
-            f"the backup in {folder} is damaged: {format_count(len(missing), 'file')} missing or changed: "
-            f"{_some(missing)}",
+            f"the backup in {folder} is damaged: {format_count(len(missing), 'file')} missing or"
+            f" changed: {_some(missing)}",
             next_step="Restore from another backup.",
         )
 
@@ -447,12 +489,17 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         hint = "Name the folder that `workbench backup --to` wrote."
         if unfinished.is_dir():
             hint = "That backup was interrupted: repeat it."
-        raise ArgumentError(f"{folder} is not a backup: it has no {MANIFEST}", next_step=hint) from error
+        raise ArgumentError(
+            f"{folder} is not a backup: it has no {MANIFEST}", next_step=hint
+        ) from error
     except (OSError, ValueError) as error:
-        raise ArgumentError(f"{path} cannot be read", next_step="Restore from another backup.") from error
+        raise ArgumentError(
+            f"{path} cannot be read", next_step="Restore from another backup."
+        ) from error
     if document["format"] != _FORMAT:
         raise ArgumentError(
-            f"{folder} is a backup of format {document['format']}, and this version reads {_FORMAT}",
+            f"{folder} is a backup of format {document['format']}, and this version reads"
+            f" {_FORMAT}",
             next_step="Update the workbench.",
         )
     return document
@@ -460,7 +507,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 def _has_all_hashes(files: Any) -> bool:
     return isinstance(files, dict) and all(
-        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int) for entry in files.values()
+        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int)
+        for entry in files.values()
     )
 
 
@@ -474,9 +522,11 @@ def _check_target(folder: Path, *, force: bool) -> None:
     raise ArgumentError(
         f"{folder} {what}",
         field="--to",
-        next_step="Name another folder, or replace that backup with --force."
-        if is_backup
-        else "Name another folder.",
+        next_step=(
+            "Name another folder, or replace that backup with --force."
+            if is_backup
+            else "Name another folder."
+        ),
     )
 
 
@@ -502,7 +552,9 @@ def _only_one(folder: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
     except filelock.Timeout as error:
         raise ArgumentError(
-            f"another process backs up to {folder}", field="--to", next_step="Wait until it has ended."
+            f"another process backs up to {folder}",
+            field="--to",
+            next_step="Wait until it has ended.",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Blocks: stretches of the events of a run stored once more, in a form that is read quickly.
 
-A block is bytes here; what is in them is for those who write and read them. The events stay the truth: a
-block may be missing, and what it covers is read from the events then.
+A block is bytes here; what is in them is for those who write and read them. The events stay the
+truth: a block may be missing, and what it covers is read from the events then.
 """
 
 from __future__ import annotations
@@ -50,12 +50,16 @@ def read_block(store: Store, run_id: str, after: int) -> Block | None:
         RunNotFoundError: If there is no such run.
     """
     key = store._find(run_id).key
-    rows = store._fetch(sa.select(blocks).where(blocks.c.run_key == key, blocks.c.first_seq == after + 1))
+    rows = store._fetch(
+        sa.select(blocks).where(blocks.c.run_key == key, blocks.c.first_seq == after + 1)
+    )
     return Block(rows[0].first_seq, rows[0].last_seq, bytes(rows[0].payload)) if rows else None
 
 
 def next_block_seq(store: Store, run_id: str, after: int) -> int | None:
-    """Return the number of the first event of the next block behind an event; None if there is none.
+    """Return the number of the first event of the next block behind an event.
+
+    None if there is none.
 
     Args:
         store: The store.

@@ -1,6 +1,9 @@
-"""The connection to the database: its engine and pragmas, its schema, and the translation of its errors.
+"""The connection to the database.
 
-Whatever is special about SQLite is here and nowhere else; what is about PostgreSQL is in `postgresql`.
+Its engine and pragmas, its schema, and the translation of its errors.
+
+Whatever is special about SQLite is here and nowhere else; what is about PostgreSQL is in
+`postgresql`.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ if TYPE_CHECKING:
 BUSY_TIMEOUT_S = 5.0
 _MIGRATION_TIMEOUT_S = 60.0
 _UNDECODABLE = "Could not decode to UTF-8"
-# The codes of SQLite, for which Python 3.10 has no names, and its texts: there errors have no codes either.
+# The codes of SQLite, for which Python 3.10 has no names, and its texts: there errors have no codes
+# either.
 _DAMAGED_CODES = {11: "database disk image is malformed", 26: "file is not a database"}
 _PASSING_CODES = {
     5: ("database is locked", "another process keeps the database locked"),
@@ -65,7 +69,10 @@ class Database:
     url: URL
     """What another process needs to open it, including its password."""
     clock_ahead_s: float | None = None
-    """How far its server's clock was ahead of this process's; None where all share one machine's clock."""
+    """How far its server's clock was ahead of this process's.
+
+    None where all share one machine's clock.
+    """
 
     @property
     def place(self) -> str:
@@ -137,7 +144,8 @@ def _make_engine(url: URL) -> Engine:
         engine = _make_sqlite_engine(url)
     except ImportError as error:
         raise MissingDependencyError(
-            f"a store at {url.get_backend_name()} needs the package {error.name or url.get_driver_name()}",
+            f"a store at {url.get_backend_name()} needs the package"
+            f" {error.name or url.get_driver_name()}",
             field="store",
             next_step=f"Install it: {install_command('postgresql')}",
         ) from error
@@ -151,8 +159,8 @@ def _make_engine(url: URL) -> Engine:
 def _make_file(path: Path) -> None:
     """Create a missing database, readable by its owner only, and its missing folders."""
     make_private(path.parent)
-    # An existing file must not even be opened: closing it would drop the locks that SQLite holds on it in
-    # this process, and another process could then corrupt it.
+    # An existing file must not even be opened: closing it would drop the locks that SQLite holds on
+    # it in this process, and another process could then corrupt it.
     with contextlib.suppress(OSError):  # SQLite reports the error
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
@@ -166,7 +174,9 @@ def _make_sqlite_engine(url: URL) -> Engine:
             return sqlite3.connect(unchanging, uri=True, check_same_thread=False)
 
         return sa.create_engine(url, creator=open_it)
-    return sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
+    return sa.create_engine(
+        url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
+    )
 
 
 def _can_only_be_read(path: Path) -> bool:
@@ -189,7 +199,8 @@ def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
 def _is_ready(connection: Connection) -> bool:
     if _read_version(connection) != SCHEMA_VERSION:
         return False
-    # A file that was restored from a dump has lost the mode in which readers and the writer do not wait.
+    # A file that was restored from a dump has lost the mode in which readers and the writer do not
+    # wait.
     return (
         connection.dialect.name != "sqlite"
         or _can_only_be_read(Path(str(connection.engine.url.database)))
@@ -230,7 +241,8 @@ def _migrate(engine: Engine) -> None:
     config.set_main_option("script_location", "workbench.store.database:migrations")
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
-            # The mode stays with the file. Set by several processes at once it fails: hence under the lock.
+            # The mode stays with the file. Set by several processes at once it fails: hence under
+            # the lock.
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             connection.commit()
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -251,7 +263,9 @@ def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
             field="store",
             next_step="Name another store with --store.",
         )
-    if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
+    if version is not None and version not in {
+        revision.revision for revision in script.walk_revisions()
+    }:
         raise StoreError(
             f"{place} has schema {version}, newer than this version's {SCHEMA_VERSION}",
             field="store",
@@ -264,7 +278,10 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
     cause = error.orig if isinstance(error, DBAPIError) else error
     is_lost = isinstance(error, DBAPIError) and (
         error.connection_invalidated
-        or (isinstance(error, OperationalError | InterfaceError) and not getattr(cause, "sqlstate", None))
+        or (
+            isinstance(error, OperationalError | InterfaceError)
+            and not getattr(cause, "sqlstate", None)
+        )
     )
     if isinstance(cause, sqlite3.Error):
         code = _code_of(cause)
@@ -272,9 +289,11 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
             return StoreError(
                 f"{place} is damaged or not a store: {str(cause)[:200]}",
                 field="store",
-                next_step="Save what can still be read, and name that with --store: "
-                f"sqlite3 {shlex.quote(place)} .recover | sqlite3 recovered.sqlite "
-                "(use .dump if sqlite3 does not support .recover)",
+                next_step=(
+                    "Save what can still be read, and name that with --store: "
+                    f"sqlite3 {shlex.quote(place)} .recover | sqlite3 recovered.sqlite "
+                    "(use .dump if sqlite3 does not support .recover)"
+                ),
             )
         if code in _PASSING_CODES:
             return StoreUnavailableError(
@@ -296,7 +315,10 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
 
 
 def _code_of(error: sqlite3.Error) -> int:
-    """Return the code of SQLite: the low byte, as what lies above distinguishes its kinds; 0 if unknown."""
+    """Return the code of SQLite: the low byte, as what lies above distinguishes its kinds.
+
+    0 if unknown.
+    """
     if (code := getattr(error, "sqlite_errorcode", None)) is not None:
         return code & 0xFF
     return next((code for text, code in _CODE_OF_TEXT.items() if str(error).startswith(text)), 0)

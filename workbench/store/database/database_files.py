@@ -1,8 +1,9 @@
 """Watch the files of a SQLite database that is open: the database, and its write-ahead log.
 
-SQLite continues in the files that it opened, which nobody else finds once they were moved or removed. A log
-that was removed still holds what was stored last: the first process that notices copies it into the database,
-unless another one has begun a new log meanwhile. Whether stored events are gone is left to the writer.
+SQLite continues in the files that it opened, which nobody else finds once they were moved or
+removed. A log that was removed still holds what was stored last: the first process that notices
+copies it into the database, unless another one has begun a new log meanwhile. Whether stored events
+are gone is left to the writer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ logger = logging.getLogger(__name__)
 
 _FILES = "the database and its log"
 _PATIENCE_S = 6.0
-"""How long to wait for others to save a log that was removed; a driver notices within three seconds."""
+"""How long to wait for others to save a log that was removed.
+
+A driver notices within three seconds.
+"""
 
 
 def watch_files(engine: Engine, path: Path) -> None:
@@ -79,9 +83,15 @@ def _watch_log(engine: Engine, path: Path) -> None:
         return info[_FILES] != found
 
     def wait_until_saved(*_: object) -> None:
-        # The index of a log that was removed would be believed: those who still have the log open save it.
+        # The index of a log that was removed would be believed: those who still have the log open
+        # save it.
         until_s = time.monotonic() + _PATIENCE_S
-        while index.exists() and not log.exists() and not has_saved.is_set() and time.monotonic() < until_s:
+        while (
+            index.exists()
+            and not log.exists()
+            and not has_saved.is_set()
+            and time.monotonic() < until_s
+        ):
             time.sleep(0.05)
 
     def remember(connection: sqlite3.Connection, record: Any) -> None:
@@ -99,7 +109,8 @@ def _watch_log(engine: Engine, path: Path) -> None:
 
     def check_before_commit(connection: Connection) -> None:
         if is_replaced(connection.info):
-            connection.connection.rollback()  # where a commit is refused, SQLAlchemy leaves that to us
+            # where a commit is refused, SQLAlchemy leaves that to us
+            connection.connection.rollback()
             raise StoreUnavailableError(
                 f"{log} was removed while it was open",
                 next_step="Leave the files beside a store alone while it is used.",

@@ -1,6 +1,9 @@
-"""What users write about runs: names, tags, notes, pins, choices, archives; and which runs of a list match.
+"""What users write about runs: names, tags, notes, pins, choices, archives.
 
-Labels change at any moment, whichever process drives the run: its events and its experiment stay as they are.
+And which runs of a list match.
+
+Labels change at any moment, whichever process drives the run: its events and its experiment stay as
+they are.
 """
 
 from __future__ import annotations
@@ -46,13 +49,17 @@ def rename(store: Store, run_id: str, name: str) -> str:
     """
     found = name.strip() or store.experiment(run_id).name
     if len(found) > _MAX_NAME:
-        raise ArgumentError(f"{found[:20]!r}… is too long", field="name", allowed=f"{_MAX_NAME} characters")
+        raise ArgumentError(
+            f"{found[:20]!r}… is too long", field="name", allowed=f"{_MAX_NAME} characters"
+        )
     check_name(found)
     _change(store, run_id, lambda _row: {"name": found})
     return found
 
 
-def change_tags(store: Store, run_id: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> list[str]:
+def change_tags(
+    store: Store, run_id: str, add: Iterable[str] = (), remove: Iterable[str] = ()
+) -> list[str]:
     """Add tags to a run, and remove others; what another process adds meanwhile is kept.
 
     Args:
@@ -168,7 +175,8 @@ def matching_runs(
 
 
 def versions_of(rows: Iterable[RunRow]) -> dict[str, int]:
-    """Return which version of its experiment a run has, by run id, where the runs of its name have several.
+    """Return which version of its experiment a run has, by run id, where the runs of its name have
+    several.
 
     Args:
         rows: All runs; versions are numbered in the order in which they first ran.
@@ -179,7 +187,9 @@ def versions_of(rows: Iterable[RunRow]) -> dict[str, int]:
         of_name = versions.setdefault(row.name, {})
         of_name.setdefault(row.experiment_hash, len(of_name) + 1)
     return {
-        row.run_id: versions[row.name][row.experiment_hash] for row in rows if len(versions[row.name]) > 1
+        row.run_id: versions[row.name][row.experiment_hash]
+        for row in rows
+        if len(versions[row.name]) > 1
     }
 
 
@@ -196,7 +206,9 @@ def _checked_tag(tag: str) -> str:
 
 
 def _mark(store: Store, run_id: str, column: str, on: bool) -> None:
-    _change(store, run_id, lambda row: {column: (row._mapping[column] or time.time()) if on else None})
+    _change(
+        store, run_id, lambda row: {column: (row._mapping[column] or time.time()) if on else None}
+    )
 
 
 def _change(store: Store, run_id: str, work: Callable[[Any], Mapping[str, Any]]) -> None:

@@ -1,7 +1,7 @@
 """Notifications of a store: listeners that wait for events are woken when events are stored.
 
-PostgreSQL sends notifications, over a connection that is kept for them. With other databases, and while that
-connection is lost, listeners poll.
+PostgreSQL sends notifications, over a connection that is kept for them. With other databases, and
+while that connection is lost, listeners poll.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Listener:
 
 
 class Notifications:
-    """Receives the notifications of a database for all listeners of a process, while there are any."""
+    """Receives the notifications of a database for all listeners of a process, while there are
+    any.
+    """
 
     def __init__(self, database: Database) -> None:
         """Prepare to listen; no connection is made before there is a listener."""
@@ -79,7 +81,9 @@ class Notifications:
             self._listeners.add(listener)
             if self._can_notify and not self._is_started:
                 self._is_started = True
-                threading.Thread(target=self._receive, name="workbench-notifications", daemon=True).start()
+                threading.Thread(
+                    target=self._receive, name="workbench-notifications", daemon=True
+                ).start()
         return listener
 
     def forget(self, listener: Listener) -> None:

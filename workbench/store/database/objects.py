@@ -1,4 +1,7 @@
-"""Python objects that travel with a run: one file each in the run's folder, named by its SHA-256."""
+"""Python objects that travel with a run.
+
+One file each in the run's folder, named by its SHA-256.
+"""
 
 from __future__ import annotations
 

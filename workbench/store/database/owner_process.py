@@ -1,8 +1,8 @@
 """Whether the process that owns a lease is still the same and alive, where that can be known.
 
-A process is known by more than its pid, because pids come back: by the boot, the pid namespace and the
-start time, all three from /proc. Without /proc only a missing pid is conclusive; about processes
-of other machines nothing is known, and the heartbeat decides.
+A process is known by more than its pid, because pids come back: by the boot, the pid namespace and
+the start time, all three from /proc. Without /proc only a missing pid is conclusive; about
+processes of other machines nothing is known, and the heartbeat decides.
 """
 
 from __future__ import annotations

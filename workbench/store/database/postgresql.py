@@ -1,4 +1,7 @@
-"""Whatever is specific to PostgreSQL: session setup, notifications, and the translation of its errors."""
+"""Whatever is specific to PostgreSQL.
+
+Session setup, notifications, and the translation of its errors.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,14 @@ _CONNECT = {
     "tcp_user_timeout": 25_000,
     "fallback_application_name": "workbench",
 }
-_SESSION = "SET lock_timeout = '{lock_timeout_s}s'; SET tcp_keepalives_idle = 10; \
-SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+_SESSION = (
+    "SET lock_timeout = '{lock_timeout_s}s'; SET tcp_keepalives_idle = 10; SET"
+    " tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+)
 
-# What a connection is refused with has no code, only words: those of PostgreSQL and of PgBouncer, in English.
-# Servers that speak another language, and words that are not listed, may mean anything: then the store is
-# waited for, as after any fault that may pass.
+# What a connection is refused with has no code, only words: those of PostgreSQL and of PgBouncer,
+# in English. Servers that speak another language, and words that are not listed, may mean anything:
+# then the store is waited for, as after any fault that may pass.
 _CODES_OF_WORDS = tuple(
     (re.compile(pattern), code)
     for pattern, code in (
@@ -60,11 +65,17 @@ _ATTEMPT = re.compile(r"^- host: .*?: ", re.MULTILINE)
 _LASTING = {
     "28P01": (
         "the password is missing or wrong",
-        "Give it by PGPASSWORD, by the file ~/.pgpass, or in the URL: postgresql://USER:PASSWORD@HOST/DATABASE.",
+        (
+            "Give it by PGPASSWORD, by the file ~/.pgpass, or in the URL:"
+            " postgresql://USER:PASSWORD@HOST/DATABASE."
+        ),
     ),
     "28000": (
         "the server does not allow this user to connect from here",
-        "Name another user in the URL, or have an administrator create it and allow it in pg_hba.conf.",
+        (
+            "Name another user in the URL, or have an administrator create it and allow it in"
+            " pg_hba.conf."
+        ),
     ),
     "3D000": ("there is no such database", "Have it created: createdb --encoding UTF8 NAME."),
     "42501": (
@@ -73,7 +84,10 @@ _LASTING = {
     ),
     "certificate": (
         "the certificate of the server is not trusted",
-        "Name the file of its authority by sslrootcert in the URL; if it has expired, have it renewed.",
+        (
+            "Name the file of its authority by sslrootcert in the URL; if it has expired, have it"
+            " renewed."
+        ),
     ),
     "certificate host": (
         "the certificate of the server is for another host",
@@ -87,7 +101,10 @@ _LASTING = {
         "no encrypted connection can be made",
         "Have TLS enabled on the server, or change sslmode in the URL.",
     ),
-    "tls required": ("the server takes encrypted connections only", "Add sslmode=require to the URL."),
+    "tls required": (
+        "the server takes encrypted connections only",
+        "Add sslmode=require to the URL.",
+    ),
     "option": ("an option in the URL is wrong", "Correct it; the options are those of libpq."),
 }
 _DENIED = (
@@ -99,8 +116,10 @@ _DENIED = (
     (
         re.compile(r"permission denied for (?:table|relation|sequence) "),
         "this user does not have the permission to change, or to read, what is stored",
-        "SELECT is enough to read. To run: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "
-        "public TO the user, and USAGE ON ALL SEQUENCES.",
+        (
+            "SELECT is enough to read. To run: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
+            " IN SCHEMA public TO the user, and USAGE ON ALL SEQUENCES."
+        ),
     ),
     (
         re.compile(r"must be owner of "),
@@ -138,7 +157,9 @@ def make_engine(url: URL) -> Engine:
     Raises:
         ImportError: If the driver, or the library that it needs, is not installed.
     """
-    options: dict[str, Any] = {name: value for name, value in _CONNECT.items() if name not in url.query}
+    options: dict[str, Any] = {
+        name: value for name, value in _CONNECT.items() if name not in url.query
+    }
     # A pooler between here and the server may answer the next transaction by another session.
     options["prepare_threshold"] = None
     # Processes of a team are many, and connections of a server are few.
@@ -156,7 +177,8 @@ def _begin_session(connection: Any, _record: object) -> None:
 
 
 def complete(connection: Connection) -> URL:
-    """Return the URL with what the environment, a service file and a password file have added to it.
+    """Return the URL with what the environment, a service file and a password file have added to
+    it.
 
     A driver on another machine, or in a process that was started earlier, has none of them.
     """
@@ -177,7 +199,10 @@ def complete(connection: Connection) -> URL:
 
 def clock_ahead_s(connection: Connection, now_unix_s: float) -> float:
     """Return by how many seconds the clock of the server is ahead of a time that is now here."""
-    return float(connection.scalar(sa.text("SELECT extract(epoch FROM clock_timestamp())"))) - now_unix_s
+    return (
+        float(connection.scalar(sa.text("SELECT extract(epoch FROM clock_timestamp())")))
+        - now_unix_s
+    )
 
 
 def lock_for_migration(connection: Connection, timeout_s: float) -> None:
@@ -248,8 +273,8 @@ def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError 
 def _reason_of(message: str) -> tuple[str | None, str]:
     """Return the code that the words of a refused connection stand for, and the words.
 
-    Where several addresses were tried, what a server answered counts before what kept one from answering, and
-    what may pass before what lasts.
+    Where several addresses were tried, what a server answered counts before what kept one from
+    answering, and what may pass before what lasts.
     """
     _, _, listed = message.partition("All failures were:")
     attempts = [part.strip() for part in _ATTEMPT.split(listed) if part.strip()] or [message]
@@ -261,5 +286,7 @@ def _reason_of(message: str) -> tuple[str | None, str]:
 def _code_of(message: str) -> str | None:
     first = message.partition("\n")[0]
     is_answered = _ANSWERED.search(first)
-    reason = first[is_answered.end() :] if is_answered else re.split(r" failed: | is bad: ", first)[-1]
+    reason = (
+        first[is_answered.end() :] if is_answered else re.split(r" failed: | is bad: ", first)[-1]
+    )
     return next((code for pattern, code in _CODES_OF_WORDS if pattern.match(reason.lstrip())), None)

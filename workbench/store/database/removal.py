@@ -33,7 +33,10 @@ class RunSize:
     def describe(self) -> str:
         """Return the size in words."""
         files = f"{format_count(self.num_files, 'file')} of {format_bytes(self.files_bytes)}"
-        kept = f"{format_count(self.num_events, 'event')} of {format_bytes(self.stored_bytes)} in the store"
+        kept = (
+            f"{format_count(self.num_events, 'event')} of {format_bytes(self.stored_bytes)} in the"
+            " store"
+        )
         return f"{files}, and {kept}"
 
 

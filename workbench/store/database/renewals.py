@@ -1,7 +1,7 @@
 """Leases that were seen to be renewed, by a clock that nobody can set.
 
-A heartbeat is a time of day, so a driver seems silent, or to come from the future, in the moment in which the
-clock of a machine is set. A process that has watched it knows better.
+A heartbeat is a time of day, so a driver seems silent, or to come from the future, in the moment in
+which the clock of a machine is set. A process that has watched it knows better.
 """
 
 from __future__ import annotations

@@ -51,11 +51,14 @@ class RunRow:
     chosen_trial: int | None = None
     """The trial that a user chose by hand."""
     silent_s: float | None = None
-    """Seconds since the last sign of its driver, where its lease has expired and it is not known to be gone;
-    None otherwise."""
+    """Seconds since the last sign of its driver, where its lease has expired and it is not known to
+    be gone; None otherwise.
+    """
     sign_age_s: float | None = field(default=None, compare=False)
-    """Seconds since the last sign of its driver, negative where a clock was set back; None before the
-    first. Rows that differ in this alone are equal: it passes."""
+    """Seconds since the last sign of its driver, negative where a clock was set back.
+
+    None before the first. Rows that differ in this alone are equal: it passes.
+    """
     was_left: bool = False
     """Whether its driver gave it back before it ended, so that no other one comes by itself."""
 
@@ -85,7 +88,8 @@ def to_run(
     Args:
         row: The row.
         now_unix_s: The time by the clock of the store.
-        deaf_unix_s: When the store could not be read last: until then no driver could send a heartbeat.
+        deaf_unix_s: When the store could not be read last: until then no driver could send a
+            heartbeat.
         was_renewed: Whether its lease was seen to be renewed lately, whatever clocks show.
     """
     state, silent_s = row.state, None
@@ -94,7 +98,11 @@ def to_run(
         if since_s > row.lease_timeout_s and not was_renewed:
             silent_s = since_s
             state = "lost" if _is_gone(row, since_s) else state
-    elif state == "waiting" and now_unix_s - row.created_unix_s > START_PATIENCE_S and not _is_created(row):
+    elif (
+        state == "waiting"
+        and now_unix_s - row.created_unix_s > START_PATIENCE_S
+        and not _is_created(row)
+    ):
         state = "lost"  # its creator ended before a driver took it
     # A run that was restored has the last sign of its driver, and nobody who drives it.
     owner = None
@@ -122,15 +130,21 @@ def to_run(
 
 
 def _is_created(row: Any) -> bool:
-    """Return whether the process lives that created a run without a driver so far: it may be starting one."""
-    return row.owner_pid is not None and bool(is_alive(row.owner_pid, row.owner_host, row.owner_process))
+    """Return whether the process lives that created a run without a driver so far.
+
+    It may be starting one.
+    """
+    return row.owner_pid is not None and bool(
+        is_alive(row.owner_pid, row.owner_host, row.owner_process)
+    )
 
 
 def _is_gone(row: Any, since_s: float) -> bool:
     """Return whether the driver of a run is gone, whose lease has expired.
 
-    A driver that is late is not gone: on a busy machine, or one that was suspended, everything is late. So on
-    this machine its process decides. About other machines nothing but its silence is known.
+    A driver that is late is not gone: on a busy machine, or one that was suspended, everything is
+    late. So on this machine its process decides. About other machines nothing but its silence is
+    known.
 
     Args:
         row: The row of the run.

@@ -1,7 +1,7 @@
 """The runs of a store: open it, create runs, find them, and read what they execute.
 
-What happens in a run is left to `store`, which adds it; names, tags and notes of runs to `labels`, deleting
-them to `removal`.
+What happens in a run is left to `store`, which adds it; names, tags and notes of runs to `labels`,
+deleting them to `removal`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class RunCatalogue:
         """Open a store, creating it or bringing its schema up to date where needed.
 
         Args:
-            url: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the user's own.
+            url: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the
+                user's own.
             artifacts: A path or URL for files of runs, such as `s3://bucket/runs`; None for
                 WORKBENCH_ARTIFACTS, or a folder beside the SQLite file or in the user's data.
 
@@ -114,7 +115,8 @@ class RunCatalogue:
 
         Args:
             experiment: What it will execute.
-            run_id: Its name in the store; the default is made of the experiment's name and the time.
+            run_id: Its name in the store; the default is made of the experiment's name and the
+                time.
 
         Returns:
             The run id: later runs of the same name sort behind earlier ones.
@@ -163,9 +165,9 @@ class RunCatalogue:
         """Find one run.
 
         Args:
-            run_id: A run id, the name of one run, a beginning that only one run id has, or "last": the newest
-                run that tries configurations, and not one that failed before its first trial where there is
-                another; advice, where there is no other run.
+            run_id: A run id, the name of one run, a beginning that only one run id has, or "last":
+                the newest run that tries configurations, and not one that failed before its first
+                trial where there is another; advice, where there is no other run.
 
         Raises:
             RunNotFoundError: If there is none, or more than one; near ones are listed.
@@ -183,7 +185,9 @@ class RunCatalogue:
 
     def advice_ids(self) -> frozenset[str]:
         """Return the ids of the runs that are advice."""
-        return frozenset(row.run_id for row in self._fetch(sa.select(runs.c.run_id).where(_IS_ADVICE)))
+        return frozenset(
+            row.run_id for row in self._fetch(sa.select(runs.c.run_id).where(_IS_ADVICE))
+        )
 
     def experiment(self, run_id: str) -> Experiment:
         """Return what a run executes, with its embedded objects.
@@ -195,7 +199,9 @@ class RunCatalogue:
         """
         row = self._find(run_id)
         try:
-            found = read_stored(self._fetch(sa.select(runs.c.experiment).where(runs.c.key == row.key))[0][0])
+            found = read_stored(
+                self._fetch(sa.select(runs.c.experiment).where(runs.c.key == row.key))[0][0]
+            )
         except ExperimentError as error:
             raise StoreError(
                 f"the experiment of run {row.run_id} cannot be read by this version: {error}",
@@ -216,7 +222,8 @@ class RunCatalogue:
         return self.artifacts.below(self._find(run_id).run_id)
 
     def folder(self, run_id: str) -> Path:
-        """Return where this machine keeps a run's logs, and its artifacts where they lie on this machine.
+        """Return where this machine keeps a run's logs, and its artifacts where they lie on this
+        machine.
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -227,7 +234,9 @@ class RunCatalogue:
         return folder
 
     def _find(self, run_id: str) -> Any:
-        run_id = storable_name(run_id)  # no run has such a name, but no database could even be queried for it
+        run_id = storable_name(
+            run_id
+        )  # no run has such a name, but no database could even be queried for it
         query = sa.select(*_ROW_COLUMNS)
         if run_id in NEWEST:
             newest = query.order_by(runs.c.key.desc()).limit(1)
@@ -249,12 +258,18 @@ class RunCatalogue:
             raise RunNotFoundError(
                 f"{run_id!r} {'is the name of' if is_name else 'begins'} several runs: "
                 f"{', '.join(row.run_id for row in found)}",
-                next_step="Give a run id, or last for the newest run."
-                if is_name
-                else "Give more of the run id.",
+                next_step=(
+                    "Give a run id, or last for the newest run."
+                    if is_name
+                    else "Give more of the run id."
+                ),
             )
-        known = [row.run_id for row in self._fetch(sa.select(runs.c.run_id).order_by(runs.c.key.desc()))]
-        raise RunNotFoundError(f"there is no run {run_id!r} in {self.place}", next_step=hint(run_id, known))
+        known = [
+            row.run_id for row in self._fetch(sa.select(runs.c.run_id).order_by(runs.c.key.desc()))
+        ]
+        raise RunNotFoundError(
+            f"there is no run {run_id!r} in {self.place}", next_step=hint(run_id, known)
+        )
 
     def _to_run(self, row: Any) -> RunRow:
         was_renewed = self._renewals.saw(row)

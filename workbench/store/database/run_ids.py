@@ -18,7 +18,10 @@ _ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
 def can_name_run(run_id: str) -> bool:
-    """Return whether a text can be a run id: a name for a folder that does not mean the newest run."""
+    """Return whether a text can be a run id.
+
+    A name for a folder that does not mean the newest run.
+    """
     return _ALLOWED.fullmatch(run_id) is not None and run_id not in NEWEST
 
 
@@ -30,7 +33,9 @@ def check_run_id(run_id: str) -> None:
     """
     if not can_name_run(run_id):
         raise StoreError(
-            f"{run_id!r} cannot name a run", field="run_id", allowed="letters, digits, '.', '_' and '-'"
+            f"{run_id!r} cannot name a run",
+            field="run_id",
+            allowed="letters, digits, '.', '_' and '-'",
         )
 
 
@@ -44,8 +49,8 @@ def make_run_id(name: str, ticks: int) -> str:
 
     Args:
         name: Name of the run; only its letters and digits are kept.
-        ticks: What `count_ticks` returned. Seven digits to the base 36 hold it until the year 2101, and
-            texts of equal length sort as the numbers do.
+        ticks: What `count_ticks` returned. Seven digits to the base 36 hold it until the year 2101,
+            and texts of equal length sort as the numbers do.
     """
     digits = ""
     for _ in range(_NUM_DIGITS):

@@ -1,7 +1,7 @@
 """The writer of a run: takes its lease, keeps it alive, and appends events.
 
-The lease is a token in the run's row. Every write names the token, so a writer that was taken over while
-it slept writes nothing more, however late it wakes up.
+The lease is a token in the run's row. Every write names the token, so a writer that was taken over
+while it slept writes nothing more, however late it wakes up.
 """
 
 from __future__ import annotations
@@ -28,11 +28,17 @@ from workbench.store.database.tables import events, last_seq_of, runs
 
 _HEARTBEATS_PER_TIMEOUT = 5
 _WATCHED_BEATS = 1.5
-"""For how many beats the owner of a lease that seems to have ended is watched before it is replaced."""
+"""For how many beats the owner of a lease that seems to have ended is watched before it is
+replaced.
+"""
 
-_HELD = (runs.c.key == sa.bindparam("held_key")) & (runs.c.lease_token == sa.bindparam("held_token"))
+_HELD = (runs.c.key == sa.bindparam("held_key")) & (
+    runs.c.lease_token == sa.bindparam("held_token")
+)
 _CHANGE_STATE = (
-    runs.update().where(_HELD).values(state=sa.bindparam("new_state"), changed_unix_s=sa.bindparam("now"))
+    runs.update()
+    .where(_HELD)
+    .values(state=sa.bindparam("new_state"), changed_unix_s=sa.bindparam("now"))
 )
 _RENEW = runs.update().where(_HELD).values(heartbeat_unix_s=sa.bindparam("now"))
 _RELEASE = runs.update().where(_HELD).values(lease_token=None, heartbeat_unix_s=sa.bindparam("now"))
@@ -60,7 +66,10 @@ class Predecessor(NamedTuple):
 
 
 class RunWriter:
-    """Appends events to one run while its lease is held; every method may be called from any thread."""
+    """Appends events to one run while its lease is held.
+
+    Every method may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -109,16 +118,18 @@ class RunWriter:
 
         Args:
             *new_events: The events; a `RunStateChanged` changes the run's state at the same moment.
-            after: The number of the event that they follow. Where the run has more events than that, these
-                were stored by an earlier call whose answer was lost, and are not stored again.
+            after: The number of the event that they follow. Where the run has more events than
+                that, these were stored by an earlier call whose answer was lost, and are not stored
+                again.
 
         Returns:
             The number of the last event of the run.
 
         Raises:
             LeaseError: If the run was taken over, or this writer is closed.
-            StoreUnavailableError: If the store cannot be written just now. Where the connection was lost,
-                the events may have been stored all the same: only with `after` can they be given again.
+            StoreUnavailableError: If the store cannot be written just now. Where the connection was
+                lost, the events may have been stored all the same: only with `after` can they be
+                given again.
         """
         states = [event for event in new_events if isinstance(event, RunStateChanged)]
         rows = [_to_row(event) for event in new_events]
@@ -147,7 +158,8 @@ class RunWriter:
         """Give the lease back; the run may be written by another from now on.
 
         Args:
-            gives_up: Whether an unfinished run counts as lost at once, instead of after the lease's timeout.
+            gives_up: Whether an unfinished run counts as lost at once, instead of after the lease's
+                timeout.
         """
         if self._closing.is_set():
             return
@@ -165,9 +177,13 @@ class RunWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        # What went wrong inside matters more than a lease that cannot be given back: it ends by itself.
+        # What went wrong inside matters more than a lease that cannot be given back: it ends by
+        # itself.
         with contextlib.suppress(StoreError) if error is not None else contextlib.nullcontext():
             self.close(gives_up=error is not None)
 
@@ -196,7 +212,8 @@ class RunWriter:
         # Locked: a commit with an unknown outcome may still be in progress on the server.
         held = sa.select(runs.c.lease_token).where(runs.c.key == self._run_key).with_for_update()
         token = connection.execute(held).scalar_one()
-        # Another statement: the first one sees the events as they were before it waited for the lock.
+        # Another statement: the first one sees the events as they were before it waited for the
+        # lock.
         last_seq = connection.execute(sa.select(last_seq_of(self._run_key))).scalar_one()
         connection.rollback()
         self._lost = token != self._held["held_token"]  # what is stored may be another writer's
@@ -204,7 +221,11 @@ class RunWriter:
         return self._check_stored(int(last_seq))
 
     def _store(
-        self, connection: Connection, first_seq: int, rows: list[_Row], change: dict[str, Any] | None
+        self,
+        connection: Connection,
+        first_seq: int,
+        rows: list[_Row],
+        change: dict[str, Any] | None,
     ) -> bool:
         """Store rows, and return whether the lease is held; if it is not, nothing is stored."""
         # Locks the row of the run, so that nobody takes the lease until the events are committed.
@@ -231,13 +252,22 @@ class RunWriter:
         return True
 
     def _store_in_sqlite(
-        self, connection: Connection, first_seq: int, rows: list[_Row], change: dict[str, Any] | None
+        self,
+        connection: Connection,
+        first_seq: int,
+        rows: list[_Row],
+        change: dict[str, Any] | None,
     ) -> bool:
-        """Store rows like `_store`, but let the heart alone renew the lease: one page to write, not two."""
+        """Store rows like `_store`, but let the heart alone renew the lease.
+
+        One page to write, not two.
+        """
         database: Any = connection.connection.driver_connection
         key, token = self._run_key, self._held["held_token"]
         if len(rows) == 1:
-            num_stored = database.execute(_INSERT_SQLITE, (key, first_seq, *rows[0], token)).rowcount
+            num_stored = database.execute(
+                _INSERT_SQLITE, (key, first_seq, *rows[0], token)
+            ).rowcount
         else:
             numbered = [(key, seq, *row, token) for seq, row in enumerate(rows, first_seq)]
             num_stored = database.executemany(_INSERT_SQLITE, numbered).rowcount
@@ -250,18 +280,25 @@ class RunWriter:
         return True
 
     def _check_stored(self, last_seq: int) -> int:
-        """Return the number of the last stored event, and refuse to continue where some are gone."""
+        """Return the number of the last stored event, and refuse to continue where some are
+        gone.
+        """
         if last_seq < self._confirmed_seq:
             raise StoreError(
-                f"{self._database.place} has lost events of run {self.run_id}: it ends at event {last_seq}, "
-                f"and {self._confirmed_seq} were stored",
+                f"{self._database.place} has lost events of run {self.run_id}: it ends at event"
+                f" {last_seq}, and {self._confirmed_seq} were stored",
                 field="store",
                 next_step="Look for who removed or replaced its files, then resume the run.",
             )
         return last_seq
 
-    def _write(self, statement: sa.Update, values: dict[str, Any], work: _Work | None = None) -> None:
-        """Run one statement on the held row, and more if it is held; notice when it is no longer."""
+    def _write(
+        self, statement: sa.Update, values: dict[str, Any], work: _Work | None = None
+    ) -> None:
+        """Run one statement on the held row, and more if it is held.
+
+        Notice when it is no longer.
+        """
         connection = self._connect()
         try:
             held = connection.execute(statement, {**self._held, **values}).rowcount > 0
@@ -292,12 +329,15 @@ class RunWriter:
                 next_step="Stop this one: what it writes would be refused.",
             )
         if self._closing.is_set():
-            raise LeaseError(f"the writer of run {self.run_id} is closed", next_step="Take the lease again.")
+            raise LeaseError(
+                f"the writer of run {self.run_id} is closed", next_step="Take the lease again."
+            )
 
     def _beat(self) -> None:
         period_s = self._lease_timeout_s / _HEARTBEATS_PER_TIMEOUT
         while not self._closing.wait(period_s) and not self._lost:
-            # On a server every append renews the lease too; only a silent run needs a beat of its own.
+            # On a server every append renews the lease too; only a silent run needs a beat of its
+            # own.
             if time.monotonic() - self._renewed_s < period_s / 2:
                 continue
             with self._lock:
@@ -338,7 +378,10 @@ def take_lease(
             connection.rollback()
             now_unix_s = database.now_unix_s()
             # Where a clock was set, a lease seems to have ended while its owner still renews it.
-            is_renewed = row.lease_token is not None and beat_unix_s not in (None, row.heartbeat_unix_s)
+            is_renewed = row.lease_token is not None and beat_unix_s not in (
+                None,
+                row.heartbeat_unix_s,
+            )
             if is_held(row, now_unix_s) or is_renewed:
                 raise _held_by_another(row, now_unix_s)
             is_watched = beat_unix_s is None and _may_be_alive(row)
@@ -380,7 +423,8 @@ def _claim(row: Any) -> sa.Update:
 def is_held(row: Any, now_unix_s: float) -> bool:
     """Return whether the lease in the row of a run is held by a process that may be alive.
 
-    A heartbeat in the future was sent before a clock was set back: its owner would have sent another one.
+    A heartbeat in the future was sent before a clock was set back: its owner would have sent
+    another one.
     """
     if row.lease_token is None or abs(now_unix_s - row.heartbeat_unix_s) > row.lease_timeout_s:
         return False
@@ -397,5 +441,7 @@ def _held_by_another(row: Any, now_unix_s: float) -> LeaseError:
     return LeaseError(
         f"run {row.run_id} is driven by process {row.owner_pid} on {row.owner_host}, "
         f"whose last heartbeat was {format_duration(now_unix_s - row.heartbeat_unix_s)} ago",
-        next_step=f"Follow it, or wait: its lease ends {row.lease_timeout_s:g} s after its last beat.",
+        next_step=(
+            f"Follow it, or wait: its lease ends {row.lease_timeout_s:g} s after its last beat."
+        ),
     )

@@ -1,7 +1,7 @@
 """Stored data of a run besides its events: machine samples, and the energy of its trials.
 
-Samples are texts here, each of a node, a moment and a span; what is in them, and how long which are kept,
-is for those who write them. The writer of the run writes them, too; anybody may read.
+Samples are texts here, each of a node, a moment and a span; what is in them, and how long which are
+kept, is for those who write them. The writer of the run writes them, too; anybody may read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class SampleRow(NamedTuple):
     span_s: int
     """Its length in seconds; 0 for a single sample."""
     time_unix_s: float
-    """When it began, by the clock of the driver: the same for all nodes that were sampled together."""
+    """When it began, by the clock of the driver.
+
+    The same for all nodes that were sampled together.
+    """
     node: str
     payload: str
 
@@ -51,8 +54,12 @@ def keep_samples(
         _insert(connection, run_key, new)
         if used:
             trials = [row.trial for row in used]
-            connection.execute(energy.delete().where(energy.c.run_key == run_key, energy.c.trial.in_(trials)))
-            connection.execute(energy.insert(), [{"run_key": run_key, **row._asdict()} for row in used])
+            connection.execute(
+                energy.delete().where(energy.c.run_key == run_key, energy.c.trial.in_(trials))
+            )
+            connection.execute(
+                energy.insert(), [{"run_key": run_key, **row._asdict()} for row in used]
+            )
 
     if new or used:
         writer.keep(work)
@@ -110,7 +117,8 @@ def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
     snapshots = (samples.c.run_key == store._find(run_id).key) & (samples.c.span_s == 0)
     newest = sa.select(sa.func.max(samples.c.time)).where(snapshots).scalar_subquery()
     return _rows(
-        store, sa.select(samples).where(snapshots, samples.c.time == newest).order_by(samples.c.node)
+        store,
+        sa.select(samples).where(snapshots, samples.c.time == newest).order_by(samples.c.node),
     )
 
 

@@ -70,7 +70,8 @@ class Store(RunCatalogue):
             chunk_events: Events of a chunk at most; each chunk is one short read.
 
         Yields:
-            Lists of (seq, type, trial, time in Unix seconds, payload as JSON text), none of them empty.
+            Lists of (seq, type, trial, time in Unix seconds, payload as JSON text), none of them
+            empty.
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -102,7 +103,8 @@ class Store(RunCatalogue):
         Args:
             run_id: The run.
             after: Only events with a greater number.
-            poll_s: Seconds between polls; more while nothing happens, if the database sends notifications.
+            poll_s: Seconds between polls; more while nothing happens, if the database sends
+                notifications.
             until: Called whenever there is nothing new; stops following when it returns true.
 
         Raises:
@@ -111,14 +113,19 @@ class Store(RunCatalogue):
         run_id = self._find(run_id).run_id
         with self.listen() as listener:
             while True:
-                # The state first: what is finished then adds none but what became of its last alerts.
+                # The state first: what is finished then adds none but what became of its last
+                # alerts.
                 run = self.run(run_id)
                 if run.last_seq > after:
                     for stored in self.events(run_id, after=after, limit=_CHUNK_EVENTS):
                         after = stored.seq
                         yield stored
                     continue
-                if run.state in FINISHED_RUN_STATES or run.state == "lost" or (until is not None and until()):
+                if (
+                    run.state in FINISHED_RUN_STATES
+                    or run.state == "lost"
+                    or (until is not None and until())
+                ):
                     return
                 listener.wait(poll_s)
 
@@ -146,7 +153,9 @@ class Store(RunCatalogue):
             connection.execute(
                 runs.update().where(runs.c.key == key).values(last_command=runs.c.last_command + 1)
             )
-            number = connection.execute(sa.select(runs.c.last_command).where(runs.c.key == key)).scalar_one()
+            number = connection.execute(
+                sa.select(runs.c.last_command).where(runs.c.key == key)
+            ).scalar_one()
             row = {"run_key": key, "number": number, "time": time.time(), "kind": kind}
             connection.execute(commands.insert(), {**row, "arguments": json.dumps(dict(arguments))})
         return int(number)
@@ -167,11 +176,17 @@ class Store(RunCatalogue):
             .order_by(commands.c.number)
         )
         return [
-            Command(row.number, row.kind, json.loads(row.arguments), row.time) for row in self._fetch(query)
+            Command(row.number, row.kind, json.loads(row.arguments), row.time)
+            for row in self._fetch(query)
         ]
 
     def writer(
-        self, run_id: str, *, owner_pid: int, owner_host: str, lease_timeout_s: float = LEASE_TIMEOUT_S
+        self,
+        run_id: str,
+        *,
+        owner_pid: int,
+        owner_host: str,
+        lease_timeout_s: float = LEASE_TIMEOUT_S,
     ) -> RunWriter:
         """Take the lease of a run and return its writer.
 

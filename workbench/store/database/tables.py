@@ -92,7 +92,8 @@ samples = Table(
     "samples",
     metadata,
     Column("run_key", Integer, ForeignKey("runs.key"), primary_key=True),
-    # Those of one length lie in the order of time: the newest are read, and the oldest thinned, at an end.
+    # Those of one length lie in the order of time: the newest are read, and the oldest thinned, at
+    # an end.
     Column("span_s", Integer, primary_key=True, autoincrement=False),
     Column("time", Double, primary_key=True, autoincrement=False),
     Column("node", String(80), primary_key=True),
@@ -117,14 +118,18 @@ def last_seq_of(run_key: Any) -> sa.ColumnElement[int]:
     Args:
         run_key: The key of the run, or a column that contains it.
     """
-    newest = sa.select(sa.func.max(events.c.seq)).where(events.c.run_key == run_key).scalar_subquery()
+    newest = (
+        sa.select(sa.func.max(events.c.seq)).where(events.c.run_key == run_key).scalar_subquery()
+    )
     return sa.func.coalesce(newest, 0).label("last_seq")
 
 
 def select_events(
     run_key: int, trial: int | None, types: Collection[str] | None
 ) -> sa.Select[Unpack[tuple[Any, ...]]]:
-    """Return what reads the next `chunk` events of a run behind the one numbered `after`, in their order."""
+    """Return what reads the next `chunk` events of a run behind the one numbered `after`, in their
+    order.
+    """
     c = events.c
     query: sa.Select[Unpack[tuple[Any, ...]]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
     query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))

@@ -15,7 +15,8 @@ def trial_folder(trial: int) -> str:
 def find_moved(artifacts: Artifacts, run_id: str, shown: str) -> tuple[Artifacts, str]:
     """Return where a file of a run is that an event names, and its name there.
 
-    The files of a run may lie elsewhere by now: its store was restored from a backup, or its artifacts moved.
+    The files of a run may lie elsewhere by now: its store was restored from a backup, or its
+    artifacts moved.
 
     Args:
         artifacts: The place of the run's files.

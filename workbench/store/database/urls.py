@@ -19,7 +19,8 @@ _OF_SQLITE = ("-wal", "-shm", ".lock")
 """How the files end that lie beside that of a store."""
 _POSTGRESQL = ("postgresql", "postgres")
 _DRIVER = "postgresql+psycopg"
-# Up to the last @ of the address; a password may hold one, or a slash, that should have been escaped.
+# Up to the last @ of the address; a password may hold one, or a slash, that should have been
+# escaped.
 _PASSWORD = re.compile(r"(://[^:@/?#]*):(?:[^/?]*|[^@]*)@")
 _PASSWORD_OPTION = re.compile(r"([?&](?:ssl)?password=)[^&]*")
 
@@ -49,7 +50,9 @@ def is_shared(url: str) -> bool:
 
 def without_password(url: URL) -> tuple[str, bool]:
     """Return the URL of a database without its password, and whether it had one."""
-    query = {name: value for name, value in url.query.items() if name not in ("password", "sslpassword")}
+    query = {
+        name: value for name, value in url.query.items() if name not in ("password", "sslpassword")
+    }
     kept = URL.create(
         url.get_backend_name(), url.username, None, url.host, url.port, url.database, query
     )  # `set` takes None for "as it is"
@@ -79,7 +82,8 @@ def resolve_url(given: str | None) -> URL:
     """Resolve the URL of a database.
 
     Args:
-        given: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the default.
+        given: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the
+            default.
 
     Returns:
         The URL; of a SQLite file, with its absolute path.
@@ -106,17 +110,23 @@ def resolve_url(given: str | None) -> URL:
         return url
     if url.get_backend_name() != "sqlite":
         raise StoreError(
-            f"{url.get_backend_name()!r} is not a supported kind of database", field="store", allowed=_ALLOWED
+            f"{url.get_backend_name()!r} is not a supported kind of database",
+            field="store",
+            allowed=_ALLOWED,
         )
     if url.database in (None, "", ":memory:"):
         raise StoreError(
-            "a store in memory cannot be shared by the processes of a run", field="store", allowed=_ALLOWED
+            "a store in memory cannot be shared by the processes of a run",
+            field="store",
+            allowed=_ALLOWED,
         )
     return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
 
 
 def check_exists(given: str | None) -> None:
-    """Refuse the SQLite file of a store that is named but is a folder, or does not exist: opening creates it.
+    """Refuse the SQLite file of a store that is named but is a folder, or does not exist.
+
+    Opening creates it.
 
     Args:
         given: What `resolve_url` takes; a user's default store is not named, so it need not exist.
@@ -133,7 +143,9 @@ def check_exists(given: str | None) -> None:
         return
     if path.is_dir():
         raise StoreError(
-            f"{path} is a folder", field="store", next_step=f"Name a file in it: {path / 'store.sqlite'}"
+            f"{path} is a folder",
+            field="store",
+            next_step=f"Name a file in it: {path / 'store.sqlite'}",
         )
     beside = path.parent.glob("*") if path.parent.is_dir() else ()
     names = [each.name for each in beside if each.is_file() and not each.name.endswith(_OF_SQLITE)]

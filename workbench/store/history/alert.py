@@ -1,4 +1,7 @@
-"""One alert of a run, built from its events: its message, whether it was cleared, its deliveries."""
+"""One alert of a run, built from its events.
+
+Its message, whether it was cleared, its deliveries.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,16 @@ class Alert:
         sent = [name for name, delivery in self.deliveries.items() if delivery.sent]
         if sent:
             text += f" (sent to {', '.join(sent)})"
-        failed = [f"{name}: {item.message}" for name, item in self.deliveries.items() if not item.sent]
+        failed = [
+            f"{name}: {item.message}" for name, item in self.deliveries.items() if not item.sent
+        ]
         return f"{text} (not sent to {'; '.join(failed)})" if failed else text
 
     def to_json(self) -> dict[str, Any]:
         """Return the alert as plain values."""
         raised = self.raised.model_dump(mode="json", exclude={"type", "rule", "cause"})
         answers = {
-            name: {"sent": item.sent, "message": item.message} for name, item in self.deliveries.items()
+            name: {"sent": item.sent, "message": item.message}
+            for name, item in self.deliveries.items()
         }
         return raised | {"cleared": self.cleared is not None, "deliveries": answers}

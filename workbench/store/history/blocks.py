@@ -1,10 +1,13 @@
-"""A stretch of stored events as one block of bytes: reports as columns by trial, other events as JSON.
+"""A stretch of stored events as one block of bytes.
 
-Reading a block takes a tenth of the time of parsing its events, and yields the same. Keeping blocks is left
-to the store, making them in time to the driver.
+Reports as columns by trial, other events as JSON.
 
-A block begins with the length of its header, four bytes, and the header: JSON, in which every array that
-follows is named by type and length, in their order. A column whose numbers are all the same is one number.
+Reading a block takes a tenth of the time of parsing its events, and yields the same. Keeping blocks
+is left to the store, making them in time to the driver.
+
+A block begins with the length of its header, four bytes, and the header: JSON, in which every array
+that follows is named by type and length, in their order. A column whose numbers are all the same is
+one number.
 """
 
 from __future__ import annotations
@@ -31,10 +34,12 @@ def encode_block(rows: Sequence[Sequence[Any]]) -> bytes | None:
     """Write rows of a store as a block.
 
     Args:
-        rows: (seq, type, trial, time_unix_s, payload), the payload being the JSON text of the event.
+        rows: (seq, type, trial, time_unix_s, payload), the payload being the JSON text of the
+            event.
 
     Returns:
-        The block; None where the reports are so few that it would not be read more quickly than the rows.
+        The block; None where the reports are so few that it would not be read more quickly than the
+        rows.
     """
     if not are_many_reports(rows):
         return None
@@ -85,7 +90,10 @@ def decode_block(block: bytes) -> ReadRows | None:
     columns = Reports(
         attempts.astype(np.int64),
         *(
-            {name: arrays.take_column(len(order), known) for name, known in header["columns"][group]}
+            {
+                name: arrays.take_column(len(order), known)
+                for name, known in header["columns"][group]
+            }
             for group in _GROUPS
         ),
     )
@@ -116,7 +124,9 @@ class _Writer:
         self._parts.append(kept.tobytes())
 
     def add_column(self, name: str, column: NumberColumn) -> tuple[str, bool | None]:
-        """Add a column; return its name, and True if all numbers are known, False if none, None if some."""
+        """Add a column; return its name, and True if all numbers are known, False if none, None if
+        some.
+        """
         known = column.is_known
         if not known.any():
             return name, False

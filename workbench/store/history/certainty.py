@@ -1,8 +1,9 @@
 """How sure the best result of a run is, and what it should be when it is trained again.
 
-The best of many results was lucky as well as good, so that it is better than what its configuration gives on
-average. How large the luck is follows from trainings of one configuration that differ in their seed only.
-Which configurations are trained again is left to the study; here are its statistics, and what they mean.
+The best of many results was lucky as well as good, so that it is better than what its configuration
+gives on average. How large the luck is follows from trainings of one configuration that differ in
+their seed only. Which configurations are trained again is left to the study; here are its
+statistics, and what they mean.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ INTERVAL = 0.9
 _NUM_CONFIRMED = 3
 """How many of the best are trained again where the experiment does not say."""
 MIN_DEGREES = 3
-"""Degrees of freedom of the noise before a configuration leaves the race: two values may agree by chance."""
+"""Degrees of freedom of the noise before a configuration leaves the race.
+
+Two values may agree by chance.
+"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,9 @@ class Noise:
         return float(stdtr(self.num_degrees, difference / error))
 
     def half_width(self, variance: float) -> float:
-        """Return half the width of the interval around an estimate of a variance that follows from this."""
+        """Return half the width of the interval around an estimate of a variance that follows from
+        this.
+        """
         from scipy.special import stdtrit
 
         return float(stdtrit(self.num_degrees, (1 + INTERVAL) / 2)) * math.sqrt(variance)
@@ -83,7 +89,9 @@ def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
     num_degrees = sum(len(values) - 1 for values in groups if values)
     if num_degrees < 1:
         return None
-    squares = math.fsum((value - fmean(values)) ** 2 for values in groups if values for value in values)
+    squares = math.fsum(
+        (value - fmean(values)) ** 2 for values in groups if values for value in values
+    )
     return Noise(squares / num_degrees, num_degrees)
 
 
@@ -98,21 +106,22 @@ def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> t
     Returns:
         The expected value and its variance.
 
-    Source: Morris, Parametric empirical Bayes inference, 1983 (shrinkage and its variance); DerSimonian and
-    Laird, Meta-analysis in clinical trials, 1986 (variance between means of unequal precision).
+    Source: Morris, Parametric empirical Bayes inference, 1983 (shrinkage and its variance);
+    DerSimonian and Laird, Meta-analysis in clinical trials, 1986 (variance between means of unequal
+    precision).
     """
     weights = [1 / variance for variance in variances]
     total = math.fsum(weights)
     middle = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True)) / total
-    spread = math.fsum(weight * (mean - middle) ** 2 for weight, mean in zip(weights, means, strict=True)) - (
-        len(means) - 1
-    )
+    spread = math.fsum(
+        weight * (mean - middle) ** 2 for weight, mean in zip(weights, means, strict=True)
+    ) - (len(means) - 1)
     scale = total - math.fsum(weight**2 for weight in weights) / total
     between = max(0.0, spread / scale) if scale > 0 else 0.0
     weights = [1 / (variance + between) for variance in variances]
-    middle = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True)) / math.fsum(
-        weights
-    )
+    middle = math.fsum(
+        weight * mean for weight, mean in zip(weights, means, strict=True)
+    ) / math.fsum(weights)
     lost = variances[chosen] / (between + variances[chosen])
     distance = means[chosen] - middle
     variance = (1 - lost) * variances[chosen] + lost**2 / math.fsum(weights)
@@ -161,9 +170,13 @@ class Certainty:
         if not self.num_compared:
             return expected
         others = "the other one" if self.num_compared == 1 else f"the {self.num_compared} others"
-        among = f" that {counted_noun(self.num_compared, 'was', 'were')} trained again" * self.is_retrained
+        among = (
+            f" that {counted_noun(self.num_compared, 'was', 'were')} trained again"
+            * self.is_retrained
+        )
         sure = (
-            f"at least {min(99, math.floor(100 * self.chance))} % sure that it is better than {others}{among}"
+            f"at least {min(99, math.floor(100 * self.chance))} % sure that it is better than"
+            f" {others}{among}"
             if self.chance > 0.5
             else f"the ranking is open: {others}{among} may be as good"
         )
@@ -173,15 +186,16 @@ class Certainty:
 def certainty_of(history: History) -> Certainty | None:
     """Return how sure the best configuration of a run is.
 
-    Configurations that were trained again after the search are compared with each other only, and what they
-    gave before they were chosen does not count for the expected value. The chance adds up the probabilities
-    that each of the others is better (Bonferroni), so it is a lower bound.
+    Configurations that were trained again after the search are compared with each other only, and
+    what they gave before they were chosen does not count for the expected value. The chance adds up
+    the probabilities that each of the others is better (Bonferroni), so it is a lower bound.
 
     Args:
         history: The run.
 
     Returns:
-        None with several objectives, where nothing is complete, or no configuration was trained twice.
+        None with several objectives, where nothing is complete, or no configuration was trained
+        twice.
     """
     best = history.best()
     if best is None or len(history.objectives) > 1:
@@ -206,7 +220,9 @@ def certainty_of(history: History) -> Certainty | None:
         expected, variance = fmean(values), 0.0
     sign = -1.0 if history.objectives[0].goal == "minimize" else 1.0
     chances = [
-        noise.chance_greater([sign * value for value in values], [sign * value for value in others.values()])
+        noise.chance_greater(
+            [sign * value for value in values], [sign * value for value in others.values()]
+        )
         for others in rivals.values()
     ]
     half = noise.half_width(variance)
@@ -226,16 +242,18 @@ def certainty_of(history: History) -> Certainty | None:
 def describe_luck(history: History) -> str | None:
     """Return how sure the best result is, as sentences without the last full stop.
 
-    First comes on how many samples it was measured, and what data that chose nothing say of it; then whether
-    it may owe its place to the seed. Where no configuration was trained twice, nothing is known of the noise.
-    Then it is stated by how much the best one leads, and what it costs to learn whether it was lucky.
+    First comes on how many samples it was measured, and what data that chose nothing say of it;
+    then whether it may owe its place to the seed. Where no configuration was trained twice, nothing
+    is known of the noise. Then it is stated by how much the best one leads, and what it costs to
+    learn whether it was lucky.
 
     Args:
         history: The run.
 
     Returns:
-        None where nothing can be stated: with several objectives or a result of AutoML; and where the samples
-        are unknown, with fewer than two complete configurations, or trials that go on from one another.
+        None where nothing can be stated: with several objectives or a result of AutoML; and where
+        the samples are unknown, with fewer than two complete configurations, or trials that go on
+        from one another.
     """
     return ". ".join(certainty_lines(history)) or None
 
@@ -266,7 +284,10 @@ def _describe_seeds(history: History) -> str | None:
     choose = min if objective.goal == "minimize" else max
     second = choose(value for values in groups.values() for value in values.values())
     value = best.values[objective.metric]
-    lead = f"It leads the second best, {format_number(second)}, by {format_number(abs(value - second))}"
+    lead = (
+        f"It leads the second best, {format_number(second)}, by"
+        f" {format_number(abs(value - second))}"
+    )
     if value == second:
         lead = f"The second best has {format_number(second)}, too"
     if experiment.confirm.best:  # the run was not there yet, or ended before it
@@ -276,8 +297,9 @@ def _describe_seeds(history: History) -> str | None:
     times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
     duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""
     return (
-        f"{lead}. Each configuration was trained once, so this may be luck: confirm.best={num_best} would "
-        f"train the best {num_best} again, with at most {format_count(num, 'training')}{duration}"
+        f"{lead}. Each configuration was trained once, so this may be luck: confirm.best={num_best}"
+        f" would train the best {num_best} again, with at most"
+        f" {format_count(num, 'training')}{duration}"
     )
 
 
@@ -295,12 +317,16 @@ def _trainings(history: History) -> dict[int, dict[int, float]]:
 
 
 def survivors(
-    groups: Mapping[int, Sequence[float]], racing: Sequence[int], *, certainty: float, num_rounds: int
+    groups: Mapping[int, Sequence[float]],
+    racing: Sequence[int],
+    *,
+    certainty: float,
+    num_rounds: int,
 ) -> list[int]:
     """Return which configurations may still be the best, after a round of trainings.
 
-    The error is divided over the others and over the rounds, so that the best one stays with at least the
-    probability `certainty` over the whole race.
+    The error is divided over the others and over the rounds, so that the best one stays with at
+    least the probability `certainty` over the whole race.
 
     Args:
         groups: Values of each configuration of the race, larger is better, by its number.
@@ -308,7 +334,8 @@ def survivors(
         certainty: The probability with which the race is right, from 0 to 1.
         num_rounds: How many rounds the race may have.
 
-    Source: Maron and Moore, Hoeffding races, 1994, with Student's distribution instead of Hoeffding's bound.
+    Source: Maron and Moore, Hoeffding races, 1994, with Student's distribution instead of
+    Hoeffding's bound.
     """
     noise = noise_of(list(groups.values()))
     if noise is None or noise.num_degrees < MIN_DEGREES:

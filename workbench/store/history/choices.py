@@ -1,7 +1,7 @@
 """The trial of a run that a user chose by hand: what it is taken for, and what it gives up.
 
-A choice is a label of the run, not an event: what reads a run from its store sets `History.chosen_trial`.
-Samplers, pruners and limits never see it.
+A choice is a label of the run, not an event: what reads a run from its store sets
+`History.chosen_trial`. Samplers, pruners and limits never see it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def check_choice(history: History, number: int) -> None:
         problem = f"trial {number} violates a constraint or has a result that is not finite"
     ranked = [str(each.number) for each in history.ranked()[:8]]
     allowed = f"a complete trial that keeps all constraints, such as {', '.join(ranked)}"
-    raise ArgumentError(problem, field="trial", allowed=allowed if ranked else "none: no trial qualifies yet")
+    raise ArgumentError(
+        problem, field="trial", allowed=allowed if ranked else "none: no trial qualifies yet"
+    )
 
 
 def can_be_chosen(history: History, trial: Trial | None) -> bool:
@@ -52,7 +54,10 @@ def chosen_by_hand(history: History) -> Trial | None:
 
 
 def chosen_or_best(history: History) -> Trial | None:
-    """Return what is taken where no trial is named: the trial that a user chose, else the best, or None."""
+    """Return what is taken where no trial is named.
+
+    The trial that a user chose, else the best, or None.
+    """
     return chosen_by_hand(history) or history.best()
 
 

@@ -1,7 +1,9 @@
-"""The answer of a run that compresses a trained model: which trial to deploy, in words, and what lost.
+"""The answer of a run that compresses a trained model.
 
-A compression is an ordinary run. Its experiment states what it began with among the options of its train
-function, and its constraints keep what is slower or worse from being the best trial.
+Which trial to deploy, in words, and what lost.
+
+A compression is an ordinary run. Its experiment states what it began with among the options of its
+train function, and its constraints keep what is slower or worse from being the best trial.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ from workbench.store.history.history import History
 from workbench.store.history.limits import excess_of, keeps
 from workbench.store.history.trial import Trial
 
-BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE = "base_run", "base_trial", "base_metric", "base_value"
+BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE = (
+    "base_run",
+    "base_trial",
+    "base_metric",
+    "base_value",
+)
 """The options of a train function that state what a compression began with."""
 NOT_SEARCHED = "not_searched"
 """The option that states which ways do not fit the model, in words."""
@@ -25,7 +32,10 @@ DEVICE = "device"
 _UNCHANGED = "no compression"
 RATIO = "latency_ratio"
 RATIO_HERE = "latency_ratio_here"
-"""The ratio where the trials run; where latencies are those of another device, it stands beside theirs."""
+"""The ratio where the trials run.
+
+Where latencies are those of another device, it stands beside theirs.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,11 +61,17 @@ def is_compression(experiment: Experiment) -> bool:
 def base_of(experiment: Experiment) -> dict[str, Any]:
     """Return what a compression began with: its run, trial, metric, and value of this metric."""
     assert experiment.train is not None
-    return {name: experiment.train.options[name] for name in (BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE)}
+    return {
+        name: experiment.train.options[name]
+        for name in (BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE)
+    }
 
 
 def base_values(experiment: Experiment) -> tuple[float, ...] | None:
-    """Return the objectives of the model that a compression began with; None for another experiment."""
+    """Return the objectives of the model that a compression began with.
+
+    None for another experiment.
+    """
     if not is_compression(experiment):
         return None
     base = base_of(experiment)
@@ -76,7 +92,11 @@ def describe_way(params: Mapping[str, Any]) -> str:
         parts.append(f"{params['epochs']} epochs of fine-tuning")
     if params.get("quantiser", "none") != "none":
         calibration = f" ({params['calibration']})" if "calibration" in params else ""
-        aware = f"{params['qat_epochs']} epochs with rounding, static" if params["quantiser"] == "qat" else ""
+        aware = (
+            f"{params['qat_epochs']} epochs with rounding, static"
+            if params["quantiser"] == "qat"
+            else ""
+        )
         parts.append(f"{aware or params['quantiser']} int8{calibration}")
     return ", ".join(parts) or _UNCHANGED
 
@@ -94,10 +114,15 @@ def compressed(history: History) -> Compressed:
         words = f"keep {name} as it is: no trial is faster within the limits"
         if (nearest := _nearest(history)) is not None:
             words += (
-                f"; of those tried, trial {nearest.number} comes nearest: {_why_lost(history, nearest, None)}"
+                f"; of those tried, trial {nearest.number} comes nearest:"
+                f" {_why_lost(history, nearest, None)}"
             )
         if not history.in_state("complete"):
-            words = "no trial has been measured yet" if not history.trials else "no trial could be measured"
+            words = (
+                "no trial has been measured yet"
+                if not history.trials
+                else "no trial could be measured"
+            )
     else:
         where = device_of(history.experiment)
         words = f"{_gain(best, where)}: trial {best.number} is recommended instead of {name}"
@@ -110,18 +135,29 @@ def compressed(history: History) -> Compressed:
 
 
 def _nearest(history: History) -> Trial | None:
-    """Return the trial that misses the limits by the least, one that is faster first; the base is none."""
+    """Return the trial that misses the limits by the least, one that is faster first.
+
+    The base is none.
+    """
     faster, *others = history.experiment.constraints
-    found = [trial for trial in history.in_state("complete") if describe_way(trial.params) != _UNCHANGED]
+    found = [
+        trial for trial in history.in_state("complete") if describe_way(trial.params) != _UNCHANGED
+    ]
     return min(
         found,
-        key=lambda trial: (not keeps(faster, trial.values), excess_of([faster, *others], trial.values)),
+        key=lambda trial: (
+            not keeps(faster, trial.values),
+            excess_of([faster, *others], trial.values),
+        ),
         default=None,
     )
 
 
 def device_of(experiment: Experiment) -> str | None:
-    """Return the machine on which a compression measures latencies; None for that where its trials run."""
+    """Return the machine on which a compression measures latencies.
+
+    None for that where its trials run.
+    """
     found = None if experiment.train is None else experiment.train.options.get(DEVICE)
     return None if found is None else str(found)
 
@@ -132,7 +168,8 @@ def _gain(trial: Trial, device: str | None) -> str:
     if device is not None:
         where = f" on {device}, {format_number(values[RATIO_HERE])} where the trial ran,"
     interval = (
-        f"{format_number(values['latency_ratio_low'])} to {format_number(values['latency_ratio_high'])}"
+        f"{format_number(values['latency_ratio_low'])} to"
+        f" {format_number(values['latency_ratio_high'])}"
     )
     return (
         f"{format_number(values[RATIO])} ({interval}) of the base's latency{where} and "
@@ -173,6 +210,9 @@ def _broken(metric: str, value: float, at_most: float, values: Mapping[str, floa
         case "memory_bytes":
             return f"{format_bytes(value)} of memory, and {format_bytes(at_most)} are allowed"
         case "latency_s":
-            return f"{format_number(value * 1000)} ms a call, and {format_number(at_most * 1000)} are allowed"
+            return (
+                f"{format_number(value * 1000)} ms a call, and {format_number(at_most * 1000)} are"
+                " allowed"
+            )
         case _:
             return f"{metric} {format_number(value)} exceeds {format_number(at_most)}"

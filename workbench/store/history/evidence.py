@@ -1,7 +1,9 @@
-"""What the best score of a run rests on: how many samples, how sure that makes it, and what chose it.
+"""What the best score of a run rests on.
 
-A score on few samples is a rough one, and the best of many scores on the same samples is too good. Both are
-stated here, in the words that the terminal, the panel, the report and Python show.
+How many samples, how sure that makes it, and what chose it.
+
+A score on few samples is a rough one, and the best of many scores on the same samples is too good.
+Both are stated here, in the words that the terminal, the panel, the report and Python show.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ NUM_TEST = "num_test_samples"
 """The same of the samples that it tests on."""
 
 
-def rate_interval(rate: float, num_samples: int, certainty: float = CERTAINTY) -> tuple[float, float]:
+def rate_interval(
+    rate: float, num_samples: int, certainty: float = CERTAINTY
+) -> tuple[float, float]:
     """Return the interval around a share of samples, such as an accuracy.
 
     Args:
@@ -74,8 +78,8 @@ def describe_evidence(history: History) -> list[str]:
         history: The run.
 
     Returns:
-        Nothing where nothing is complete, with several objectives, and for a result of AutoML or of a
-        compression, which state their own test.
+        Nothing where nothing is complete, with several objectives, and for a result of AutoML or of
+        a compression, which state their own test.
     """
     best = history.best()
     if best is None or len(history.objectives) > 1 or history.result is not None:
@@ -101,7 +105,9 @@ def _of_validation(history: History, best: Trial, metric: str) -> str | None:
 def _of_test(history: History, best: Trial, metric: str) -> str | None:
     """Return the score on samples by which nothing was chosen."""
     name = f"test_{metric.removeprefix('val_')}"
-    values = [trial.test_values.get(name, trial.values.get(name)) for trial in history.repeats_of(best)]
+    values = [
+        trial.test_values.get(name, trial.values.get(name)) for trial in history.repeats_of(best)
+    ]
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known or name == metric:
         return None
@@ -117,15 +123,21 @@ def _of_test(history: History, best: Trial, metric: str) -> str | None:
 def _of_choice(history: History, best: Trial, metric: str) -> str | None:
     """Return that the best of many scores is too good, where nothing else measured it."""
     num_compared = len(
-        {trial.configuration for trial in history.trials.values() if trial.value_of(metric) is not None}
+        {
+            trial.configuration
+            for trial in history.trials.values()
+            if trial.value_of(metric) is not None
+        }
     )
     if num_compared < 2 or not _is_measured(history, metric):
         return None
-    if _count(best, best.num_validation, NUM_VALIDATION) is None:  # it may be measured on no samples at all
+    if (
+        _count(best, best.num_validation, NUM_VALIDATION) is None
+    ):  # it may be measured on no samples at all
         return None
     return (
-        f"The same samples chose it among {num_compared}, so expect a somewhat worse score on new data, and "
-        "no test samples say by how much"
+        f"The same samples chose it among {num_compared}, so expect a somewhat worse score on new"
+        " data, and no test samples say by how much"
     )
 
 
@@ -139,8 +151,8 @@ def _is_measured(history: History, metric: str) -> bool:
 def _is_rate(history: History, metric: str, value: float) -> bool:
     """Return whether a value is the share of samples of which something is true.
 
-    Of a training by the workbench, the training says so. What a function or a program calls an accuracy is
-    taken for one where it says on how many samples, and the value can be a share.
+    Of a training by the workbench, the training says so. What a function or a program calls an
+    accuracy is taken for one where it says on how many samples, and the value can be a share.
     """
     if not 0.0 <= value <= 1.0:
         return False

@@ -10,9 +10,12 @@ from pathlib import Path
 
 _FRAME = re.compile(r'^[ |+]*File "(?P<path>.+)", line (?P<line>\d+)', re.MULTILINE)
 _CHAINED = re.compile(
-    r"^\s*(?:The above exception was the direct cause|During handling of the above exception)", re.MULTILINE
+    r"^\s*(?:The above exception was the direct cause|During handling of the above exception)",
+    re.MULTILINE,
 )
-_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d[.\d]*[/\\]|^<frozen ")
+_LIBRARY = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d[.\d]*[/\\]|^<frozen "
+)
 _CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
 _PACKAGE = Path(__file__).parents[2]
 
@@ -24,8 +27,8 @@ def failure_place(traceback: str | None) -> str | None:
         traceback: What Python printed; None where there is none.
 
     Returns:
-        The innermost line that belongs neither to an installed package nor to Python nor to the workbench;
-        of several chained exceptions, that of the last one. None without such a line.
+        The innermost line that belongs neither to an installed package nor to Python nor to the
+        workbench; of several chained exceptions, that of the last one. None without such a line.
     """
     for block in reversed(_CHAINED.split(traceback or "")):
         for frame in reversed(list(_FRAME.finditer(block))):

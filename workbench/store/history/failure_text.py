@@ -1,7 +1,8 @@
 """A failure in words: the type of an exception and the first line of its message.
 
-What else an exception states, such as links, hints and settings, follows in its later lines; views show it
-where a trial is shown in full. Where in the user's code it was raised is left to `failure_place`.
+What else an exception states, such as links, hints and settings, follows in its later lines; views
+show it where a trial is shown in full. Where in the user's code it was raised is left to
+`failure_place`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from workbench.foundation.outside_text import storable
 MAX_HEADLINE_CHARS = 500
 _MAX_OF_GROUP = 5
 _VALIDATION = re.compile(r"\d+ validation errors? for ")
-"""How pydantic begins: what is wrong follows in the next two lines, the field and then the reason."""
+"""How pydantic begins: what is wrong follows in the next two lines, the field and then the
+reason.
+"""
 _DETAILS = re.compile(r" \[type=\w+, input_value=.*\]$")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _IDENTITY = re.compile(
@@ -24,7 +27,9 @@ _FOLDERS = re.compile(
     r"(?:[A-Za-z]:)?(?:[\\/][\w.@+~=-]+)*[\\/](?=[\w.@+~=-]+)|(?<![\w.])(?:[\w.@+~=-]+/)+(?=\w)"
 )
 _TEMPORARY = re.compile(r"\btmp[a-z0-9_]{6,10}\b")
-_NUMBER = re.compile(r"(?<![A-Za-z_])[-+]?(?:\d+(?:[._]\d+)*(?:e[-+]?\d+)?|\binf\b|\bnan\b|\bNaN\b)|\d+")
+_NUMBER = re.compile(
+    r"(?<![A-Za-z_])[-+]?(?:\d+(?:[._]\d+)*(?:e[-+]?\d+)?|\binf\b|\bnan\b|\bNaN\b)|\d+"
+)
 _SERIES = re.compile(r"#(?:\s*[,x\u00d7]\s*#)+,?")
 _AFTER = re.compile(r"wandb: |Exception ignored |srun: |slurmstepd: |During handling of the above")
 """What follows an exception without an empty line, and is not part of its message."""
@@ -61,7 +66,10 @@ def failure_message(error: BaseException) -> str:
 
 
 def _exceptions_of(error: BaseException) -> Sequence[BaseException]:
-    """Return the exceptions in a group; none where it is not a group. Python 3.10 has no type for them."""
+    """Return the exceptions in a group; none where it is not a group.
+
+    Python 3.10 has no type for them.
+    """
     inner = getattr(error, "exceptions", None)
     if isinstance(inner, tuple) and all(isinstance(item, BaseException) for item in inner):
         return inner
@@ -71,8 +79,8 @@ def _exceptions_of(error: BaseException) -> Sequence[BaseException]:
 def headline(message: str | None) -> str:
     r"""Return what a failure is shown by: the first line of its message that is not empty.
 
-    A line that only announces the next one is joined with it, and so are the field and the reason that
-    pydantic writes below its first line.
+    A line that only announces the next one is joined with it, and so are the field and the reason
+    that pydantic writes below its first line.
 
     Args:
         message: The whole message; None or empty where there is none.
@@ -100,8 +108,8 @@ def headline(message: str | None) -> str:
 def without_variable_parts(text: str) -> str:
     """Return a message without what differs between occurrences of one error.
 
-    These are numbers, addresses in memory, identities such as hashes, and the folders of files. Names of
-    files stay, because another file is another error.
+    These are numbers, addresses in memory, identities such as hashes, and the folders of files.
+    Names of files stay, because another file is another error.
 
     Example:
         >>> without_variable_parts("cannot open /tmp/tmp8h2kq0x_/trial-3/model.pt at 0x7f3a99: 12 of 40 left")
@@ -120,7 +128,8 @@ def without_variable_parts(text: str) -> str:
 
 
 def exceptions_in(traceback: str) -> list[str]:
-    """Return the exceptions of the tracebacks that Python printed, in their order, each with its message.
+    """Return the exceptions of the tracebacks that Python printed, in their order, each with its
+    message.
 
     Args:
         traceback: What was printed; of a group of exceptions, the members are part of it.
@@ -178,7 +187,9 @@ def _with_message(first: str, following: list[str]) -> str:
 
 
 def cause_in(traceback: str | None) -> str | None:
-    """Return what the last exception of a traceback was raised from, in one line; None without a cause.
+    """Return what the last exception of a traceback was raised from, in one line.
+
+    None without a cause.
 
     Args:
         traceback: What Python printed; None where there is none.

@@ -1,7 +1,9 @@
-"""The failures of a run, grouped by kind, and what they say about the run; and why trials were pruned.
+"""The failures of a run, grouped by kind, and what they say about the run.
 
-Either nothing but failures came of it, or all further trials would fail in the same way. What follows from
-that is left to the driver, how it looks to the views.
+And why trials were pruned.
+
+Either nothing but failures came of it, or all further trials would fail in the same way. What
+follows from that is left to the driver, how it looks to the views.
 """
 
 from __future__ import annotations
@@ -11,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from workbench.experiment.space import Choice
 from workbench.foundation.formatting import format_count
-from workbench.store.history.failure_text import cause_in, exceptions_in, headline, without_variable_parts
+from workbench.store.history.failure_text import (
+    cause_in,
+    exceptions_in,
+    headline,
+    without_variable_parts,
+)
 from workbench.store.history.trial import Trial
 
 if TYPE_CHECKING:
@@ -40,8 +47,9 @@ class FailureGroup:
 def failure_groups(history: History) -> list[FailureGroup]:
     """Return the failed trials, grouped by reason, error and place; the most frequent first.
 
-    Errors are one where they differ only in numbers, such as the value of a parameter, in addresses of
-    memory, or in the folders of files. Errors that were raised from others are one only if these are, too.
+    Errors are one where they differ only in numbers, such as the value of a parameter, in addresses
+    of memory, or in the folders of files. Errors that were raised from others are one only if these
+    are, too.
     """
     groups: dict[tuple[str, str, str | None], list[Trial]] = {}
     for trial in history.in_state("failed"):
@@ -65,8 +73,14 @@ def failure_line(trial: Trial) -> str:
 
 
 def reason_of(history: History, trial: Trial) -> str | None:
-    """Return why a trial ended as it did, or `infeasible` for a complete one that breaks a constraint."""
-    return "infeasible" if trial.state == "complete" and not history.is_feasible(trial) else trial.reason
+    """Return why a trial ended as it did, or `infeasible` for a complete one that breaks a
+    constraint.
+    """
+    return (
+        "infeasible"
+        if trial.state == "complete" and not history.is_feasible(trial)
+        else trial.reason
+    )
 
 
 def describe_state(history: History, trial: Trial) -> str:
@@ -76,7 +90,10 @@ def describe_state(history: History, trial: Trial) -> str:
 
 
 def only_failures(history: History) -> str | None:
-    """Return a sentence with the first error if every trial failed; None otherwise, or without trials."""
+    """Return a sentence with the first error if every trial failed.
+
+    None otherwise, or without trials.
+    """
     failed = history.in_state("failed")
     if not failed or len(failed) < len(history.trials):
         return None
@@ -86,7 +103,10 @@ def only_failures(history: History) -> str | None:
         return f"the only trial failed: {described}"
     if len(failure_groups(history)) == 1:
         return f"all {format_count(len(failed), 'trial')} failed: {described}"
-    return f"all {format_count(len(failed), 'trial')} failed in different ways: the first with {described}"
+    return (
+        f"all {format_count(len(failed), 'trial')} failed in different ways: the first with"
+        f" {described}"
+    )
 
 
 def began_nothing(history: History, reason: str | None = None) -> bool:
@@ -101,7 +121,10 @@ def began_nothing(history: History, reason: str | None = None) -> bool:
 
 
 def reasons_of_pruning(history: History) -> dict[int, str]:
-    """Return why trials were pruned, by number, in the order of their ends; older runs did not store it."""
+    """Return why trials were pruned, by number, in the order of their ends.
+
+    Older runs did not store it.
+    """
     pruned = sorted(history.in_state("pruned"), key=lambda trial: trial.ended_unix_s or 0.0)
     return {trial.number: trial.message for trial in pruned if trial.message}
 
@@ -110,15 +133,18 @@ def systematic_failure(history: History) -> str | None:
     """Return a sentence about the error with which all trials of the last driver ended, or None.
 
     A run has such an error where no trial has ever reported an objective, and at least `NUM_ALIKE`
-    configurations have raised the same type of error at the same place. If they share the value of a
-    parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the cause. Running
-    out of memory, diverging, lost workers and timeouts depend on configuration or machine: they never count.
-    A program that ends well without ever writing an objective needs to do so once only.
+    configurations have raised the same type of error at the same place. If they share the value of
+    a parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the
+    cause. Running out of memory, diverging, lost workers and timeouts depend on configuration or
+    machine: they never count. A program that ends well without ever writing an objective needs to
+    do so once only.
     """
     if history.replay_of is not None or not history.drivers:
         return None
     metrics = [item.metric for item in history.objectives]
-    over = (trial for trial in history.trials.values() if trial.finished)  # a driver asks often: see few
+    over = (
+        trial for trial in history.trials.values() if trial.finished
+    )  # a driver asks often: see few
     first = next(over, None)
     if first is not None and first.is_unreported and all(trial.is_unreported for trial in over):
         return f"the program of trial {first.number} reported no objective: {first.message}"
@@ -137,8 +163,8 @@ def systematic_failure(history: History) -> str | None:
     if num_configurations < needed or len({_cause(trial) for trial in ended}) > 1:
         return None
     return (
-        f"the first {format_count(len(ended), 'trial')} failed with the same error before reporting "
-        f"{' or '.join(metrics)}: {failure_line(ended[0])}"
+        f"the first {format_count(len(ended), 'trial')} failed with the same error before reporting"
+        f" {' or '.join(metrics)}: {failure_line(ended[0])}"
     )
 
 
@@ -153,10 +179,11 @@ def _shared_choices(history: History, trials: list[Trial]) -> bool:
 
 
 def _cause(trial: Trial) -> tuple[str, str, str]:
-    """Return the type of the error that ended a trial, the place that raised it, and what it was raised from.
+    """Return the type of the error that ended a trial, the place that raised it, and what it was
+    raised from.
 
-    The place is the line of the user's code, where one is known: a library may raise unrelated errors in one
-    place.
+    The place is the line of the user's code, where one is known: a library may raise unrelated
+    errors in one place.
     """
     text = trial.traceback or ""
     exceptions = exceptions_in(text)

@@ -1,7 +1,7 @@
 """The history of a run, built from its events: its state, its trials and the best of them.
 
-A history is a projection: the same events always give the same history. It keeps one small record per trial
-and no curves; curves are left to the plots, proposals to the study.
+A history is a projection: the same events always give the same history. It keeps one small record
+per trial and no curves; curves are left to the plots, proposals to the study.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ WORKERS_START_S = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How far the events of a large run have been read; what is shown of it meanwhile is not the whole.
+    """How far the events of a large run have been read.
+
+    What is shown of it meanwhile is not the whole.
 
     Attributes:
         num_read: Events read so far.
@@ -122,18 +124,28 @@ class History:
         self.reading: Reading | None = None
         """How far the events have been read, by those who read them in parts; None once all are."""
         self.energy_of_trials: Mapping[int, float | None] = {}
-        """What each metered trial has used, in watt-hours; those who read the samples of the run set it."""
-        self._metrics: dict[str, None] = dict.fromkeys(item.metric for item in experiment.objectives)
+        """What each metered trial has used, in watt-hours.
+
+        Those who read the samples of the run set it.
+        """
+        self._metrics: dict[str, None] = dict.fromkeys(
+            item.metric for item in experiment.objectives
+        )
         self._params: dict[str, None] = dict.fromkeys(experiment.search.root)
         self.declared_goals: dict[str, Goal] = {}
-        """In which direction metrics of other packages and of the user's own are better, as they declare."""
+        """In which direction metrics of other packages and of the user's own are better, as they
+        declare.
+        """
         self.rates: set[str] = set()
         """The metrics that are a share of the validation samples, as the trainings know it."""
         self.alerts: dict[int, Alert] = {}
         self.chosen_trial: int | None = None  # by hand: a label of the run, as no event knows it
         self.drivers: list[DriverStarted] = []
         self.programs: list[ProgramKept] = []
-        """The versions of the code that trials have run, oldest first; empty in runs of earlier versions."""
+        """The versions of the code that trials have run, oldest first.
+
+        Empty in runs of earlier versions.
+        """
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
         self.energy_wh: float | None = None
@@ -148,7 +160,9 @@ class History:
         self._idle_since_unix_s: float | None = None  # no trial has workers
         self._was_served = False
         self.clock_ahead_s = 0.0
-        """How far the clock of the driver's machine is ahead of the times of the run, since it was set."""
+        """How far the clock of the driver's machine is ahead of the times of the run, since it was
+        set.
+        """
 
     @classmethod
     def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
@@ -224,7 +238,9 @@ class History:
 
     @property
     def metrics(self) -> list[str]:
-        """The objectives, then every metric that a trial has reported, in the order of the first reports."""
+        """The objectives, then every metric that a trial has reported, in the order of the first
+        reports.
+        """
         return list(self._metrics)
 
     @property
@@ -276,7 +292,9 @@ class History:
         if len(where := np.flatnonzero(known & (speeds != 0))):
             record.samples_per_s = float(speeds[where[-1]])
         record.parts_s = reports.last_parts_s() or record.parts_s
-        rank, factor = (reports.numbers[name].last() for name in ("slowest_rank", "slowest_rank_factor"))
+        rank, factor = (
+            reports.numbers[name].last() for name in ("slowest_rank", "slowest_rank_factor")
+        )
         if rank is not None and factor is not None:
             record.slowest_rank = int(rank), factor
         record.reports += len(reports)
@@ -287,7 +305,11 @@ class History:
         times_unix_s = reports.numbers["time_unix_s"].values
         if record.first_report is None:
             first_step, first_epoch = int(reports.numbers["step"].values[0]), float(epochs[0])
-            record.first_report = (float(times_unix_s[0]), first_step, first_epoch if known[0] else None)
+            record.first_report = (
+                float(times_unix_s[0]),
+                first_step,
+                first_epoch if known[0] else None,
+            )
         record.last_event_unix_s = float(times_unix_s[-1])
         self.clock.note_time(record.last_event_unix_s)
 
@@ -319,8 +341,9 @@ class History:
     def now_unix_s(self) -> float:
         """Return the time now by the clock of the run, which nobody can set.
 
-        It is no earlier than the last event: a driver whose clock is behind continues from there. While the
-        driver gives no sign of life it stands still, so that no time passes that would not be counted later.
+        It is no earlier than the last event: a driver whose clock is behind continues from there.
+        While the driver gives no sign of life it stands still, so that no time passes that would
+        not be counted later.
         """
         now_unix_s = min(time.time(), self._alive_until_unix_s)
         return max(now_unix_s - self.clock_ahead_s, self.clock.last_unix_s)
@@ -339,7 +362,10 @@ class History:
             self._alive_until_unix_s = -math.inf  # nothing is known but its last event
 
     def active_s(self, now_unix_s: float) -> float:
-        """Return how long the run has been driven, in seconds: its run time now, or when it ended."""
+        """Return how long the run has been driven, in seconds.
+
+        Its run time now, or when it ended.
+        """
         if not self.drivers:
             return 0.0
         return self.clock.at(now_unix_s if self.ended_unix_s is None else self.ended_unix_s)
@@ -347,14 +373,18 @@ class History:
     def limited_s(self, now_unix_s: float) -> float:
         """Return how much of the run time counts against the limit on time, in seconds.
 
-        While AutoML waits for workers that other runs hold, its time does not run out: it would answer
-        without having trained anything.
+        While AutoML waits for workers that other runs hold, its time does not run out: it would
+        answer without having trained anything.
 
         Args:
             now_unix_s: The time now, in seconds since 1970.
         """
         unserved_s = self._unserved_s
-        if self.ended_unix_s is None and self._idle_since_unix_s is not None and self.in_state("waiting"):
+        if (
+            self.ended_unix_s is None
+            and self._idle_since_unix_s is not None
+            and self.in_state("waiting")
+        ):
             unserved_s += self._excess_s(now_unix_s - self._idle_since_unix_s)
         return self.active_s(now_unix_s) - unserved_s
 
@@ -383,7 +413,10 @@ class History:
         return self.clock.waited_s
 
     def gpu_s(self, now_unix_s: float) -> float:
-        """Return how long trials have held GPUs, in seconds; a part of a GPU counts as that part."""
+        """Return how long trials have held GPUs, in seconds.
+
+        A part of a GPU counts as that part.
+        """
         total = sum(trial.gpu_s(now_unix_s) for trial in self.trials.values())
         return total * self.in_force.resources.gpu_share
 
@@ -392,7 +425,10 @@ class History:
         return len(self._trainings)
 
     def max_trials(self) -> int | None:
-        """Return how many trials the limits allow, repeats included; None if they do not limit trials."""
+        """Return how many trials the limits allow, repeats included.
+
+        None if they do not limit trials.
+        """
         most = self.in_force.max_trainings()
         if most is None:
             return None
@@ -413,10 +449,11 @@ class History:
     def ranked(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials with finite objectives, best first.
 
-        Configurations are ordered by the mean of the first objective over their complete repeats, those with
-        all repeats first: a few may be the easy ones. Those that were trained again after the search come
-        before the others, whose place may be luck. Within one they go by the distance to that mean. Trials of
-        the last version of the code come before those of earlier ones, which measured another function.
+        Configurations are ordered by the mean of the first objective over their complete repeats,
+        those with all repeats first: a few may be the easy ones. Those that were trained again
+        after the search come before the others, whose place may be luck. Within one they go by the
+        distance to that mean. Trials of the last version of the code come before those of earlier
+        ones, which measured another function.
 
         Args:
             among: Only of these trials, which takes as long as they are many, not as the run is.
@@ -427,9 +464,13 @@ class History:
     def ranks(self, among: Iterable[Trial]) -> list[Rank]:
         """Return by what those of some trials are ordered that are complete and feasible."""
         objective = self.experiment.objectives[0]
-        feasible = [trial for trial in among if trial.state == "complete" and self.is_feasible(trial)]
+        feasible = [
+            trial for trial in among if trial.state == "complete" and self.is_feasible(trial)
+        ]
         one_of_each = {(trial.configuration, trial.program): trial for trial in feasible}
-        standings = {number: self._standing(trial, objective.metric) for number, trial in one_of_each.items()}
+        standings = {
+            number: self._standing(trial, objective.metric) for number, trial in one_of_each.items()
+        }
 
         def rank(trial: Trial) -> Rank:
             doubt, mean = standings[trial.configuration, trial.program]
@@ -459,10 +500,11 @@ class History:
         ]
 
     def mean_values(self, trial: Trial) -> dict[str, float]:
-        """Return the means of a complete trial's values over the complete repeats of its configuration.
+        """Return the means of a complete trial's values over the complete repeats of its
+        configuration.
 
-        Configurations are compared by it, so every view shows it of the best. Where some repeats are finite,
-        only these count.
+        Configurations are compared by it, so every view shows it of the best. Where some repeats
+        are finite, only these count.
         """
         found = {}
         for name in trial.values:
@@ -477,14 +519,22 @@ class History:
         if self.best() is not None:
             return None
         if not states:
-            return "No trial has started." if self.ended_unix_s is not None else "No trial has started yet."
+            return (
+                "No trial has started."
+                if self.ended_unix_s is not None
+                else "No trial has started yet."
+            )
         if states["failed"] == states.total():
             return "Every trial failed."
         if states["complete"]:
             nearest = describe_nearest(self.experiment.constraints, self.in_state("complete"))
             how = " with finite results" if nearest is None else f": {nearest}"
             return f"No complete trial keeps all constraints{how}."
-        return "No trial is complete." if self.ended_unix_s is not None else "No trial is complete yet."
+        return (
+            "No trial is complete."
+            if self.ended_unix_s is not None
+            else "No trial is complete yet."
+        )
 
     def front(self, among: Sequence[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials that no other one beats in every objective.
@@ -495,7 +545,9 @@ class History:
         trials = self.ranked() if among is None else among
         trials = [trial for trial in trials if trial.program == trials[0].program]
         return [
-            trial for trial in trials if not any(_beats(other, trial, self.objectives) for other in trials)
+            trial
+            for trial in trials
+            if not any(_beats(other, trial, self.objectives) for other in trials)
         ]
 
     def extremes(self) -> dict[str, Trial]:
@@ -504,13 +556,18 @@ class History:
         ranked = [trial for trial in ranked if trial.program == ranked[0].program]
         signs = {item.metric: 1.0 if item.goal == "maximize" else -1.0 for item in self.objectives}
         return {
-            metric: max(ranked, key=lambda trial, metric=metric, sign=sign: sign * trial.values[metric])
+            metric: max(
+                ranked, key=lambda trial, metric=metric, sign=sign: sign * trial.values[metric]
+            )
             for metric, sign in signs.items()
             if ranked
         }
 
     def best_values(self) -> dict[str, float]:
-        """Return the best value of each objective, which every view shows: with repeats, a mean over them."""
+        """Return the best value of each objective, which every view shows.
+
+        With repeats, a mean over them.
+        """
         if len(self.objectives) > 1:
             return {metric: trial.values[metric] for metric, trial in self.extremes().items()}
         best, metric = self.best(), self.objectives[0].metric
@@ -523,7 +580,9 @@ class History:
 
     def is_feasible(self, trial: Trial) -> bool:
         """Return whether a trial has finite objectives and keeps every constraint."""
-        finite = all(math.isfinite(trial.values.get(item.metric, math.nan)) for item in self.objectives)
+        finite = all(
+            math.isfinite(trial.values.get(item.metric, math.nan)) for item in self.objectives
+        )
         kept = all(keeps(item, trial.values) for item in self.experiment.constraints)
         return finite and kept and trial.fits
 
@@ -532,11 +591,15 @@ class History:
         if len(self.programs) < 2:
             return self._standings.is_target_reached()
         best = self.best()
-        now = [trial for trial in self.ranked() if best is not None and trial.program == best.program]
+        now = [
+            trial for trial in self.ranked() if best is not None and trial.program == best.program
+        ]
         return any(self.meets_targets(trial) for trial in now)
 
     def meets_targets(self, trial: Trial) -> bool:
-        """Return whether there is a target and a trial with finite objectives meets every target."""
+        """Return whether there is a target and a trial with finite objectives meets every
+        target.
+        """
         targets = [item for item in self.objectives if item.target is not None]
         return bool(targets) and all(_meets(item, trial.values) for item in targets)
 
@@ -568,7 +631,9 @@ class History:
         """Return the versions of the code, where there are several."""
         if len(self.programs) < 2:
             return {}
-        return {"code": [event.model_dump(exclude={"type", "continued"}) for event in self.programs]}
+        return {
+            "code": [event.model_dump(exclude={"type", "continued"}) for event in self.programs]
+        }
 
 
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:

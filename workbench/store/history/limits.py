@@ -1,4 +1,6 @@
-"""Whether trials keep the constraints of their experiment, and which comes nearest where none does."""
+"""Whether trials keep the constraints of their experiment, and which comes nearest where none
+does.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,16 @@ def keeps(constraint: Constraint, values: Mapping[str, float]) -> bool:
 
 
 def excess_of(constraints: Iterable[Constraint], values: Mapping[str, float]) -> float:
-    """Return by how much values break constraints, in parts of the limits; infinite if one is missing."""
+    """Return by how much values break constraints, in parts of the limits.
+
+    Infinite if one is missing.
+    """
     total = 0.0
     for constraint in constraints:
         excess = constraint.violation(values.get(constraint.metric, math.nan))
-        total += max(0.0, math.inf if math.isnan(excess) else excess) / (abs(_bound(constraint)) or 1.0)
+        total += max(0.0, math.inf if math.isnan(excess) else excess) / (
+            abs(_bound(constraint)) or 1.0
+        )
     return total
 
 
@@ -32,7 +39,8 @@ def describe_nearest(constraints: Sequence[Constraint], trials: Iterable[Trial])
         trials: Complete trials.
 
     Returns:
-        Such as `trial 3 comes nearest, with size_bytes=2048 (at most 1000)`; None where none is near.
+        Such as `trial 3 comes nearest, with size_bytes=2048 (at most 1000)`; None where none is
+        near.
     """
     nearest = min(trials, key=lambda trial: excess_of(constraints, trial.values))
     if not 0 < excess_of(constraints, nearest.values) < math.inf:

@@ -1,7 +1,7 @@
 """Which trials continue which.
 
-These are the parts of a training in a population, stopped trials that go on, and configurations that are
-trained again at a higher fidelity.
+These are the parts of a training in a population, stopped trials that go on, and configurations
+that are trained again at a higher fidelity.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
 
 
 def describe_segment(history: History, trial: Trial) -> str | None:
-    """Describe which part of a training a trial is, and which trial continues it; None for a whole training.
+    """Describe which part of a training a trial is, and which trial continues it.
+
+    None for a whole training.
 
     Args:
         history: The history of the run.
@@ -53,11 +55,15 @@ def describe_segment(history: History, trial: Trial) -> str | None:
         if before.params.get(name) != value
     ]
     member = f" of member {before.segment.member}" if before.segment is not None else ""
-    return f"{text}{member} instead of trial {segment.replaced}" + (f": {', '.join(changed)}" * bool(changed))
+    return f"{text}{member} instead of trial {segment.replaced}" + (
+        f": {', '.join(changed)}" * bool(changed)
+    )
 
 
 def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
-    """Yield what a trial continues or repeats at a higher fidelity, and which trial does that with it."""
+    """Yield what a trial continues or repeats at a higher fidelity, and which trial does that with
+    it.
+    """
     later = next((other.number for other in trials.values() if other.resumes == trial.number), None)
     if trial.fidelity is not None:
         yield describe_fidelity(trial.fidelity)
@@ -76,7 +82,10 @@ def describe_fidelity(low: LowFidelity) -> str:
 
 
 def describe_continued(history: History) -> str | None:
-    """Describe how many stopped trials of a run were continued, and by which; None where none was."""
+    """Describe how many stopped trials of a run were continued, and by which.
+
+    None where none was.
+    """
     if history.experiment.fidelity is not None:
         return _describe_levels(history)
     found = [trial for trial in history.trials.values() if trial.resumes is not None]
@@ -96,13 +105,19 @@ def _describe_levels(history: History) -> str | None:
     if levels is None or not history.trials:
         return None
     nums = Counter(
-        levels.full if each.fidelity is None else each.fidelity.value for each in history.trials.values()
+        levels.full if each.fidelity is None else each.fidelity.value
+        for each in history.trials.values()
     )
     at = ", ".join(f"{nums[value]} at {format_value(value)}" for value in levels.values)
     configurations = format_count(history.num_configurations(), "configuration")
-    return f"{format_count(len(history.trials), 'trial')} of {configurations}, by {levels.name}: {at}"
+    return (
+        f"{format_count(len(history.trials), 'trial')} of {configurations}, by {levels.name}: {at}"
+    )
 
 
 def name_of_source(history: History) -> str:
-    """Return what stands above the trial that one continues: at a higher fidelity it starts anew after it."""
+    """Return what stands above the trial that one continues.
+
+    At a higher fidelity it starts anew after it.
+    """
     return "continues" if history.experiment.fidelity is None else "after"

@@ -1,4 +1,7 @@
-"""What all trials of a private run have spent together; what one training spends is left to training."""
+"""What all trials of a private run have spent together.
+
+What one training spends is left to training.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +28,23 @@ class PrivacySpent:
     num_trials: int
 
     def describe(self) -> str:
-        """Say it in words, such as `privacy: all 3 trials together spent epsilon 24 at delta 3e-5`."""
+        """Say it in words, such as `privacy: all 3 trials together spent epsilon 24 at delta
+        3e-5`.
+        """
         who = (
-            "the trial" if self.num_trials == 1 else f"all {format_count(self.num_trials, 'trial')} together"
+            "the trial"
+            if self.num_trials == 1
+            else f"all {format_count(self.num_trials, 'trial')} together"
         )
         spent = f"epsilon {format_number(self.epsilon)} at delta {format_number(self.delta)}"
         return f"privacy: {who} spent at most {spent}, since each saw the training samples"
 
 
 def describe_privacy(history: History) -> str | None:
-    """Return what a run has spent in words; None where its training is not private, or none has reported."""
+    """Return what a run has spent in words.
+
+    None where its training is not private, or none has reported.
+    """
     spent = spent_privacy(history)
     return None if spent is None else spent.describe()
 
@@ -59,4 +69,6 @@ def spent_privacy(history: History) -> PrivacySpent | None:
             spent.append((epsilon, float(delta)))
     if not spent:
         return None
-    return PrivacySpent(math.fsum(one[0] for one in spent), math.fsum(one[1] for one in spent), len(spent))
+    return PrivacySpent(
+        math.fsum(one[0] for one in spent), math.fsum(one[1] for one in spent), len(spent)
+    )

@@ -1,4 +1,7 @@
-"""Which trials of a run ran which version of its code, in words; silent where there is one version."""
+"""Which trials of a run ran which version of its code, in words.
+
+Silent where there is one version.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,21 @@ class Programs(Protocol):
 
 def code_of(history: Programs, trial: Trial) -> str | None:
     """Return the hash of the kept code that a trial ran; None if that was not recorded."""
-    return next((event.code_sha256 for event in history.programs if event.version == trial.program), None)
+    return next(
+        (event.code_sha256 for event in history.programs if event.version == trial.program), None
+    )
 
 
 def describe_program(history: Programs, trial: Trial) -> str | None:
-    """Return which version of the code a trial ran, in a sentence; None where there is one version."""
+    """Return which version of the code a trial ran, in a sentence.
+
+    None where there is one version.
+    """
     if len(history.programs) < 2:
         return None
     return (
-        f"It ran version {trial.program} of the code, of {len(history.programs)}. Values of other versions "
-        "were measured by other code or data, and are not comparable."
+        f"It ran version {trial.program} of the code, of {len(history.programs)}. Values of other"
+        " versions were measured by other code or data, and are not comparable."
     )
 
 
@@ -55,7 +63,9 @@ def describe_programs(history: Programs) -> list[str]:
 
 def _trials_of(history: Programs, event: ProgramKept) -> list[int]:
     return [
-        trial.number for trial in history.trials.values() if trial.attempts and trial.program == event.version
+        trial.number
+        for trial in history.trials.values()
+        if trial.attempts and trial.program == event.version
     ]
 
 
@@ -79,7 +89,9 @@ def format_trials(numbers: Iterable[int]) -> str:
             parts[-1].append(number)
         else:
             parts.append([number])
-    ranges = ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
+    ranges = ", ".join(
+        f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in parts
+    )
     return f"{'trial' if ranges.isdecimal() else 'trials'} {ranges}"
 
 

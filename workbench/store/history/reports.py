@@ -33,7 +33,10 @@ _ZERO = np.zeros(1)
 
 
 class NumberColumn(NamedTuple):
-    """One number of each report, and whether the report contains it; where it does not, it is NaN."""
+    """One number of each report, and whether the report contains it.
+
+    Where it does not, it is NaN.
+    """
 
     values: Floats
     is_known: NDArray[np.bool_]
@@ -100,7 +103,9 @@ class Reports:
             return {}
         parts, last = self.parts_s.items(), -1
         if not any(column.is_known[last] for column in self.parts_s.values()):
-            where = np.flatnonzero(np.any([column.is_known for column in self.parts_s.values()], axis=0))
+            where = np.flatnonzero(
+                np.any([column.is_known for column in self.parts_s.values()], axis=0)
+            )
             if not len(where):
                 return {}
             last = where[-1]
@@ -110,13 +115,15 @@ class Reports:
 class Batch:
     """Reports of many trials, returned trial by trial."""
 
-    def __init__(self, by_trial: Mapping[int, NDArray[np.intp]], columns: Reports | Sequence[str]) -> None:
+    def __init__(
+        self, by_trial: Mapping[int, NDArray[np.intp]], columns: Reports | Sequence[str]
+    ) -> None:
         """Return these reports.
 
         Args:
             by_trial: The places of each trial's reports in the batch, ascending.
-            columns: The reports, sorted in the order of `by_trial`; as JSON where they are few, in the order
-                of the batch.
+            columns: The reports, sorted in the order of `by_trial`; as JSON where they are few, in
+                the order of the batch.
         """
         starts = np.cumsum([0, *map(len, by_trial.values())])
         found = zip(by_trial.items(), starts.tolist(), strict=False)
@@ -134,7 +141,11 @@ class Batch:
         numbers = np.array(trials, dtype=np.int64)
         order = np.argsort(numbers, kind="stable")
         found, starts = np.unique(numbers[order], return_index=True)
-        by_trial = dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
+        by_trial = (
+            dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True))
+            if len(order)
+            else {}
+        )
         columns = read_columns(payloads) if len(payloads) >= _FEW else None
         return cls(by_trial, payloads if columns is None else columns.at(order))
 
@@ -191,7 +202,9 @@ def read_columns(payloads: Sequence[str]) -> Reports | None:
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         attempts = np.nan_to_num(_column(columns["attempt"]).values).astype(np.int64)
         numbers = {name: _column(columns[name]) for name in _NUMBERS}
-        return Reports(attempts, numbers, _of_struct(columns, "values"), _of_struct(columns, "parts_s"))
+        return Reports(
+            attempts, numbers, _of_struct(columns, "values"), _of_struct(columns, "parts_s")
+        )
     except pa.ArrowInvalid:
         return None
 
@@ -207,7 +220,10 @@ def _of_struct(columns: Mapping[str, Any], name: str) -> dict[str, NumberColumn]
 
 
 def _column(array: Any) -> NumberColumn:
-    """Read an array from its buffers: `to_numpy` would import pandas, which takes longer than all else."""
+    """Read an array from its buffers.
+
+    `to_numpy` would import pandas, which takes longer than all else.
+    """
     import pyarrow as pa
 
     end = array.offset + len(array)

@@ -1,8 +1,10 @@
-"""The run time: the one clock of a run, by which curves, header, table and log state when something happened.
+"""The run time: the one clock of a run, by which curves, header, table and log state when something
+happened.
 
-It counts while a driver drives the run, from the start of the first one; of advice, which has no driver, from
-the request. While nobody drives the run it stands still: a run that was stopped in the evening and resumed in
-the morning continues where it stopped. Limits of time are compared with the same clock.
+It counts while a driver drives the run, from the start of the first one; of advice, which has no
+driver, from the request. While nobody drives the run it stands still: a run that was stopped in the
+evening and resumed in the morning continues where it stopped. Limits of time are compared with the
+same clock.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SIGN_S = 6.0
-"""How long a driver counts as alive after a sign of life, of which it gives one every three seconds or so."""
+"""How long a driver counts as alive after a sign of life, of which it gives one every three seconds
+or so.
+"""
 NAME = "Run time"
 """What the clock is called wherever its times are shown."""
 
@@ -66,9 +70,13 @@ class RunClock:
         """Take note of the next event."""
         time_unix_s = event.time_unix_s
         if isinstance(event, DriverStarted):
-            self._begin(time_unix_s, is_first=not self._is_driven, before_unix_s=event.before_unix_s)
+            self._begin(
+                time_unix_s, is_first=not self._is_driven, before_unix_s=event.before_unix_s
+            )
             self._is_driven = True
-        elif (isinstance(event, AdviceRequested) and not self._is_driven) or not self._starts_unix_s:
+        elif (
+            isinstance(event, AdviceRequested) and not self._is_driven
+        ) or not self._starts_unix_s:
             self._begin(time_unix_s, is_first=True)
         # Alerts are also raised for a run that nobody drives.
         if not isinstance(event, AlertRaised | AlertCleared | AlertDelivered):
@@ -80,7 +88,9 @@ class RunClock:
             self._begin(time_unix_s, is_first=True)
         self.last_unix_s = max(self.last_unix_s, time_unix_s)
 
-    def _begin(self, time_unix_s: float, *, is_first: bool, before_unix_s: float | None = None) -> None:
+    def _begin(
+        self, time_unix_s: float, *, is_first: bool, before_unix_s: float | None = None
+    ) -> None:
         if is_first:  # what came before the first driver is preparation
             self._starts_unix_s, self._before_s = [time_unix_s], [0.0]
         else:

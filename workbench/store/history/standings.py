@@ -1,7 +1,8 @@
-"""Keep the best trial of a run, whether its target is reached, and how long nothing better has come.
+"""Keep the best trial of a run, whether its target is reached, and how long nothing better has
+come.
 
-A driver needs all three at every look at its limits, so a trial that ends costs as much in a run of ten
-thousand trials as in one of ten. How trials are ordered is left to the history.
+A driver needs all three at every look at its limits, so a trial that ends costs as much in a run of
+ten thousand trials as in one of ten. How trials are ordered is left to the history.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from workbench.experiment import Objective
 from workbench.store.history.trial import Trial
 
 Rank = tuple[int, int, float, int, float, int]
-"""The place of a trial among the others, as `History.ranked` orders them: minus the version of its code comes
-first, the number of its configuration third from the end, and its own number last."""
+"""The place of a trial among the others, as `History.ranked` orders them.
+
+Minus the version of its code comes first, the number of its configuration third from the end, and
+its own number last.
+"""
 
 
 def place(objective: Objective, value: float, configuration: int) -> tuple[float, int]:
-    """Return by what configurations are ordered: of equally good ones, the one proposed first comes first.
+    """Return by what configurations are ordered.
+
+    Of equally good ones, the one proposed first comes first.
 
     Args:
         objective: The first objective.
@@ -65,7 +71,9 @@ class Standings:
         self._history = history
         self._updating = threading.Lock()  # views read one history from several threads
         self._ranks: dict[int, Rank] = {}  # of the best trial of each configuration that has one
-        self._order: list[Rank] = []  # a heap; ranks that have changed since stay until they come first
+        self._order: list[
+            Rank
+        ] = []  # a heap; ranks that have changed since stay until they come first
         self._on_target: set[int] = set()
         self._ended_unix_s: dict[int, float] = {}  # when the last trial of a configuration ended
         self._ends_unix_s: list[float] = []  # the same times, sorted
@@ -85,7 +93,9 @@ class Standings:
             return bool(self._on_target)
 
     def num_configurations_ended_after(self, trial: Trial) -> int:
-        """Return how many configurations other than that of `trial` had a trial end later than it."""
+        """Return how many configurations other than that of `trial` had a trial end later than
+        it.
+        """
         if trial.ended_unix_s is None:
             return 0
         with self._updating:
@@ -115,7 +125,9 @@ class Standings:
             self._on_target.discard(configuration)
 
     def _note_end(self, configuration: int, trials: list[Trial]) -> None:
-        ends_unix_s = [trial.ended_unix_s for trial in trials if trial.finished and trial.ended_unix_s]
+        ends_unix_s = [
+            trial.ended_unix_s for trial in trials if trial.finished and trial.ended_unix_s
+        ]
         if (before_unix_s := self._ended_unix_s.pop(configuration, None)) is not None:
             del self._ends_unix_s[bisect_left(self._ends_unix_s, before_unix_s)]
         if ends_unix_s:

@@ -1,4 +1,7 @@
-"""Rows of a store as `History` and the plots take them: reports in bulk, other events one by one."""
+"""Rows of a store as `History` and the plots take them.
+
+Reports in bulk, other events one by one.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,12 @@ class ReadRows(NamedTuple):
     last_unix_s: float | None
 
     def steps(self) -> Iterator[tuple[int, Reports] | Event]:
-        """Yield, once, what happened: (trial, its reports) and other events, each trial's in their order."""
-        # An event of a trial follows the reports of that trial so far; an event of the run follows all.
+        """Yield, once, what happened.
+
+        (trial, its reports) and other events, each trial's in their order.
+        """
+        # An event of a trial follows the reports of that trial so far; an event of the run follows
+        # all.
         for place, trial, _, event in self.others:
             yield from self.reports.take(trial, place)
             yield event
@@ -36,10 +43,13 @@ class ReadRows(NamedTuple):
 
 
 def read_rows(rows: Sequence[Sequence[Any]]) -> ReadRows:
-    """Read rows of a store: reports as columns where there are many of a trial, else as the events they are.
+    """Read rows of a store.
+
+    Reports as columns where there are many of a trial, else as the events they are.
 
     Args:
-        rows: (seq, type, trial, time_unix_s, payload), the payload being the JSON text of the event.
+        rows: (seq, type, trial, time_unix_s, payload), the payload being the JSON text of the
+            event.
     """
     others: list[tuple[int, int | None, int, Event]] = []
     trials: list[int] = []

@@ -1,10 +1,12 @@
-"""Where the time of a run went, as verdicts: only what costs much and can be changed, with the next step.
+"""Where the time of a run went, as verdicts.
 
-A next step is named only where it can be taken: there are cores for more loaders, trials did run at once, and
-random proposals could take the place of those of the sampler.
+Only what costs much and can be changed, with the next step.
 
-They follow from the measured parts of steps and from the times of trials. What loaders bring is left to the
-advisor, which measures it.
+A next step is named only where it can be taken: there are cores for more loaders, trials did run at
+once, and random proposals could take the place of those of the sampler.
+
+They follow from the measured parts of steps and from the times of trials. What loaders bring is
+left to the advisor, which measures it.
 """
 
 from __future__ import annotations
@@ -24,11 +26,17 @@ from workbench.store.history.trial import Trial
 _STALL, _STALL_S = 0.2, 5.0
 """Part of the steps of all trials, and seconds, that may wait for data without a verdict."""
 _STARTING, _STARTING_S = 0.4, 20.0
-"""Part of the time of all trials, and seconds, that may pass before their first step without a verdict."""
+"""Part of the time of all trials, and seconds, that may pass before their first step without a
+verdict.
+"""
 _LAG, _LAG_S = 1.25, 5.0
-"""How many times as long as others a worker may take, and seconds that they may wait, without a verdict."""
+"""How many times as long as others a worker may take, and seconds that they may wait, without a
+verdict.
+"""
 _CHOOSING, _CHOOSING_S = 0.1, 10.0
-"""Part of the time of all workers, and seconds, that they may wait for proposals without a verdict."""
+"""Part of the time of all workers, and seconds, that they may wait for proposals without a
+verdict.
+"""
 _AT_ONCE = ("random", "grid", "qmc")
 """The samplers that propose without looking at results."""
 _MIN_STARTED = 3
@@ -54,7 +62,10 @@ class Verdict:
 
 
 def verdicts_of(history: History) -> list[Verdict]:
-    """Return what took much of the time of a run, the worst kind first; nothing where all is well."""
+    """Return what took much of the time of a run, the worst kind first.
+
+    Nothing where all is well.
+    """
     trials = list(history.trials.values())
     found = (
         _waiting_for_data(history, trials),
@@ -67,7 +78,9 @@ def verdicts_of(history: History) -> list[Verdict]:
 
 def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
     timed = [
-        (trial, input_stall(trial.parts_s), trial.duration_s or 0.0) for trial in trials if trial.parts_s
+        (trial, input_stall(trial.parts_s), trial.duration_s or 0.0)
+        for trial in trials
+        if trial.parts_s
     ]
     total_s = math.fsum(duration_s for _, _, duration_s in timed)
     waited_s = math.fsum(stall * duration_s for _, stall, duration_s in timed)
@@ -82,8 +95,8 @@ def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
         return None
     with_loaders = f" with {format_count(now, 'loader')}" if now else ""
     return Verdict(
-        f"{format_percent(stall)} of each step of trial {trial.number} waits for data{with_loaders}: "
-        f"set plan.loaders to {wanted} (or auto), where CPU cores are free",
+        f"{format_percent(stall)} of each step of trial {trial.number} waits for"
+        f" data{with_loaders}: set plan.loaders to {wanted} (or auto), where CPU cores are free",
         trial.number,
         suggest("sweep", "FILE", lead="To use them", settings={"plan.loaders": wanted}),
     )
@@ -109,7 +122,11 @@ def _loaders(trial: Trial, now: int) -> int:
 
 def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
     late = [
-        (trial, *trial.slowest_rank, (1.0 - 1.0 / trial.slowest_rank[1]) * (trial.duration_s or 0.0))
+        (
+            trial,
+            *trial.slowest_rank,
+            (1.0 - 1.0 / trial.slowest_rank[1]) * (trial.duration_s or 0.0),
+        )
         for trial in trials
         if trial.slowest_rank is not None and trial.slowest_rank[1] >= _LAG
     ]
@@ -120,12 +137,14 @@ def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
         return None
     where = f" (on {trial.hosts[rank]})" if rank < len(trial.hosts) else ""
     # Only where its machine has none of the other workers can the training do without that machine.
-    is_alone = rank < len(trial.hosts) and trial.hosts.count(trial.hosts[rank]) == 1 < len(trial.hosts)
+    is_alone = rank < len(trial.hosts) and trial.hosts.count(trial.hosts[rank]) == 1 < len(
+        trial.hosts
+    )
     elsewhere = ", or leave that machine out" if is_alone else ""
     return Verdict(
-        f"rank {rank} of trial {trial.number}{where} takes {factor:.2g} times as long as the other "
-        "workers to load and compute its samples, and they wait for it in every step: see what else runs "
-        f"there{elsewhere}",
+        f"rank {rank} of trial {trial.number}{where} takes {factor:.2g} times as long as the other"
+        " workers to load and compute its samples, and they wait for it in every step: see what"
+        f" else runs there{elsewhere}",
         trial.number,
     )
 
@@ -137,7 +156,8 @@ def wait_for_proposals(trials: Iterable[Trial]) -> tuple[float, float, float] | 
         trials: The trials of a run.
 
     Returns:
-        The median seconds of a proposal, those of all, and these as a share of the time of the workers.
+        The median seconds of a proposal, those of all, and these as a share of the time of the
+        workers.
     """
     timed = [trial for trial in trials if trial.choosing_s is not None]
     waits_s = [trial.choosing_s or 0.0 for trial in timed]
@@ -159,12 +179,16 @@ def _choosing(history: History, trials: list[Trial]) -> Verdict | None:
         return Verdict(waited)
     return Verdict(
         f"{waited}, or trials are too short for this sampler",
-        next_step=suggest("sweep", "FILE", lead="To propose at once", settings={"sampler": "random"}),
+        next_step=suggest(
+            "sweep", "FILE", lead="To propose at once", settings={"sampler": "random"}
+        ),
     )
 
 
 def _may_draw_at_random(history: History) -> bool:
-    """Return whether random proposals could take the place of those of a run, and would come sooner."""
+    """Return whether random proposals could take the place of those of a run, and would come
+    sooner.
+    """
     if history.replay_of is not None or history.experiment.sampler.name in _AT_ONCE:
         return False
     try:
@@ -176,7 +200,10 @@ def _may_draw_at_random(history: History) -> bool:
 
 def _starting(trials: list[Trial]) -> Verdict | None:
     began = [
-        (trial.planned_unix_s - trial.proposed_unix_s, trial.last_event_unix_s - trial.proposed_unix_s)
+        (
+            trial.planned_unix_s - trial.proposed_unix_s,
+            trial.last_event_unix_s - trial.proposed_unix_s,
+        )
         for trial in trials
         if trial.planned_unix_s is not None and trial.attempts == 1
     ]
@@ -187,9 +214,9 @@ def _starting(trials: list[Trial]) -> Verdict | None:
         return None
     fewer = "fewer at once (resources.concurrency) wait less, and " if _ran_at_once(trials) else ""
     return Verdict(
-        f"{format_percent(starting_s / whole_s)} of the time of trials passed before their first step, "
-        f"{format_duration(starting_s / len(began))} each: they waited for workers, loaded data and built "
-        f"their model; {fewer}longer ones start less often"
+        f"{format_percent(starting_s / whole_s)} of the time of trials passed before their first"
+        f" step, {format_duration(starting_s / len(began))} each: they waited for workers, loaded"
+        f" data and built their model; {fewer}longer ones start less often"
     )
 
 

@@ -1,8 +1,8 @@
 """A run as a trace that Perfetto and chrome://tracing open: what each worker did, and when.
 
-Built from events alone. Between two reports of a trial lies a span with what was reported at its end: where
-within a span its parts (data, forward, ...) were is not measured, so they are numbers of it and no spans.
-Writing the file is left to `workbench.runs`.
+Built from events alone. Between two reports of a trial lies a span with what was reported at its
+end: where within a span its parts (data, forward, ...) were is not measured, so they are numbers of
+it and no spans. Writing the file is left to `workbench.runs`.
 
 Source: "Trace Event Format", the JSON object format, of the Chromium project.
 """
@@ -41,7 +41,8 @@ def trace_of(events: Iterable[Event], *, name: str, trial: int | None = None) ->
     Args:
         events: Its events, oldest first.
         name: Its name.
-        trial: Only this trial, with its speed and its metrics over time; None for all, without these.
+        trial: Only this trial, with its speed and its metrics over time; None for all, without
+            these.
 
     Yields:
         Entries of `traceEvents`; their times count from the first event, in microseconds.
@@ -59,7 +60,9 @@ def trace_of(events: Iterable[Event], *, name: str, trial: int | None = None) ->
 class _Attempt:
     """An attempt that is under way, on the lanes of its workers."""
 
-    def __init__(self, event: TrialStarted, params: dict[str, Any], lanes: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, event: TrialStarted, params: dict[str, Any], lanes: list[tuple[int, int]]
+    ) -> None:
         self.event, self.params, self.lanes = event, params, lanes
         self.phase, self.phase_unix_s = "start", event.time_unix_s
 
@@ -87,16 +90,24 @@ class _Tracer:
             case TrialStarted():
                 yield from self._start(event)
             case TrialPlanned():
-                yield from self._next_phase(event.trial, "load and build", "steps", event.time_unix_s, {})
+                yield from self._next_phase(
+                    event.trial, "load and build", "steps", event.time_unix_s, {}
+                )
             case TrialReported():
                 yield from self._report(event)
             case CheckpointSaved() if event.trial in self._attempts:
                 lane = self._attempts[event.trial].lanes[0]
-                yield self._instant(lane, f"checkpoint at step {event.step}", event, {"best": event.best})
+                yield self._instant(
+                    lane, f"checkpoint at step {event.step}", event, {"best": event.best}
+                )
             case AttemptEnded():
-                yield from self._end_attempt(event.trial, event.time_unix_s, "next attempt", event.message)
+                yield from self._end_attempt(
+                    event.trial, event.time_unix_s, "next attempt", event.message
+                )
             case TrialEnded():
-                yield from self._end_attempt(event.trial, event.time_unix_s, event.state, event.message)
+                yield from self._end_attempt(
+                    event.trial, event.time_unix_s, event.state, event.message
+                )
             case RunStateChanged():
                 yield from self._change_state(event)
             case DriverStarted():
@@ -119,7 +130,9 @@ class _Tracer:
         self._params[event.trial] = dict(event.params)
         began_unix_s = event.time_unix_s - (event.choosing_s or 0.0)
         name = f"choose trial {event.trial}"
-        yield self._span((_RUN, _PROPOSALS), name, began_unix_s, event.time_unix_s, dict(event.params))
+        yield self._span(
+            (_RUN, _PROPOSALS), name, began_unix_s, event.time_unix_s, dict(event.params)
+        )
         yield self._wait(event.trial, "b", event.time_unix_s)
 
     def _start(self, event: TrialStarted) -> Iterator[Entry]:
@@ -142,11 +155,17 @@ class _Tracer:
     def _report(self, event: TrialReported) -> Iterator[Entry]:
         parts_ms = {f"{part} (ms per step)": 1e3 * part_s for part, part_s in event.parts_s.items()}
         shown = {"step": event.step, "epoch": event.epoch, "samples_per_s": event.samples_per_s}
-        numbers = {key: value for key, value in shown.items() if value is not None} | parts_ms | event.values
+        numbers = (
+            {key: value for key, value in shown.items() if value is not None}
+            | parts_ms
+            | event.values
+        )
         name = f"to step {event.step}"
         yield from self._next_phase(event.trial, name, "steps", event.time_unix_s, numbers)
         if self._has_curves:
-            curves = {"samples_per_s": event.samples_per_s} if event.samples_per_s is not None else {}
+            curves = (
+                {"samples_per_s": event.samples_per_s} if event.samples_per_s is not None else {}
+            )
             for metric, value in (curves | event.values).items():
                 if math.isfinite(value):
                     yield self._entry("C", (_RUN, 0), metric, event.time_unix_s, {metric: value})
@@ -159,7 +178,9 @@ class _Tracer:
             yield self._span(attempt.lanes[0], name, attempt.phase_unix_s, unix_s, numbers)
             attempt.phase, attempt.phase_unix_s = following, unix_s
 
-    def _end_attempt(self, trial: int, unix_s: float, state: str, message: str | None) -> Iterator[Entry]:
+    def _end_attempt(
+        self, trial: int, unix_s: float, state: str, message: str | None
+    ) -> Iterator[Entry]:
         attempt = self._attempts.pop(trial, None)
         if attempt is None:
             return
@@ -181,9 +202,14 @@ class _Tracer:
 
     def _wait(self, trial: int, phase: str, unix_s: float) -> Entry:
         name = f"trial {trial} waits for its workers"
-        return self._entry(phase, (_RUN, _PROPOSALS), name, unix_s, {}) | {"cat": "waiting", "id": trial}
+        return self._entry(phase, (_RUN, _PROPOSALS), name, unix_s, {}) | {
+            "cat": "waiting",
+            "id": trial,
+        }
 
-    def _instant(self, lane: tuple[int, int], name: str, event: Event, numbers: dict[str, Any]) -> Entry:
+    def _instant(
+        self, lane: tuple[int, int], name: str, event: Event, numbers: dict[str, Any]
+    ) -> Entry:
         return self._entry("i", lane, name, event.time_unix_s, numbers) | {"s": "t"}
 
     def _span(
@@ -202,7 +228,13 @@ class _Tracer:
         self, phase: str, lane: tuple[int, int], name: str, unix_s: float, numbers: dict[str, Any]
     ) -> Entry:
         since_us = (unix_s - (self._first_unix_s or 0.0)) * 1e6
-        entry: Entry = {"ph": phase, "pid": lane[0], "tid": lane[1], "name": name, "ts": round(since_us, 1)}
+        entry: Entry = {
+            "ph": phase,
+            "pid": lane[0],
+            "tid": lane[1],
+            "name": name,
+            "ts": round(since_us, 1),
+        }
         return entry | {"args": {key: _writable(value) for key, value in numbers.items()}}
 
 

@@ -74,7 +74,9 @@ class Resize:
     def to_json(self) -> dict[str, Any]:
         """Return the decision and the measurement as plain values."""
         plain = self.decided.model_dump(exclude={"type", "trial", "time_unix_s"})
-        found = self.measured and self.measured.model_dump(include={"samples_per_s", "restart_s", "saving_s"})
+        found = self.measured and self.measured.model_dump(
+            include={"samples_per_s", "restart_s", "saving_s"}
+        )
         return plain | {"measured": found}
 
 
@@ -109,13 +111,21 @@ class Trial:
     last_values: dict[str, float] = dataclasses.field(default_factory=dict)
     num_validation: int | None = None  # samples on which it is validated, where that is known
     num_test: int | None = None  # samples that choose nothing; 0 without any
-    test_values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # measured on them, at its end
+    test_values: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )  # measured on them, at its end
     last_step: int = 0
     last_epoch: float | None = None
-    first_report: tuple[float, int, float | None] | None = None  # of the last attempt: time, step, epoch
+    first_report: tuple[float, int, float | None] | None = (
+        None  # of the last attempt: time, step, epoch
+    )
     samples_per_s: float | None = None
-    parts_s: Mapping[str, float] = dataclasses.field(default_factory=dict)  # seconds per step, by part
-    slowest_rank: tuple[int, float] | None = None  # how many times as long as other replicas it takes
+    parts_s: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )  # seconds per step, by part
+    slowest_rank: tuple[int, float] | None = (
+        None  # how many times as long as other replicas it takes
+    )
     reports: int = 0
     reports_left_out: int = 0  # they arrived too fast and were not stored
     attempts: int = 0
@@ -137,13 +147,17 @@ class Trial:
     ended_unix_s: float | None = None
     trained_s: float = 0.0  # in attempts that have ended, each as `duration_s` counts it
     attempt_unix_s: float = 0.0  # when the last attempt began
-    attempt_counted: bool = True  # whether the sums over attempts include it: it has ended, or none began
+    attempt_counted: bool = (
+        True  # whether the sums over attempts include it: it has ended, or none began
+    )
     last_event_unix_s: float = 0.0
     last_checkpoint: str | None = None
     best_checkpoint: str | None = None
     attachments: list[AttachmentSaved] = dataclasses.field(default_factory=list)
     checkpoints_deleted: str | None = None  # the setting that required it
-    interrupted: bool = False  # stopped only because the run ended; continues when the run is resumed
+    interrupted: bool = (
+        False  # stopped only because the run ended; continues when the run is resumed
+    )
 
     def __repr__(self) -> str:
         shown = {**(self.values or self.last_values), **self.params}
@@ -159,16 +173,19 @@ class Trial:
     def duration_s(self) -> float | None:
         """For how long the trial ran, in seconds; None if it has not started.
 
-        It is the sum over its attempts, each from its start to its end; of one that is under way, was lost,
-        or was cut off by the end of its run, to its last event. The time between attempts, in which it
-        waited or nobody drove the run, is no part of it. Every table and file shows this number.
+        It is the sum over its attempts, each from its start to its end; of one that is under way,
+        was lost, or was cut off by the end of its run, to its last event. The time between
+        attempts, in which it waited or nobody drove the run, is no part of it. Every table and file
+        shows this number.
         """
         if self.started_unix_s is None:
             return None
         return self.trained_s + self.attempt_s(self.last_event_unix_s)
 
     def value_of(self, metric: str) -> float | None:
-        """Return a metric as every table shows it: its result, or its last report while it has none.
+        """Return a metric as every table shows it.
+
+        Its result, or its last report while it has none.
 
         Args:
             metric: What the trial reports; None is returned where it never did.
@@ -185,7 +202,10 @@ class Trial:
 
     @property
     def continued(self) -> int | None:
-        """The trial that it continues, or whose configuration it trains further; None without one."""
+        """The trial that it continues, or whose configuration it trains further.
+
+        None without one.
+        """
         return self.resumes if self.segment is None else self.segment.continues
 
     def gpu_s(self, now_unix_s: float) -> float:
@@ -204,7 +224,9 @@ class Trial:
 
     @property
     def ways_tried(self) -> tuple[PartialPlan, ...]:
-        """The changes to its plan that were tried where memory ran out, or a change for that was refused."""
+        """The changes to its plan that were tried where memory ran out, or a change for that was
+        refused.
+        """
         return tuple(
             PartialPlan.from_json(setback.next_plan)
             for setback in self.setbacks
@@ -218,7 +240,10 @@ class Trial:
 
     @property
     def failed_at(self) -> str | None:
-        """The line of the user's code at which the trial failed, as file:line; None where none is known."""
+        """The line of the user's code at which the trial failed, as file:line.
+
+        None where none is known.
+        """
         return failure_place(self.traceback)
 
     def to_json(self) -> dict[str, Any]:
@@ -287,7 +312,8 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
             if event.best:
                 trial.best_checkpoint = event.path
         case AttachmentSaved():
-            # What an attempt attaches takes the place of what earlier ones did at the same and later steps.
+            # What an attempt attaches takes the place of what earlier ones did at the same and
+            # later steps.
             trial.attachments = [
                 earlier
                 for earlier in trial.attachments
@@ -321,8 +347,8 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
 def _count_attempt(trial: Trial, until_unix_s: float, *, is_cut: bool = False) -> None:
     """Add the last attempt to the sums over attempts, unless they include it.
 
-    Of one that was lost, or that the end of the run cut off, nothing after its last event counts: it is not
-    known how long it still trained. It held its GPUs until the end.
+    Of one that was lost, or that the end of the run cut off, nothing after its last event counts:
+    it is not known how long it still trained. It held its GPUs until the end.
     """
     trial.trained_s += trial.attempt_s(trial.last_event_unix_s if is_cut else until_unix_s)
     trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(until_unix_s)

@@ -1,8 +1,11 @@
-"""The columns of the table of trials, declared once: name, meaning, unit, value and how it is written.
+"""The columns of the table of trials, declared once.
 
-`run.trials`, the panel and its file, the terminal and the report show the columns that are declared here, so
-that a trial has the same values with the same names and units in all of them. A new column is a line in
-`_COURSE`. Which columns a view has room for, in which order and of which trials, is left to the views.
+Name, meaning, unit, value and how it is written.
+
+`run.trials`, the panel and its file, the terminal and the report show the columns that are declared
+here, so that a trial has the same values with the same names and units in all of them. A new column
+is a line in `_COURSE`. Which columns a view has room for, in which order and of which trials, is
+left to the views.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ from workbench.store.history.trial import Trial
 
 Kind = Literal["number", "state", "param", "value", "progress"]
 Format = Literal["value", "rate"]
-"""How a view writes a value: with four significant digits, or as a rate, whole from a hundred on."""
+"""How a view writes a value.
+
+With four significant digits, or as a rate, whole from a hundred on.
+"""
 
 _Value = Callable[[History, Trial], Any]
 
@@ -32,7 +38,8 @@ class TrialColumn:
     """One column of the table of trials.
 
     Attributes:
-        name: Its name in Python and in filters; a quantity ends with its unit, as `duration_s` does.
+        name: Its name in Python and in filters; a quantity ends with its unit, as `duration_s`
+            does.
         kind: What it is about.
         meaning: What its values are, in one sentence.
         label: Its heading where it is shown.
@@ -40,8 +47,10 @@ class TrialColumn:
         key: Identifies it in what a front end requests.
         format: How a view writes its values.
         goal: Which direction is better; None where neither is, or nobody has declared it.
-        is_shown: Whether tables have a column for it; a reason stands beside the state, a message below.
-        is_short: Whether terminal and report have a column for it, too, where any trial has a value in it.
+        is_shown: Whether tables have a column for it; a reason stands beside the state, a message
+            below.
+        is_short: Whether terminal and report have a column for it, too, where any trial has a value
+            in it.
         is_number: Whether its values are numbers, and a missing one is NaN in Python.
     """
 
@@ -86,10 +95,18 @@ class TrialColumn:
 
 
 NUMBER = TrialColumn(
-    "number", "number", "Its number, from 0.", lambda _, trial: trial.number, label="trial", is_number=True
+    "number",
+    "number",
+    "Its number, from 0.",
+    lambda _, trial: trial.number,
+    label="trial",
+    is_number=True,
 )
 STATE = TrialColumn(
-    "state", "state", "waiting, running, complete, pruned, stopped or failed.", lambda _, trial: trial.state
+    "state",
+    "state",
+    "waiting, running, complete, pruned, stopped or failed.",
+    lambda _, trial: trial.state,
 )
 REASON = TrialColumn(
     "reason",
@@ -135,7 +152,9 @@ STARTED = TrialColumn(
     "started_s",
     "progress",
     "When its first attempt began, in seconds of run time.",
-    lambda history, trial: None if trial.started_unix_s is None else history.clock.at(trial.started_unix_s),
+    lambda history, trial: (
+        None if trial.started_unix_s is None else history.clock.at(trial.started_unix_s)
+    ),
     label="started (s)",
     unit="s",
     is_number=True,
@@ -171,10 +190,18 @@ ENERGY = TrialColumn(
     is_number=True,
 )
 EPOCH = TrialColumn(
-    "epoch", "progress", "Epochs done at its last report.", lambda _, trial: trial.last_epoch, is_number=True
+    "epoch",
+    "progress",
+    "Epochs done at its last report.",
+    lambda _, trial: trial.last_epoch,
+    is_number=True,
 )
 ATTEMPTS = TrialColumn(
-    "attempts", "progress", "How many times it was started.", lambda _, trial: trial.attempts, is_number=True
+    "attempts",
+    "progress",
+    "How many times it was started.",
+    lambda _, trial: trial.attempts,
+    is_number=True,
 )
 REPORTS = TrialColumn(
     "reports",
@@ -204,9 +231,9 @@ def columns_of(history: History) -> list[TrialColumn]:
         history: The run.
 
     Returns:
-        Number, state and reason; whether it is feasible, where there are constraints; the version of its
-        code, where there are several; member and the trial that it continues, where there are any; a column
-        for each parameter and each reported metric; then
+        Number, state and reason; whether it is feasible, where there are constraints; the version
+        of its code, where there are several; member and the trial that it continues, where there
+        are any; a column for each parameter and each reported metric; then
         its course.
     """
     return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *_COURSE]
@@ -235,12 +262,18 @@ def columns_in_short(history: History, trials: Iterable[Trial]) -> list[TrialCol
     return [
         STEP,
         DURATION,
-        *(column for column in others if any(column.value(history, trial) is not None for trial in shown)),
+        *(
+            column
+            for column in others
+            if any(column.value(history, trial) is not None for trial in shown)
+        ),
     ]
 
 
 def continues(history: History) -> TrialColumn:
-    """Return the column of the trial that each continues, or comes after where it is trained anew."""
+    """Return the column of the trial that each continues, or comes after where it is trained
+    anew.
+    """
     return CONTINUES if name_of_source(history) == "continues" else _AFTER
 
 
@@ -290,13 +323,17 @@ def metric(history: History, name: str) -> TrialColumn:
 
 
 def means_of(history: History, trial: Trial) -> dict[str, float]:
-    """Return the means over the complete repeats of a trial's configuration, by the keys of their columns."""
+    """Return the means over the complete repeats of a trial's configuration, by the keys of their
+    columns.
+    """
     return {f"value:{name}": value for name, value in history.mean_values(trial).items()}
 
 
 def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
     """Return the metrics of a trial by the names that tables show."""
-    return {shown_metric(history.experiment, name): value for name, value in trial.shown_values.items()}
+    return {
+        shown_metric(history.experiment, name): value for name, value in trial.shown_values.items()
+    }
 
 
 def _short(history: History, metric: str) -> str:

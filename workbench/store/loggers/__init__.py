@@ -1,7 +1,9 @@
-"""Loggers of other makers, such as TensorBoard: each trial with its configuration, reports and ending.
+"""Loggers of other makers, such as TensorBoard.
 
-A logger is a class with a few methods; `Forwarding` calls them in a thread beside the run, which never waits
-for them. Which events there are, and when a run has them, is left to the driver.
+Each trial with its configuration, reports and ending.
+
+A logger is a class with a few methods; `Forwarding` calls them in a thread beside the run, which
+never waits for them. Which events there are, and when a run has them, is left to the driver.
 """
 
 from __future__ import annotations

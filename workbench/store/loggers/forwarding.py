@@ -1,7 +1,8 @@
-"""One thread for each logger, so that a logger that is slow, hangs or fails neither delays nor fails a run.
+"""One thread for each logger, so that a logger that is slow, hangs or fails neither delays nor
+fails a run.
 
-A logger that fails is used no longer in this run. What it receives is left to the caller; the problems are
-kept until they are fetched.
+A logger that fails is used no longer in this run. What it receives is left to the caller; the
+problems are kept until they are fetched.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ MAX_WAITING = 10_000
 class Forwarding:
     """Passes what happens in a run on to loggers."""
 
-    def __init__(self, names: Sequence[str], run: LoggedRun, *, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(
+        self, names: Sequence[str], run: LoggedRun, *, max_waiting: int = MAX_WAITING
+    ) -> None:
         """Start a thread for each logger.
 
         Args:
@@ -85,7 +88,9 @@ class Forwarding:
 class _Line:
     """What waits for one logger, and the thread that hands it over."""
 
-    def __init__(self, name: str, run: LoggedRun, problems: queue.SimpleQueue[str], max_waiting: int) -> None:
+    def __init__(
+        self, name: str, run: LoggedRun, problems: queue.SimpleQueue[str], max_waiting: int
+    ) -> None:
         self._name, self._run, self._problems = name, run, problems
         self._waiting: queue.Queue[Callable[[Any], object] | None] = queue.Queue(max_waiting)
         self._num_left_out = 0
@@ -107,7 +112,9 @@ class _Line:
         if self._thread.is_alive():
             self._problems.put(f"{self._name} had not written everything when the run ended")
         elif self._num_left_out:
-            self._problems.put(f"{self._name} was too slow: {self._num_left_out} reports were left out")
+            self._problems.put(
+                f"{self._name} was too slow: {self._num_left_out} reports were left out"
+            )
 
     def _serve(self) -> None:
         target: Any = None

@@ -1,8 +1,8 @@
 """What every logger has in common: a class that receives the trials of one run.
 
-A new logger is a subclass in a file of its own and a line in `LOGGERS`, or an entry point of the group
-`workbench.loggers` in another package. Its library is imported when an object is made. Threads, failures and
-what is lost are left to the forwarding.
+A new logger is a subclass in a file of its own and a line in `LOGGERS`, or an entry point of the
+group `workbench.loggers` in another package. Its library is imported when an object is made.
+Threads, failures and what is lost are left to the forwarding.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ _STATES = {"complete": "FINISHED", "failed": "FAILED"}
 
 
 class MLflow(TrialLogger):
-    """Logs to the server or folder that MLflow's own variables name, such as `MLFLOW_TRACKING_URI`."""
+    """Logs to the server or folder that MLflow's own variables name, such as
+    `MLFLOW_TRACKING_URI`.
+    """
 
     package = "mlflow"
 

@@ -1,4 +1,6 @@
-"""TensorBoard: a folder of event files for each trial, with its configuration as hyperparameters."""
+"""TensorBoard: a folder of event files for each trial, with its configuration as
+hyperparameters.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class TensorBoard(TrialLogger):
 
     def attach(self, trial: int, step: int, attachment: Attachment) -> None:
         """Write a picture as an image, and others as text; see TrialLogger."""
-        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto.summary_pb2 import (
+            Summary,
+        )  # pyright: ignore[reportAttributeAccessIssue]
 
         writer = self._writers.get(trial)
         if writer is None:
@@ -77,4 +81,6 @@ class TensorBoard(TrialLogger):
 def _markdown(table: Table) -> str:
     """Return a table as TensorBoard shows it."""
     rows = [table.columns, ["---"] * len(table.columns), *table.rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in rows)
+    return "\n".join(
+        f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in rows
+    )

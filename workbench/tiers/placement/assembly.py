@@ -1,4 +1,6 @@
-"""From a file of tiers, a bundle with stages and profiles of machines to the system that is computed with."""
+"""From a file of tiers, a bundle with stages and profiles of machines to the system that is
+computed with.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,17 @@ def bundle_of(file: TiersFile, folder: Path) -> Path:
         raise ExperimentError(
             f"{bundle} is not a bundle with early exits",
             field="place.from",
-            next_step="Train mlp, convnet or resnet with the parameter exits: 1, and export it with "
-            "--format onnx.",
+            next_step=(
+                "Train mlp, convnet or resnet with the parameter exits: 1, and export it with "
+                "--format onnx."
+            ),
         )
     return bundle
 
 
 def stages_of(file: TiersFile, bundle: Path) -> Stages:
-    """Return the stages of a bundle, with the threshold of the file at the first exit if it has one.
+    """Return the stages of a bundle, with the threshold of the file at the first exit if it has
+    one.
 
     Args:
         file: The file of tiers.
@@ -78,8 +83,10 @@ def assemble(
         folder: The folder that its paths are relative to.
         measure: Measures the stages of a bundle on this machine, as `profile_stages` of
             `workbench.tiers.processes` does.
-        with_frames: Whether making, protecting and reading frames counts; the time of links always does.
-        cut_at: Where the model is cut without exits, as of `Cut.is_there`; by default where that is best.
+        with_frames: Whether making, protecting and reading frames counts; the time of links always
+            does.
+        cut_at: Where the model is cut without exits, as of `Cut.is_there`; by default where that is
+            best.
 
     Returns:
         The system, and the relative standard deviation of measured times.
@@ -130,7 +137,9 @@ def assemble(
 
 
 def _with_own_models(stage_s: np.ndarray) -> np.ndarray:
-    """Return the times where the first tier has only the first model, and the last only the last."""
+    """Return the times where the first tier has only the first model, and the last only the
+    last.
+    """
     found = np.full(stage_s.shape, np.inf)
     found[0, 0], found[-1, :-1], found[-1, -1] = stage_s[0, 0], 0.0, stage_s[-1, -1]
     return found
@@ -140,9 +149,11 @@ def _profiles(file: TiersFile, folder: Path, bundle: Path, measure: Measure) -> 
     here = tuple(sorted({tier.batch for tier in file.tiers.values() if tier.machine == HERE}))
     measured = measure(bundle, batches=here) if here else None
     return {
-        name: read_profile(folder / tier.machine, field=f"tiers.{name}.machine")
-        if tier.machine != HERE or measured is None
-        else measured
+        name: (
+            read_profile(folder / tier.machine, field=f"tiers.{name}.machine")
+            if tier.machine != HERE or measured is None
+            else measured
+        )
         for name, tier in file.tiers.items()
     }
 
@@ -159,7 +170,10 @@ def _stage_times(
             raise ExperimentError(
                 f"its profile has no times of {stage.file} with batch {tier.batch}",
                 field=f"tiers.{name}.machine",
-                next_step=f"Measure this bundle there: workbench place profile {bundle} --batch {tier.batch}",
+                next_step=(
+                    f"Measure this bundle there: workbench place profile {bundle} --batch"
+                    f" {tier.batch}"
+                ),
             )
         used_bytes += path.stat().st_size
         fits = tier.memory is None or used_bytes <= tier.memory
@@ -169,7 +183,8 @@ def _stage_times(
                 field=f"tiers.{name}.memory",
                 next_step="Give the tier more memory, or train a smaller model.",
             )
-        # The median, as of what is cut: what else a machine does reaches few calls, and a mean by much.
+        # The median, as of what is cut: what else a machine does reaches few calls, and a mean by
+        # much.
         found.append(timing.p50_s / tier.batch if fits else np.inf)
         spreads.append(abs(timing.p95_s / timing.p50_s - 1.0) / 2.0)
     return found, float(np.clip(np.mean(spreads), 0.03, 0.3))

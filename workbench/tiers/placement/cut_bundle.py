@@ -27,8 +27,8 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
 
     Args:
         bundle: The bundle of the whole model.
-        is_there: (nodes,): whether each node is computed in the second part; if all or none are, there is one
-            part only.
+        is_there: (nodes,): whether each node is computed in the second part; if all or none are,
+            there is one part only.
         evidence: How the exits of the bundle did on the validation split.
         folder: Where to write the parts.
 
@@ -84,6 +84,7 @@ def _compare(whole: Path, parts: list[Path]) -> list[Any]:
     difference = float(np.abs(values - known).max())
     if not difference <= TOLERANCE:
         raise RunError(
-            f"the parts differ from the whole model by {difference:.2g}", next_step="Export the model again."
+            f"the parts differ from the whole model by {difference:.2g}",
+            next_step="Export the model again.",
         )
     return taken

@@ -1,4 +1,6 @@
-"""Where the model of a bundle is cut for one file of tiers: the minimum cut of measured times of its nodes.
+"""Where the model of a bundle is cut for one file of tiers.
+
+The minimum cut of measured times of its nodes.
 
 Writing the parts is left to `cut_bundle`, what comes of them under load to `policies`.
 """
@@ -21,8 +23,8 @@ from workbench.tiers.placement.system import Cut
 def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) -> Cut | None:
     """Return where one request is answered first; None where nodes of the model were not measured.
 
-    What each side takes in any case (a call, an answer, a frame) does not move a cut between nodes, so the
-    minimum cut is compared with both ways not to cut when these are added.
+    What each side takes in any case (a call, an answer, a frame) does not move a cut between nodes,
+    so the minimum cut is compared with both ways not to cut when these are added.
 
     Args:
         bundle: The bundle.
@@ -76,7 +78,10 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
 
 @dataclass(frozen=True)
 class _Measured:
-    """A graph with the times of one request: (tiers, nodes), and beside nodes for each call, (tiers,)."""
+    """A graph with the times of one request.
+
+    (tiers, nodes), and beside nodes for each call, (tiers,).
+    """
 
     graph: CuttableGraph
     nodes_s: np.ndarray
@@ -95,7 +100,10 @@ class _Measured:
 
 
 def _measured(bundle: Path, sending: Sending) -> _Measured | None:
-    """Return what was measured of the model; None if that was not on all tiers, or not of these nodes."""
+    """Return what was measured of the model.
+
+    None if that was not on all tiers, or not of these nodes.
+    """
     tiers = sending.file.tiers
     if len(tiers) == 1 or not (bundle / MODEL).exists():
         return None
@@ -124,7 +132,9 @@ def _bytes_of(graph: CuttableGraph, is_there: np.ndarray, sending: Sending) -> i
 def _send_s(value: Passed, sending: Sending) -> float:
     """Return the time that the value adds to a frame over all links."""
     num_bytes = sending.bytes_of(value.num_values, value.dtype.name)
-    return float(sending.ways(num_bytes)[-1] - sending.ways(sending.bytes_of(0, value.dtype.name))[-1])
+    return float(
+        sending.ways(num_bytes)[-1] - sending.ways(sending.bytes_of(0, value.dtype.name))[-1]
+    )
 
 
 def _fits(graph: CuttableGraph, is_there: np.ndarray, sending: Sending) -> bool:

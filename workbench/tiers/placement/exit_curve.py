@@ -1,4 +1,6 @@
-"""What each threshold of the first exit gives: accuracy, response times, bytes and load under each scheduler.
+"""What each threshold of the first exit gives.
+
+Accuracy, response times, bytes and load under each scheduler.
 
 Drawing it, with a slider, is left to the widgets.
 """
@@ -24,8 +26,8 @@ class ExitPoint:
         threshold: The probability from which an answer leaves there.
         share: Share of the samples that leave there, where all is computed on the first tier.
         outcomes: What closed forms expect of each scheduler.
-        group_accuracy: By scheduler the share of the answers whose group of classes is right; empty without
-            groups.
+        group_accuracy: By scheduler the share of the answers whose group of classes is right; empty
+            without groups.
     """
 
     threshold: float
@@ -35,9 +37,11 @@ class ExitPoint:
 
 
 def exit_curve(system: System) -> list[ExitPoint]:
-    """Return what comes of thresholds of the first exit, from 0, where every answer leaves there, to 1.
+    """Return what comes of thresholds of the first exit, from 0, where every answer leaves there,
+    to 1.
 
-    They lie where equally many validation samples are between two of them; that of the system is among them.
+    They lie where equally many validation samples are between two of them; that of the system is
+    among them.
 
     Args:
         system: The system; the thresholds of its other exits are kept.
@@ -52,6 +56,8 @@ def exit_curve(system: System) -> list[ExitPoint]:
         by_group = {}
         if system.group_threshold is not None:
             grouped = changed.by_group()
-            by_group = {name: scheduler.expect(grouped).accuracy for name, scheduler in schedulers.items()}
+            by_group = {
+                name: scheduler.expect(grouped).accuracy for name, scheduler in schedulers.items()
+            }
         found.append(ExitPoint(threshold, float((changed.exits == 0).mean()), outcomes, by_group))
     return found

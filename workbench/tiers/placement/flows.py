@@ -35,12 +35,14 @@ class Outcome:
     """What comes of a way to place requests.
 
     Attributes:
-        response_s: Response times of many requests, in seconds; infinite where a queue grows without end.
+        response_s: Response times of many requests, in seconds; infinite where a queue grows
+            without end.
         accuracy: Share of correct answers.
         bytes_per_sample: Bytes that leave the first tier for a request, in the mean.
         joules_per_sample: Energy of the first tier for a request, as far as it is known.
         load: For each tier, the share of the time that its machines compute.
-        link_load: For each link that is used, the share of the time that it carries requests and heartbeats.
+        link_load: For each link that is used, the share of the time that it carries requests and
+            heartbeats.
     """
 
     response_s: np.ndarray

@@ -1,7 +1,9 @@
-"""An exported graph in two parts: which values its nodes exchange, and each part as a graph of its own.
+"""An exported graph in two parts.
 
-The graph is cut as ONNX Runtime fuses it, because what is fused is computed, and timed, as one node. Where
-it is cut is left to `min_cut`.
+Which values its nodes exchange, and each part as a graph of its own.
+
+The graph is cut as ONNX Runtime fuses it, because what is fused is computed, and timed, as one
+node. Where it is cut is left to `min_cut`.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class CuttableGraph:
         return [
             one
             for one in self.passed
-            if (one.producer is None or not is_there[one.producer]) and is_there[list(one.consumers)].any()
+            if (one.producer is None or not is_there[one.producer])
+            and is_there[list(one.consumers)].any()
         ]
 
     def weight_bytes(self, is_used: np.ndarray) -> int:
@@ -88,10 +91,12 @@ class CuttableGraph:
         return sum(one.ByteSize() for one in self.model.graph.initializer if one.name in taken)
 
     def parts(self, is_there: np.ndarray) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-        """Return both parts; what the first sends are the values in one row, as the second takes them.
+        """Return both parts; what the first sends are the values in one row, as the second takes
+        them.
 
         Args:
-            is_there: (nodes,): whether each is computed on the last tier; some are, and some are not.
+            is_there: (nodes,): whether each is computed on the last tier; some are, and some are
+                not.
         """
         sent, nodes, graph = self.sent(is_there), list(self.model.graph.node), self.model.graph
         width = sum(one.num_values for one in sent)
@@ -128,7 +133,11 @@ class CuttableGraph:
         )
 
     def _part(
-        self, nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], constants: Sequence[Any]
+        self,
+        nodes: Sequence[Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        constants: Sequence[Any],
     ) -> onnx.ModelProto:
         taken = {name for node in nodes for name in node.input}
         kept = [one for one in self.model.graph.initializer if one.name in taken]
@@ -142,7 +151,9 @@ class CuttableGraph:
 
 
 def cuttable(path: Path) -> CuttableGraph | None:
-    """Return a graph as it can be cut; None if it has several inputs, or its answers are no probabilities.
+    """Return a graph as it can be cut.
+
+    None if it has several inputs, or its answers are no probabilities.
 
     Args:
         path: The graph.
@@ -156,7 +167,9 @@ def cuttable(path: Path) -> CuttableGraph | None:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(fused)
         try:
-            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
         except Exception as error:  # ONNX Runtime has no common base class for its errors
             raise RunError(
                 f"{path} cannot be loaded: {error}", next_step="Export the model again."
@@ -172,7 +185,10 @@ def cuttable(path: Path) -> CuttableGraph | None:
 
 
 def _passed(model: onnx.ModelProto, given: Any) -> Iterable[Passed]:
-    """Yield what nodes take; shapes and types are those of a run with each of two numbers of samples."""
+    """Yield what nodes take.
+
+    Shapes and types are those of a run with each of two numbers of samples.
+    """
     nodes = list(model.graph.node)
     producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
     consumers: dict[str, list[int]] = {given.name: []}
@@ -188,11 +204,17 @@ def _passed(model: onnx.ModelProto, given: Any) -> Iterable[Passed]:
         ]
         is_by_sample &= small.shape[1:] == large.shape[1:]
         yield Passed(
-            name, producers.get(name), tuple(takers), small.shape[1:] if is_by_sample else None, small.dtype
+            name,
+            producers.get(name),
+            tuple(takers),
+            small.shape[1:] if is_by_sample else None,
+            small.dtype,
         )
 
 
-def _run(model: onnx.ModelProto, given: Any, names: Sequence[str], batch: int) -> dict[str, np.ndarray]:
+def _run(
+    model: onnx.ModelProto, given: Any, names: Sequence[str], batch: int
+) -> dict[str, np.ndarray]:
     watched = onnx.ModelProto.FromString(model.SerializeToString())
     known = {one.name for one in watched.graph.output}
     watched.graph.output.extend(

@@ -1,7 +1,7 @@
 """A tree of labels: groups of classes, which an exit may be sure of before it is sure of the class.
 
-Such a group is answered early, and the class late, by the tier to which the request is sent. How sure an exit
-must be is chosen on the validation split.
+Such a group is answered early, and the class late, by the tier to which the request is sent. How
+sure an exit must be is chosen on the validation split.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def groups_of(labels: Mapping[str, Sequence[str]], classes: Sequence[str]) -> li
         for name in names:
             if name not in classes or name in named:
                 raise ExperimentError(
-                    f"{name!r} is in two groups" if name in named else f"the model has no class {name!r}",
+                    (
+                        f"{name!r} is in two groups"
+                        if name in named
+                        else f"the model has no class {name!r}"
+                    ),
                     field=f"place.labels.{group}",
                     allowed=list(classes),
                 )
@@ -87,6 +91,10 @@ def choose_group_threshold(evidence: Evidence) -> float:
 
 
 def early_at(evidence: Evidence, thresholds: Sequence[float], group_threshold: float) -> np.ndarray:
-    """Return the samples whose group is answered at the first exit before their class is, (samples,)."""
+    """Return the samples whose group is answered at the first exit before their class is,
+    (samples,).
+    """
     assert evidence.group_confidence is not None
-    return (exits_at(evidence, thresholds) > 0) & (evidence.group_confidence[:, 0] >= group_threshold)
+    return (exits_at(evidence, thresholds) > 0) & (
+        evidence.group_confidence[:, 0] >= group_threshold
+    )

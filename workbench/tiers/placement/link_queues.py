@@ -1,8 +1,8 @@
 """Queues on links: what is sent waits while its link carries what was sent before.
 
-Each machine of a tier has one link to the next tier, which carries one frame at a time, for its bytes divided
-by the bandwidth. Answers do not wait: they are not larger than what was sent, and come one after another as
-it did. Which requests are sent is left to `policies`.
+Each machine of a tier has one link to the next tier, which carries one frame at a time, for its
+bytes divided by the bandwidth. Answers do not wait: they are not larger than what was sent, and
+come one after another as it did. Which requests are sent is left to `policies`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ _NEGLIGIBLE_LOAD = 1e-3
 
 
 def num_links(system: System) -> list[int]:
-    """Return how many links there are between the machines of each tier and the next that are used."""
+    """Return how many links there are between the machines of each tier and the next that are
+    used.
+    """
     return np.minimum.accumulate(system.counts[:-1]).tolist()
 
 
 def link_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> dict[str, float]:
-    """Return the share of the time that links carry requests and heartbeats, by the tiers that they join.
+    """Return the share of the time that links carry requests and heartbeats, by the tiers that they
+    join.
 
     Args:
         system: The system.
@@ -39,7 +42,8 @@ def link_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> dict[s
 def without_heartbeats(system: System, loads: Mapping[str, float]) -> dict[str, float]:
     """Return the share of the time that links carry requests, of the time that heartbeats leave.
 
-    It is 1 where a link is full, as its whole load is, and grows with the requests, as that does not.
+    It is 1 where a link is full, as its whole load is, and grows with the requests, as that does
+    not.
 
     Args:
         system: The system.
@@ -50,13 +54,17 @@ def without_heartbeats(system: System, loads: Mapping[str, float]) -> dict[str, 
 
 
 def _request_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> np.ndarray:
-    """Return for each link the share of the time that heartbeats leave in which it carries requests."""
+    """Return for each link the share of the time that heartbeats leave in which it carries
+    requests.
+    """
     return sent_per_s * links_s / np.array(num_links(system))
 
 
 def _by_link(system: System, values: np.ndarray) -> dict[str, float]:
     names = zip(system.names, system.names[1:], strict=False)
-    return {f"{one}-{other}": value for (one, other), value in zip(names, values.tolist(), strict=False)}
+    return {
+        f"{one}-{other}": value for (one, other), value in zip(names, values.tolist(), strict=False)
+    }
 
 
 def link_waits(
@@ -64,8 +72,9 @@ def link_waits(
 ) -> list[Wait]:
     """Return how long requests to the last tier wait at links, each of which is M/D/1.
 
-    Of links that follow one another one to one, only the slowest makes requests wait: what leaves it comes
-    far enough apart for the others, and what waits at one of them before it does not wait there again.
+    Of links that follow one another one to one, only the slowest makes requests wait: what leaves
+    it comes far enough apart for the others, and what waits at one of them before it does not wait
+    there again.
 
     Args:
         system: The system.
@@ -86,8 +95,11 @@ def link_waits(
     return found
 
 
-def bounded_waits(system: System, there_s: np.ndarray, share: float, longest_s: float) -> tuple[Wait, ...]:
-    """Return the waits of what is sent to the last tier unless it would wait too long there or at a link.
+def bounded_waits(
+    system: System, there_s: np.ndarray, share: float, longest_s: float
+) -> tuple[Wait, ...]:
+    """Return the waits of what is sent to the last tier unless it would wait too long there or at a
+    link.
 
     The queue that has the highest load is bounded; what it lets in also waits in the others.
 
@@ -102,7 +114,9 @@ def bounded_waits(system: System, there_s: np.ndarray, share: float, longest_s: 
     slowest, mean_s = int(np.argmax(loads)), float(there_s.mean())
     if loads[slowest] <= rate * mean_s / system.counts[-1]:
         queue = bounded_wait(rate, mean_s, system.counts[-1], longest_s)
-        return queue, *link_waits(system, system.links_s, rate * (1.0 - queue.blocked), before_s=first_s)
+        return queue, *link_waits(
+            system, system.links_s, rate * (1.0 - queue.blocked), before_s=first_s
+        )
     number = num_links(system)[slowest]
     queue = bounded_wait(rate / number, float(system.links_s[slowest]), 1, longest_s)
     rate *= 1.0 - queue.blocked
@@ -147,13 +161,16 @@ def played_link_waits_s(
 
 
 class PlayedLinks:
-    """The links to one tier, through which requests are sent one by one, each before the next is ready."""
+    """The links to one tier, through which requests are sent one by one, each before the next is
+    ready.
+    """
 
     def __init__(self, links: Sequence[tuple[int, float, list[float]]]) -> None:
         """Take links in order.
 
         Args:
-            links: Of each the number of links, how long one is occupied by a request, and when each is free.
+            links: Of each the number of links, how long one is occupied by a request, and when each
+                is free.
         """
         self._links = tuple(links)
         self.can_wait = bool(self._links)

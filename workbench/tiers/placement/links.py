@@ -23,11 +23,16 @@ ALIVE_BYTES = HEADER_BYTES + 88
 HEARTBEAT_SHARE = 0.02
 """What heartbeats take at most of the time of a link, in either direction, and of a machine."""
 TLS_BYTES = 22
-"""Bytes that a record of TLS 1.3 adds to a frame: five of header, one of type, 16 of authentication."""
+"""Bytes that a record of TLS 1.3 adds to a frame.
+
+Five of header, one of type, 16 of authentication.
+"""
 
 
 def bandwidth_of(link: Link, folder: Path, *, field: str) -> float:
-    """Return the bits per second of a link; of a trace, those that give its mean time of a transfer.
+    """Return the bits per second of a link.
+
+    Of a trace, those that give its mean time of a transfer.
 
     Args:
         link: The link.
@@ -46,7 +51,10 @@ def bandwidth_of(link: Link, folder: Path, *, field: str) -> float:
 
 
 def read_trace(link: Link, folder: Path, *, field: str) -> list[tuple[float, float]]:
-    """Return the trace of a link as (time_s, bits_per_s); arguments and errors as in `bandwidth_of`."""
+    """Return the trace of a link as (time_s, bits_per_s).
+
+    Arguments and errors as in `bandwidth_of`.
+    """
     assert link.trace is not None
     path = folder / link.trace
     try:
@@ -90,7 +98,8 @@ def occupied_s(num_bytes: float, file: TiersFile, folder: Path) -> np.ndarray:
 
 
 def beats_per_link(counts: Sequence[int]) -> np.ndarray:
-    """Return how many heartbeats pass each link while every machine of the first tier sends one to each tier.
+    """Return how many heartbeats pass each link while every machine of the first tier sends one to
+    each tier.
 
     Args:
         counts: Number of machines of each tier; a link is shared by those that send over it.
@@ -99,8 +108,11 @@ def beats_per_link(counts: Sequence[int]) -> np.ndarray:
     return num_further * counts[0] / np.minimum.accumulate(np.array(counts[:-1]))
 
 
-def heartbeat_s(file: TiersFile, folder: Path, counts: Sequence[int], answering_s: Sequence[float]) -> float:
-    """Return how often each machine of the first tier sends a heartbeat to every further tier, in seconds.
+def heartbeat_s(
+    file: TiersFile, folder: Path, counts: Sequence[int], answering_s: Sequence[float]
+) -> float:
+    """Return how often each machine of the first tier sends a heartbeat to every further tier, in
+    seconds.
 
     That is `place.heartbeat_period`, or less often, so that heartbeats keep to `HEARTBEAT_SHARE`.
 

@@ -1,7 +1,7 @@
 """Where a graph of nodes is best cut in two: those on the device, and those on the last tier.
 
-Pure: a node takes some time on either side, a value some time to be sent, and nothing comes back but the
-answer. Reading graphs and writing their parts is left to `graph_cut`.
+Pure: a node takes some time on either side, a value some time to be sent, and nothing comes back
+but the answer. Reading graphs and writing their parts is left to `graph_cut`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def time_of(
     return total_s
 
 
-def min_cut(here_s: Sequence[float], there_s: Sequence[float], values: Sequence[Value]) -> np.ndarray:
+def min_cut(
+    here_s: Sequence[float], there_s: Sequence[float], values: Sequence[Value]
+) -> np.ndarray:
     """Return which nodes are computed on the last tier so that `time_of` is smallest.
 
     A value counts once however many nodes take it: it has a vertex of its own between them.
@@ -74,7 +76,9 @@ def min_cut(here_s: Sequence[float], there_s: Sequence[float], values: Sequence[
     for number, value in enumerate(values):
         sent = ("sent", number)
         source = _HERE if value.producer is None else value.producer
-        graph.add_edge(source, sent, **({"capacity": value.send_s} if np.isfinite(value.send_s) else {}))
+        graph.add_edge(
+            source, sent, **({"capacity": value.send_s} if np.isfinite(value.send_s) else {})
+        )
         for consumer in value.consumers:  # an edge without a capacity is never cut
             graph.add_edge(sent, consumer)
             if value.producer is not None:

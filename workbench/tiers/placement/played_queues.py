@@ -1,7 +1,8 @@
 """Queues played request by request: many devices with a line each, and many servers with one line.
 
-Times of a whole queue are computed at once where service times are equal (Lindley's recursion as a running
-maximum), and in one pass over the requests where they are not. What requests do is left to `policies`.
+Times of a whole queue are computed at once where service times are equal (Lindley's recursion as a
+running maximum), and in one pass over the requests where they are not. What requests do is left to
+`policies`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 WARM_UP = 0.1
-"""The share of the requests that is played first and not counted, because the queues begin empty."""
+"""The share of the requests that is played first and not counted, because the queues begin
+empty.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,17 @@ def draw_requests(
     )
 
 
-def first_stages(requests: Requests, first_s: float, free_s: Sequence[float]) -> Iterator[tuple[int, float]]:
-    """Yield requests, by number, with the end of their first stage on their device, in the order of these.
+def first_stages(
+    requests: Requests, first_s: float, free_s: Sequence[float]
+) -> Iterator[tuple[int, float]]:
+    """Yield requests, by number, with the end of their first stage on their device, in the order of
+    these.
 
     Args:
         requests: The requests.
         first_s: How long a first stage takes.
-        free_s: When each device has done all that it has begun. The reader changes it after each request,
-            for what the device does for the request, before it reads the next one.
+        free_s: When each device has done all that it has begun. The reader changes it after each
+            request, for what the device does for the request, before it reads the next one.
     """
     waiting: dict[int, deque[tuple[int, float]]] = {}
     begun: list[tuple[float, int, int]] = []  # of devices where requests wait, those that are next
@@ -156,5 +162,7 @@ def _ends_with_equal_service(ready_s: np.ndarray, service_s: float, num_servers:
     padded = np.full(rows * num_servers, np.inf)
     padded[: len(ready_s)] = ready_s
     done = (np.arange(rows) * service_s)[:, None]
-    ends = np.maximum.accumulate(padded.reshape(rows, num_servers) - done, axis=0) + done + service_s
+    ends = (
+        np.maximum.accumulate(padded.reshape(rows, num_servers) - done, axis=0) + done + service_s
+    )
     return ends.ravel()[: len(ready_s)]

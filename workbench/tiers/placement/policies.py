@@ -1,6 +1,8 @@
-"""The schedulers: where a request is computed, as closed forms expect it and as a simulation plays it.
+"""The schedulers: where a request is computed, as closed forms expect it and as a simulation plays
+it.
 
-The first stage is computed where a request begins, except by `cloud`; the rest there or on a later tier.
+The first stage is computed where a request begins, except by `cloud`; the rest there or on a later
+tier.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ _EQUAL = 1.01
 
 
 class End:
-    """Everything is computed where it begins; what cannot be is answered by the last exit that can."""
+    """Everything is computed where it begins.
+
+    What cannot be is answered by the last exit that can.
+    """
 
     summary: ClassVar[str] = "all on the device"
 
@@ -52,7 +57,9 @@ class End:
         """Return what closed forms expect of it."""
         exits = _exits_here(system, system.exits)
         times_s = system.until_s[0][exits]
-        response_s = responses([Route(1.0, times_s, [wait_of_times(system.arrivals_per_s, times_s)])])
+        response_s = responses(
+            [Route(1.0, times_s, [wait_of_times(system.arrivals_per_s, times_s)])]
+        )
         return _outcome(system, response_s, exits, times_s, np.zeros(1), 0, 0, {})
 
     def play(self, system: System, requests: Requests) -> Outcome:
@@ -92,9 +99,15 @@ class Cloud:
         system = system.sending_raw()
         exits = system.exits[requests.sample]
         times_s = system.whole_s[-1][exits]
-        waits_s = played_link_waits_s(system, system.links_raw_s, requests.arrival_s, requests.device)
+        waits_s = played_link_waits_s(
+            system, system.links_raw_s, requests.arrival_s, requests.device
+        )
         ready = requests.arrival_s + waits_s + system.send_raw_s[-1]
-        ends = ends_at_servers(ready, times_s, system.counts[-1]) + system.mates_s[-1] + system.back_s[-1]
+        ends = (
+            ends_at_servers(ready, times_s, system.counts[-1])
+            + system.mates_s[-1]
+            + system.back_s[-1]
+        )
         return _played(
             system,
             requests,
@@ -109,7 +122,10 @@ class Cloud:
 
 
 class WithoutExits:
-    """The model without early exits, cut where one request is answered first: perhaps all on one tier."""
+    """The model without early exits, cut where one request is answered first.
+
+    Perhaps all on one tier.
+    """
 
     summary: ClassVar[str] = "without exits, cut where one request is answered first"
     needs_cut: ClassVar[bool] = True
@@ -162,7 +178,10 @@ class Threshold:
         return _opened(system)[-1]
 
     def play(self, system: System, requests: Requests) -> Outcome:
-        """Return what becomes of drawn requests; the level changes by one step for each window of time."""
+        """Return what becomes of drawn requests.
+
+        The level changes by one step for each window of time.
+        """
         system = system.sending()
         levels = [exits_at(system.evidence, thresholds) for thresholds in _opened(system)]
         bounds = np.linspace(0, len(requests.arrival_s), _WINDOWS + 1).astype(int)
@@ -183,12 +202,13 @@ class Threshold:
 
 
 class Mapping:
-    """What does not leave at the first exit goes where it is expected to end first, queues included.
+    """What does not leave at the first exit goes where it is expected to end first, queues
+    included.
 
-    What a device computes itself delays what begins there next, and what is sent delays what is sent after
-    it. If every request looked for its own advantage only, a busy last tier would be used until it is no
-    faster than a device. A request that stays is therefore charged, or credited, with the difference of both
-    delays: see `charge_s`.
+    What a device computes itself delays what begins there next, and what is sent delays what is
+    sent after it. If every request looked for its own advantage only, a busy last tier would be
+    used until it is no faster than a device. A request that stays is therefore charged, or
+    credited, with the difference of both delays: see `charge_s`.
 
     Source: Naor, The Regulation of Queue Size by Levying Tolls (1969).
     """
@@ -198,15 +218,20 @@ class Mapping:
     def charge_s(self, system: System) -> float:
         """Return by how much a request must end earlier on its own device to stay there.
 
-        Below 0 it may end that much later. Of some charges whose expected p95 is within 1 % of the best, and
-        whose expected mean is within 1 % of the best of these, it is the one nearest to 0: 0 where nothing is
-        busy, and infinite where nothing should stay. A charge with which a queue would grow without end is
-        the last resort, also where so few requests stand in it that p95 does not show it.
+        Below 0 it may end that much later. Of some charges whose expected p95 is within 1 % of the
+        best, and whose expected mean is within 1 % of the best of these, it is the one nearest to
+        0: 0 where nothing is busy, and infinite where nothing should stay. A charge with which a
+        queue would grow without end is the last resort, also where so few requests stand in it that
+        p95 does not show it.
         """
         if not system.can_finish_here or not (system.exits > 0).any():
             return 0.0
         here_s, _, advantage_s = self._rest_s(system)
-        charges_s = [0.0, *(max(0.0, -advantage_s) + here_s.mean() * part for part in _CHARGES), np.inf]
+        charges_s = [
+            0.0,
+            *(max(0.0, -advantage_s) + here_s.mean() * part for part in _CHARGES),
+            np.inf,
+        ]
         charges_s += [-advantage_s * part for part in _CREDITS if advantage_s > 0]
         charges_s.sort(key=abs)
         found = [self._expect(system, float(charge_s)) for charge_s in charges_s]
@@ -225,7 +250,9 @@ class Mapping:
         return self._expect(system, self.charge_s(system))
 
     def _rest_s(self, system: System) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the times of the rest here and on the last tier, and how much earlier it ends there."""
+        """Return the times of the rest here and on the last tier, and how much earlier it ends
+        there.
+        """
         sending, goes_on = system.sending(), system.exits > 0
         here_s = system.rest_s[0][system.exits[goes_on]]
         there_s = system.rest_s[-1][sending.exits[goes_on]]
@@ -252,7 +279,9 @@ class Mapping:
         ]
         load = dict.fromkeys(system.names, 0.0)
         load[system.names[0]] = system.arrivals_per_s * float(device_s @ weights)
-        load[system.names[last]] = system.total_per_s * sent * float(there_s.mean()) / system.counts[last]
+        load[system.names[last]] = (
+            system.total_per_s * sent * float(there_s.mean()) / system.counts[last]
+        )
         accuracy = blocked * accuracy_at(system.evidence, system.exits)
         accuracy += (1.0 - blocked) * accuracy_at(sending.evidence, sending.exits)
         return Outcome(
@@ -265,10 +294,15 @@ class Mapping:
         )
 
     def play(self, system: System, requests: Requests) -> Outcome:
-        """Return what becomes of drawn requests: all tiers that can compute the rest are compared."""
+        """Return what becomes of drawn requests.
+
+        All tiers that can compute the rest are compared.
+        """
         sending = system.sending()
         here, there = system.exits[requests.sample], sending.exits[requests.sample]
-        places = [tier for tier in range(len(system.names)) if np.isfinite(system.rest_s[tier]).all()]
+        places = [
+            tier for tier in range(len(system.names)) if np.isfinite(system.rest_s[tier]).all()
+        ]
         ends, where = _map(system, requests, here, there, places, self.charge_s(system))
         exits = np.where(where == 0, here, there)
         is_correct = np.where(
@@ -276,9 +310,15 @@ class Mapping:
             system.evidence.is_correct[requests.sample, exits],
             sending.evidence.is_correct[requests.sample, exits],
         )
-        device_s = system.stage_s[0, 0] + np.where((where == 0) & (exits > 0), system.rest_s[0][exits], 0.0)
+        device_s = system.stage_s[0, 0] + np.where(
+            (where == 0) & (exits > 0), system.rest_s[0][exits], 0.0
+        )
         device_s = np.where(np.isfinite(device_s), device_s, system.stage_s[0, 0])
-        work = {tier: np.where(where == tier, system.rest_s[tier][exits], 0.0) for tier in places if tier > 0}
+        work = {
+            tier: np.where(where == tier, system.rest_s[tier][exits], 0.0)
+            for tier in places
+            if tier > 0
+        }
         passes = np.array([(where > link).mean() for link in range(len(system.links_s))])
         return _played(
             system,
@@ -323,7 +363,11 @@ def _map(
     here_s = system.rest_s[0].tolist() if 0 in places else [np.inf] * system.stage_s.shape[1]
     num_requests = len(requests.arrival_s)
     ends, where = np.empty(num_requests), np.zeros(num_requests, dtype=np.int64)
-    devices, leaves_here, leaves_there = requests.device.tolist(), exits_here.tolist(), exits_there.tolist()
+    devices, leaves_here, leaves_there = (
+        requests.device.tolist(),
+        exits_here.tolist(),
+        exits_there.tolist(),
+    )
     replace = heapq.heapreplace
     for request, done in first_stages(requests, first_s, device_free):
         device, leaves = devices[request], leaves_here[request]

@@ -21,7 +21,8 @@ class _Part(BaseModel):
 
 
 class StageTiming(_Part):
-    """How long one stage takes as a tier computes it, the decision whether its answer is final included.
+    """How long one stage takes as a tier computes it, the decision whether its answer is final
+    included.
 
     Attributes:
         file: Its graph.
@@ -41,14 +42,15 @@ class StageTiming(_Part):
 
 
 class GraphTiming(_Part):
-    """How long the whole model without early exits takes as a tier computes it, and each of its nodes.
+    """How long the whole model without early exits takes as a tier computes it, and each of its
+    nodes.
 
     Attributes:
         sha256: SHA-256 of the graph of the bundle.
         batch: Samples in a call.
         call_s: Median time of a call, in seconds.
-        nodes_s: Time of each node of the graph as ONNX Runtime fuses it, by its name, without that of
-            measuring it.
+        nodes_s: Time of each node of the graph as ONNX Runtime fuses it, by its name, without that
+            of measuring it.
     """
 
     sha256: str
@@ -96,7 +98,8 @@ class Profile(_Part):
 
     Attributes:
         machine: The machine, in words.
-        device: The device that was named, which tells how to reach it from here; None where that is not kept.
+        device: The device that was named, which tells how to reach it from here; None where that is
+            not kept.
         runtime: What ran the stages, with its version.
         threads: Number of threads that computed.
         timings: One for each stage and batch.
@@ -129,7 +132,9 @@ class Profile(_Part):
     def frame(self, what: str, features: str, transport: str) -> FrameTiming | None:
         """Return how long a frame takes; None where it was not measured."""
         wanted = (what, features, transport)
-        found = [each for each in self.frames if (each.what, each.features, each.transport) == wanted]
+        found = [
+            each for each in self.frames if (each.what, each.features, each.transport) == wanted
+        ]
         return found[0] if found else None
 
 

@@ -1,4 +1,6 @@
-"""Waiting times of queues in closed form: requests that arrive at random, at one or many equal servers.
+"""Waiting times of queues in closed form.
+
+Requests that arrive at random, at one or many equal servers.
 
 Pure mathematics over rates and times in seconds; which queue is where is left to `policies`.
 """
@@ -22,9 +24,10 @@ class Wait:
         probability: Share of the requests that wait at all.
         mean_s: Mean wait of all requests, infinite where the queue grows without end.
         blocked: Share of the requests that are sent elsewhere because the queue is full.
-        constant_s: The service time of one server that takes the same for each request, which says how waits
-            are distributed; 0 where there is none.
-        states: The waits that there are, in seconds, and the share of each; None where they are not known.
+        constant_s: The service time of one server that takes the same for each request, which says
+            how waits are distributed; 0 where there is none.
+        states: The waits that there are, in seconds, and the share of each; None where they are not
+            known.
     """
 
     probability: float
@@ -36,9 +39,9 @@ class Wait:
     def draw(self, number: int, random: np.random.Generator) -> np.ndarray:
         """Return waits as they are distributed.
 
-        For a server with a constant service time they are exact: the sum of a geometric number of uniform
-        ones. Those of a bounded queue are the ones of its states. Else only the share that waits and the mean
-        wait are known: they are drawn as exponential ones.
+        For a server with a constant service time they are exact: the sum of a geometric number of
+        uniform ones. Those of a bounded queue are the ones of its states. Else only the share that
+        waits and the mean wait are known: they are drawn as exponential ones.
 
         Args:
             number: How many.
@@ -88,11 +91,13 @@ def erlang_c(num_servers: int, offered: float) -> float:
     return blocked / (1.0 - rho * (1.0 - blocked))
 
 
-def wait_of(arrivals_per_s: float, service_s: float, num_servers: int = 1, *, variation: float = 0.0) -> Wait:
+def wait_of(
+    arrivals_per_s: float, service_s: float, num_servers: int = 1, *, variation: float = 0.0
+) -> Wait:
     """Return the wait in a queue with one line and equal servers.
 
-    Exact for M/M/c (`variation` 1) and for one server with any service time; else the approximation of
-    Allen and Cunneen.
+    Exact for M/M/c (`variation` 1) and for one server with any service time; else the approximation
+    of Allen and Cunneen.
 
     Args:
         arrivals_per_s: Arrivals per second at all servers together.
@@ -100,7 +105,8 @@ def wait_of(arrivals_per_s: float, service_s: float, num_servers: int = 1, *, va
         num_servers: Number of servers.
         variation: Squared coefficient of variation of the service time: 0 where it is constant.
 
-    Source: Pollaczek (1930) and Khinchine (1932); Allen, Probability, Statistics and Queueing Theory (1990).
+    Source: Pollaczek (1930) and Khinchine (1932); Allen, Probability, Statistics and Queueing
+    Theory (1990).
 
     Example:
         >>> wait_of(0.5, 1.0).mean_s
@@ -115,7 +121,11 @@ def wait_of(arrivals_per_s: float, service_s: float, num_servers: int = 1, *, va
 
 
 def wait_of_times(
-    arrivals_per_s: float, times_s: np.ndarray, num_servers: int = 1, *, weights: np.ndarray | None = None
+    arrivals_per_s: float,
+    times_s: np.ndarray,
+    num_servers: int = 1,
+    *,
+    weights: np.ndarray | None = None,
 ) -> Wait:
     """Return the wait in a queue whose service times are known; see `wait_of`.
 
@@ -133,17 +143,21 @@ def wait_of_times(
     return wait_of(arrivals_per_s, mean_s, num_servers, variation=variation)
 
 
-def bounded_wait(arrivals_per_s: float, service_s: float, num_servers: int, longest_s: float) -> Wait:
+def bounded_wait(
+    arrivals_per_s: float, service_s: float, num_servers: int, longest_s: float
+) -> Wait:
     """Return the wait in a queue that requests avoid where they would wait longer than a limit.
 
-    Service times are constant, which waits half as long as random ones do: it is M/M/c/K with twice as many
-    places to wait as are served within the limit, each of which counts for half of its time.
+    Service times are constant, which waits half as long as random ones do: it is M/M/c/K with twice
+    as many places to wait as are served within the limit, each of which counts for half of its
+    time.
 
     Args:
         arrivals_per_s: Arrivals per second, of those that are sent elsewhere, too.
         service_s: Mean service time in seconds.
         num_servers: Number of servers.
-        longest_s: The wait from which a request goes elsewhere; negative where none ever waits here.
+        longest_s: The wait from which a request goes elsewhere; negative where none ever waits
+            here.
 
     Source: Kleinrock, Queueing Systems I (1975), birth-death processes.
 
@@ -156,7 +170,9 @@ def bounded_wait(arrivals_per_s: float, service_s: float, num_servers: int, long
     places = num_servers + int(min(2.0 * longest_s * num_servers / service_s, 1_000_000))
     offered = arrivals_per_s * service_s
     numbers = np.arange(1, places + 1)
-    logs = np.concatenate([[0.0], np.cumsum(np.log(offered) - np.log(np.minimum(numbers, num_servers)))])
+    logs = np.concatenate(
+        [[0.0], np.cumsum(np.log(offered) - np.log(np.minimum(numbers, num_servers)))]
+    )
     shares = np.exp(logs - logs.max())
     shares /= shares.sum()
     blocked = float(shares[-1])

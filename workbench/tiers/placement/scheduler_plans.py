@@ -1,4 +1,6 @@
-"""Every scheduler compared on one system: what is expected or played of each, which is recommended, and why.
+"""Every scheduler compared on one system.
+
+What is expected or played of each, which is recommended, and why.
 
 Reading the system from files is left to `assembly`, printing to the command line.
 """
@@ -77,7 +79,8 @@ class Plan:
 def expected_plans(system: System, spread: float, *, seed: int = 0) -> list[Plan]:
     """Return what closed forms expect of each scheduler.
 
-    The intervals come of resampling the validation samples, and of times that vary as they were measured.
+    The intervals come of resampling the validation samples, and of times that vary as they were
+    measured.
 
     Args:
         system: The system.
@@ -111,10 +114,14 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
     found = []
     for name, policy in policies_for(system).items():
         outcome = policy.play(system, requests)
-        blocks = [np.quantile(part, 0.95) for part in np.array_split(outcome.response_s, _NUM_BLOCKS)]
+        blocks = [
+            np.quantile(part, 0.95) for part in np.array_split(outcome.response_s, _NUM_BLOCKS)
+        ]
         half = _STUDENT_T * float(np.std(blocks, ddof=1)) / _NUM_BLOCKS**0.5
         p95_s = outcome.quantile_s(0.95)
-        by_group = None if system.group_threshold is None else policy.play(system.by_group(), requests)
+        by_group = (
+            None if system.group_threshold is None else policy.play(system.by_group(), requests)
+        )
         found.append(_plan(name, outcome, (max(0.0, p95_s - half), p95_s + half), by_group))
     return found
 
@@ -142,14 +149,17 @@ def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
 
 
 def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> list[str]:
-    """Return in sentences what is recommended and what is full, whether a cut pays, and what would change it.
+    """Return in sentences what is recommended and what is full, whether a cut pays, and what would
+    change it.
 
     Args:
         system: The system.
         plans: The plans.
         recommended: That which is recommended.
     """
-    full = {plan.scheduler: about_full(system, plan.outcome, (plan.p95_s, plan.high)) for plan in plans}
+    full = {
+        plan.scheduler: about_full(system, plan.outcome, (plan.p95_s, plan.high)) for plan in plans
+    }
     lines = [_about_choice(system, plans, recommended)]
     lines += [f"{scheduler}: {why}" for scheduler, why in full.items() if why is not None]
     if len(system.names) > 1:
@@ -172,11 +182,15 @@ def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> st
     if loads[busiest] < 1.0 and has_steady_times:
         return None
     what = "is full" if loads[busiest] >= 1.0 else "may be full within the interval"
-    times = "times grow with the requests" if has_steady_times else f"there are no steady times ({MISSING})"
+    times = (
+        "times grow with the requests"
+        if has_steady_times
+        else f"there are no steady times ({MISSING})"
+    )
     return (
-        f"{busiest} {what} (load {format_percent(loads[busiest])}), so that its queue grows without end and "
-        f"{times}; its limit is {format_rate(_limits_per_s(system, outcome)[busiest])} requests per second "
-        f"and machine of {system.names[0]}."
+        f"{busiest} {what} (load {format_percent(loads[busiest])}), so that its queue grows without"
+        f" end and {times}; its limit is {format_rate(_limits_per_s(system, outcome)[busiest])}"
+        f" requests per second and machine of {system.names[0]}."
     )
 
 
@@ -201,8 +215,12 @@ def _about_choice(system: System, plans: Sequence[Plan], recommended: Plan | Non
 
 
 def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
-    """Return which scheduler comes closest where none keeps up, and what would make the requests fit."""
-    closest = min(plans, key=lambda plan: (plan.outcome.highest_load, sum(_loads(plan.outcome).values())))
+    """Return which scheduler comes closest where none keeps up, and what would make the requests
+    fit.
+    """
+    closest = min(
+        plans, key=lambda plan: (plan.outcome.highest_load, sum(_loads(plan.outcome).values()))
+    )
     first, now = system.names[0], format_rate(system.arrivals_per_s)
     limit = format_rate(min(_limits_per_s(system, closest.outcome).values()))
     needs = []
@@ -212,18 +230,23 @@ def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
             what = "speed of" if name == first else "machines of" if is_tier else "bandwidth of"
             needs.append(f"{format_number(load)} times the {what} {name}")
     return (
-        f"No scheduler keeps up with {now} requests per second and machine of {first}. {closest.scheduler} "
-        f"comes closest, with fewer than {limit}: for {now} it needs more than {' and '.join(needs)}."
+        f"No scheduler keeps up with {now} requests per second and machine of {first}."
+        f" {closest.scheduler} comes closest, with fewer than {limit}: for {now} it needs more than"
+        f" {' and '.join(needs)}."
     )
 
 
 def _loads(outcome: Outcome) -> dict[str, float]:
-    """Return the load of each tier and of each link that is used, by what it is called in a sentence."""
+    """Return the load of each tier and of each link that is used, by what it is called in a
+    sentence.
+    """
     return outcome.load | {f"the link {name}": load for name, load in outcome.link_load.items()}
 
 
 def _limits_per_s(system: System, outcome: Outcome) -> dict[str, float]:
-    """Return with how many requests per second and machine of the first tier each tier and link is full."""
+    """Return with how many requests per second and machine of the first tier each tier and link is
+    full.
+    """
     of_requests = replace(outcome, link_load=without_heartbeats(system, outcome.link_load))
     return {
         name: system.arrivals_per_s / load if load > 0 else np.inf
@@ -237,19 +260,19 @@ def _about_cut(system: System) -> str:
         return "Whether a cut alone pays is not known: the nodes of the model were not measured."
     cut, (first, last) = system.cut, (system.names[0], system.names[-1])
     times = (
-        f"all on {first} takes {format_duration(cut.alone_s['end'])} for one request, all on {last} "
-        f"{format_duration(cut.alone_s['cloud'])}"
+        f"all on {first} takes {format_duration(cut.alone_s['end'])} for one request, all on {last}"
+        f" {format_duration(cut.alone_s['cloud'])}"
     )
     if cut.scheduler != "end-cloud":
         place = first if cut.scheduler == "end" else last
         return (
-            f"A cut alone, without exits, does not pay: of all cuts between {len(cut.is_there)} nodes, the "
-            f"best leaves all of them on {place}; {times}."
+            f"A cut alone, without exits, does not pay: of all cuts between {len(cut.is_there)}"
+            f" nodes, the best leaves all of them on {place}; {times}."
         )
     return (
-        f"A cut alone, without exits, pays: one request takes {format_duration(cut.alone_s['cut'])} cut "
-        f"after {', '.join(cut.sent)} ({int((~cut.is_there).sum())} of {len(cut.is_there)} nodes on {first}, "
-        f"{format_bytes(float(cut.sent_bytes[-1]))} sent); {times}."
+        f"A cut alone, without exits, pays: one request takes {format_duration(cut.alone_s['cut'])}"
+        f" cut after {', '.join(cut.sent)} ({int((~cut.is_there).sum())} of {len(cut.is_there)}"
+        f" nodes on {first}, {format_bytes(float(cut.sent_bytes[-1]))} sent); {times}."
     )
 
 
@@ -260,9 +283,10 @@ def _about_changes(system: System) -> list[str]:
     if mean_s > 0:
         rate = system.counts[last] / mean_s / system.counts[0]
         lines.append(
-            f"With end-cloud, {system.names[last]} reaches the load {system.busy:g} at "
-            f"{format_rate(rate * system.busy)}, and its limit at {format_rate(rate)} requests per second "
-            f"and machine of {system.names[0]}, which has {format_rate(system.arrivals_per_s)} now."
+            f"With end-cloud, {system.names[last]} reaches the load {system.busy:g} at"
+            f" {format_rate(rate * system.busy)}, and its limit at {format_rate(rate)} requests per"
+            f" second and machine of {system.names[0]}, which has"
+            f" {format_rate(system.arrivals_per_s)} now."
         )
     goes_on = system.exits > 0
     loads = link_loads(system, system.links_s, system.total_per_s * float(goes_on.mean()))
@@ -270,16 +294,16 @@ def _about_changes(system: System) -> list[str]:
     of_requests = without_heartbeats(system, loads)[busiest]
     if of_requests > 0:
         lines.append(
-            f"With end-cloud, the link {busiest} has the load {format_percent(loads[busiest])}; its limit is "
-            f"{format_rate(system.arrivals_per_s / of_requests)} requests per second and machine of "
-            f"{system.names[0]}."
+            f"With end-cloud, the link {busiest} has the load {format_percent(loads[busiest])}; its"
+            f" limit is {format_rate(system.arrivals_per_s / of_requests)} requests per second and"
+            f" machine of {system.names[0]}."
         )
     if goes_on.any() and system.can_finish_here:
         saved_s = float((system.rest_s[0] - system.rest_s[last])[system.exits[goes_on]].mean())
         link_s = float(system.send_s[last] + system.back_s[last])
         lines.append(
-            f"Sending pays for a request while the link takes less than {format_duration(saved_s)} there "
-            f"and back; it takes {format_duration(link_s)}."
+            f"Sending pays for a request while the link takes less than {format_duration(saved_s)}"
+            f" there and back; it takes {format_duration(link_s)}."
             if saved_s > 0
             else f"Sending never pays: {system.names[last]} is not faster than {system.names[0]}."
         )
@@ -305,7 +329,9 @@ def _plan(
     name: str, outcome: Outcome, interval: tuple[float, float], by_group: Outcome | None = None
 ) -> Plan:
     group_accuracy = None if by_group is None else by_group.accuracy
-    return Plan(name, outcome, outcome.quantile_s(0.5), outcome.quantile_s(0.95), *interval, group_accuracy)
+    return Plan(
+        name, outcome, outcome.quantile_s(0.5), outcome.quantile_s(0.95), *interval, group_accuracy
+    )
 
 
 def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tuple[float, float]:

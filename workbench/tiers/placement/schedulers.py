@@ -1,4 +1,7 @@
-"""What a scheduler is, which tier answers a request, and the registry of them; theirs are `policies`."""
+"""What a scheduler is, which tier answers a request, and the registry of them.
+
+Theirs are `policies`.
+"""
 
 from __future__ import annotations
 

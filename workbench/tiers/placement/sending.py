@@ -1,7 +1,7 @@
 """What it takes to send something from the first tier to each: links, frames, bytes, energy.
 
-Frames are timed with inputs and with features; of other sizes the cost is read between these. Times of links
-follow from `links`.
+Frames are timed with inputs and with features; of other sizes the cost is read between these. Times
+of links follow from `links`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Sent:
         received_s: Processor time of the other tier, sending the answer included.
         num_bytes: Its bytes.
         energy_j: Energy of the sender, in joules.
-        links_s: For each link, how long it is occupied by the frame, in the time that heartbeats leave.
+        links_s: For each link, how long it is occupied by the frame, in the time that heartbeats
+            leave.
     """
 
     send_s: np.ndarray
@@ -51,7 +52,8 @@ class Sending:
         folder: The folder that its paths are relative to.
         profiles: What was measured on the machines of each tier.
         stages: The stages whose inputs and features were sent then.
-        with_frames: Whether making, protecting and reading frames counts; the time of links always does.
+        with_frames: Whether making, protecting and reading frames counts; the time of links always
+            does.
     """
 
     file: TiersFile
@@ -88,7 +90,10 @@ class Sending:
 
     @cached_property
     def heartbeat_s(self) -> float:
-        """How often a device sends a heartbeat to every further tier, in seconds; infinite for never."""
+        """How often a device sends a heartbeat to every further tier, in seconds.
+
+        Infinite for never.
+        """
         if self.file.place.monitoring == "none":
             return np.inf
         _, answering_s, _ = self._processes(HEADER_BYTES)
@@ -117,7 +122,9 @@ class Sending:
         return self.bytes_of(int(np.prod(stage.input_shape, dtype=np.int64)), stage.wire_dtype)
 
     def _processes(self, num_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for each tier, the times of sending and of receiving, and until processes wake up."""
+        """Return, for each tier, the times of sending and of receiving, and until processes wake
+        up.
+        """
         if not self.with_frames or len(self.profiles) == 1:
             none = np.zeros(len(self.profiles))
             return none, none, none
@@ -139,6 +146,8 @@ class Sending:
             raise ExperimentError(
                 "its profile has no times of frames",
                 field=f"tiers.{name}.machine",
-                next_step="Measure the bundle there again: workbench place profile BUNDLE --to FILE",
+                next_step=(
+                    "Measure the bundle there again: workbench place profile BUNDLE --to FILE"
+                ),
             )
         return found

@@ -1,4 +1,6 @@
-"""What a placement is computed from: measured times, bytes, links and the exits of a model, as arrays.
+"""What a placement is computed from.
+
+Measured times, bytes, links and the exits of a model, as arrays.
 
 Reading files into it is left to `assembly`; what a scheduler makes of it, to `policies`.
 """
@@ -31,7 +33,8 @@ class Cut:
         send_j: As `System.send_j`, of the values.
         alone_s: Time of one request on an idle system, by scheduler: cut here, `end` and `cloud`.
         links_s: As `System.links_s`, of the values.
-        sent_evidence: How the model does on values as they are received; None if that changes nothing.
+        sent_evidence: How the model does on values as they are received; None if that changes
+            nothing.
     """
 
     scheduler: str
@@ -66,34 +69,36 @@ class System:
         names: The tiers.
         counts: Number of machines of each.
         arrivals_per_s: Requests that begin at one machine of the first tier, per second.
-        stage_s: (tiers, stages): time of a stage for one request on one machine; infinite where the tier
-            cannot run it.
+        stage_s: (tiers, stages): time of a stage for one request on one machine; infinite where the
+            tier cannot run it.
         mates_s: For each tier, how much longer a request takes because it is computed in a batch.
         send_s: For each tier, the time of the features from the first tier to it.
         send_raw_s: Likewise of the inputs.
-        received_s: For each tier, how long a machine works on a request with features beside its stages: it
-            reads the frame and sends the answer.
+        received_s: For each tier, how long a machine works on a request with features beside its
+            stages: it reads the frame and sends the answer.
         received_raw_s: Likewise on a request with inputs.
         back_s: For each tier, the time of the answer back to the first.
         sent_bytes: Bytes that are sent if a request goes on to a tier after the first stage.
         raw_bytes: Likewise where its inputs are sent.
         send_j: Energy of the sender for `sent_bytes`, in joules.
         raw_j: Likewise for `raw_bytes`.
-        links_s: For each link, how long one is occupied by the features of a request; each machine of a tier
-            has a link of its own to the next tier.
+        links_s: For each link, how long one is occupied by the features of a request; each machine
+            of a tier has a link of its own to the next tier.
         links_raw_s: Likewise by the inputs.
         power: Power of a machine of each tier while it computes, in watts; 0 where it is unknown.
         evidence: How each exit did on the validation split, where the first tier computes all.
-        sent_evidence: Likewise where the features are sent after the first stage, as they are received; None
-            if that changes nothing.
+        sent_evidence: Likewise where the features are sent after the first stage, as they are
+            received; None if that changes nothing.
         raw_evidence: Likewise where the inputs are sent.
         thresholds: The probability from which an answer leaves at each exit.
         busy: Load of the last tier from which `threshold` sends less there.
         cut: Where the model without exits is cut; None where its nodes were not measured.
-        group_threshold: The probability from which the first exit is sure of a group of classes; None where
-            there are no groups.
-        has_own_models: Whether the first tier has one model and the last another, which takes inputs, too.
-        heartbeat_s: How often each machine of the first tier sends a heartbeat to every further tier.
+        group_threshold: The probability from which the first exit is sure of a group of classes;
+            None where there are no groups.
+        has_own_models: Whether the first tier has one model and the last another, which takes
+            inputs, too.
+        heartbeat_s: How often each machine of the first tier sends a heartbeat to every further
+            tier.
         heartbeat_load: For each link, the share of the time that it carries heartbeats.
     """
 
@@ -129,24 +134,30 @@ class System:
         """Return it without early exits, and the scheduler that places the model as it is cut."""
         assert self.cut is not None
         cut, num_parts = self.cut, self.cut.stage_s.shape[1]
-        last = [None if one is None else one.last(num_parts) for one in (self.evidence, self.raw_evidence)]
+        last = [
+            None if one is None else one.last(num_parts)
+            for one in (self.evidence, self.raw_evidence)
+        ]
         assert last[0] is not None
         finite_s = np.where(np.isfinite(self.stage_s), self.stage_s, 0.0).sum(axis=1)
-        return replace(
-            self,
-            stage_s=cut.stage_s,
-            mates_s=self.mates_s * cut.stage_s.sum(axis=1) / finite_s,
-            send_s=cut.send_s,
-            links_s=cut.links_s,
-            received_s=cut.received_s,
-            sent_bytes=cut.sent_bytes,
-            send_j=cut.send_j,
-            evidence=last[0],
-            raw_evidence=last[1],
-            sent_evidence=cut.sent_evidence,
-            thresholds=(2.0,) * (num_parts - 1) + (0.0,),
-            cut=None,
-        ), cut.scheduler
+        return (
+            replace(
+                self,
+                stage_s=cut.stage_s,
+                mates_s=self.mates_s * cut.stage_s.sum(axis=1) / finite_s,
+                send_s=cut.send_s,
+                links_s=cut.links_s,
+                received_s=cut.received_s,
+                sent_bytes=cut.sent_bytes,
+                send_j=cut.send_j,
+                evidence=last[0],
+                raw_evidence=last[1],
+                sent_evidence=cut.sent_evidence,
+                thresholds=(2.0,) * (num_parts - 1) + (0.0,),
+                cut=None,
+            ),
+            cut.scheduler,
+        )
 
     def by_group(self) -> Self:
         """Return it with answers as correct where their group is."""
@@ -199,7 +210,10 @@ class System:
 
     @cached_property
     def rest_s(self) -> np.ndarray:
-        """(tiers, exits): time of a machine from receiving features until an exit; 0 for the first."""
+        """(tiers, exits): time of a machine from receiving features until an exit.
+
+        0 for the first.
+        """
         rest = np.zeros_like(self.stage_s)
         rest[:, 1:] = np.cumsum(self.stage_s[:, 1:], axis=1) + self.received_s[:, None]
         return rest
@@ -220,6 +234,8 @@ class System:
         return bool(np.isfinite(self.stage_s[0]).all())
 
     def with_load(self, load: float) -> Self:
-        """Return it with as many requests as give the last tier a load if all that do not leave go there."""
+        """Return it with as many requests as give the last tier a load if all that do not leave go
+        there.
+        """
         mean_s = float(self.rest_s[-1][self.exits].mean())
         return replace(self, arrivals_per_s=load * self.counts[-1] / mean_s / self.counts[0])

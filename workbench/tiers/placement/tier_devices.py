@@ -1,4 +1,7 @@
-"""The machine of a tier as a device: where the models of its bundle, and any other, can be measured."""
+"""The machine of a tier as a device.
+
+Where the models of its bundle, and any other, can be measured.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,8 @@ def find_device(text: str) -> str:
         raise ArgumentError(
             f"{machine} was measured on the machine itself, so how to reach it is not known",
             field="device",
-            next_step="Name it as ssh://[USER@]HOST[:PORT], or measure the profile again with --device.",
+            next_step=(
+                "Name it as ssh://[USER@]HOST[:PORT], or measure the profile again with --device."
+            ),
         )
     return device

@@ -1,7 +1,9 @@
-"""The file of tiers: which machines there are, how they are linked, what they run, and what is protected.
+"""The file of tiers: which machines there are, how they are linked, what they run, and what is
+protected.
 
-Quantities are written with units and kept in plain ones (bytes, bits per second, seconds, watts, joules).
-What follows from the file is left to `prediction`, `played_queues` and `workbench.tiers.processes`.
+Quantities are written with units and kept in plain ones (bytes, bits per second, seconds, watts,
+joules). What follows from the file is left to `prediction`, `played_queues` and
+`workbench.tiers.processes`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _NUMBER = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 
 
 def _needs_unit(usual: str) -> BeforeValidator:
-    """Refuse a number other than 0 without a unit, as nobody means 20 s of latency, or 1 bit/s, by it.
+    """Refuse a number other than 0 without a unit, as nobody means 20 s of latency, or 1 bit/s, by
+    it.
 
     Args:
         usual: The unit that is suggested.
@@ -57,9 +60,15 @@ Bandwidth = Annotated[
     unit("bit/s"),
 ]
 Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), _needs_unit("s"), unit("s")]
-Power = Annotated[PositiveFloat, _quantity(("W",), "such as 2W, 500mW"), _needs_unit("W"), unit("W")]
+Power = Annotated[
+    PositiveFloat, _quantity(("W",), "such as 2W, 500mW"), _needs_unit("W"), unit("W")
+]
 EnergyPerByte = Annotated[
-    float, Field(ge=0), _quantity(("J/B",), "such as 0.5uJ/B, 40nJ/B"), _needs_unit("uJ/B"), unit("J/B")
+    float,
+    Field(ge=0),
+    _quantity(("J/B",), "such as 0.5uJ/B, 40nJ/B"),
+    _needs_unit("uJ/B"),
+    unit("J/B"),
 ]
 Latency = Annotated[
     Literal["min"] | PositiveFloat | None,
@@ -69,7 +78,9 @@ Latency = Annotated[
 ]
 Label = Annotated[str, BeforeValidator(lambda given: str(given) if type(given) is int else given)]
 """The name of a class, which may be a number."""
-Arrivals = Annotated[PositiveFloat, BeforeValidator(parse_rate_per_s), _needs_unit("/s"), unit("1/s")]
+Arrivals = Annotated[
+    PositiveFloat, BeforeValidator(parse_rate_per_s), _needs_unit("/s"), unit("1/s")
+]
 
 
 class Tier(Section):
@@ -88,19 +99,26 @@ class Tier(Section):
     arrivals: Arrivals | None = Field(
         default=None, description="Requests that begin at one machine; of the first tier only."
     )
-    batch: PositiveInt = Field(default=1, description="Largest number of requests that are computed at once.")
+    batch: PositiveInt = Field(
+        default=1, description="Largest number of requests that are computed at once."
+    )
 
 
 class Link(Section):
     """The connection of one machine of a tier with the next tier."""
 
-    bandwidth: Bandwidth | None = Field(default=None, description="Bits per second in each direction.")
-    rtt: Annotated[float, Field(ge=0), BeforeValidator(parse_duration_s), _needs_unit("ms"), unit("s")] = (
-        Field(default=0.0, description="Time of an empty message there and back.")
+    bandwidth: Bandwidth | None = Field(
+        default=None, description="Bits per second in each direction."
     )
-    energy: EnergyPerByte | None = Field(default=None, description="Energy that the sender spends on a byte.")
+    rtt: Annotated[
+        float, Field(ge=0), BeforeValidator(parse_duration_s), _needs_unit("ms"), unit("s")
+    ] = Field(default=0.0, description="Time of an empty message there and back.")
+    energy: EnergyPerByte | None = Field(
+        default=None, description="Energy that the sender spends on a byte."
+    )
     trace: str | None = Field(
-        default=None, description="A CSV file with the columns time_s and bits_per_s, instead of a bandwidth."
+        default=None,
+        description="A CSV file with the columns time_s and bits_per_s, instead of a bandwidth.",
     )
 
     @model_validator(mode="after")
@@ -132,34 +150,49 @@ class Place(Section):
         default=None,
         alias="from",
         min_length=1,
-        description="A bundle whose stages are spread over the tiers, or a trial, such as last/best.",
+        description=(
+            "A bundle whose stages are spread over the tiers, or a trial, such as last/best."
+        ),
     )
     models: dict[str, str] = Field(
         default={},
-        description="A bundle or trial for the first tier, for the last, or both, instead of that of `from`.",
+        description=(
+            "A bundle or trial for the first tier, for the last, or both, instead of that of"
+            " `from`."
+        ),
     )
     scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
-    objective: Objective = Field(default=Objective(), description="What the recommended plan must meet.")
+    objective: Objective = Field(
+        default=Objective(), description="What the recommended plan must meet."
+    )
     labels: dict[Label, tuple[Label, ...]] = Field(
         default={},
-        description="Groups of classes, such as {cat: [siamese, persian]}: an exit that is sure of the group "
-        "only answers that before the request is sent on.",
+        description=(
+            "Groups of classes, such as {cat: [siamese, persian]}: an exit that is sure of the"
+            " group only answers that before the request is sent on."
+        ),
     )
     threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None,
-        description="The probability from which an answer leaves at the first exit, not the exported one.",
+        description=(
+            "The probability from which an answer leaves at the first exit, not the exported one."
+        ),
     )
     busy: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.7, description="Load of a tier from which `threshold` sends fewer requests there."
     )
     monitoring: Literal["heartbeat", "none"] = Field(
         default="heartbeat",
-        description="`heartbeat`: a tier that is silent is given up at once; `none`: after the timeout.",
+        description=(
+            "`heartbeat`: a tier that is silent is given up at once; `none`: after the timeout."
+        ),
     )
     heartbeat_period: Seconds = Field(
         default=0.1,
-        description="How often a device sends a heartbeat; less often where that would take more than 2 % of "
-        "the time of a link or a machine.",
+        description=(
+            "How often a device sends a heartbeat; less often where that would take more than 2 %"
+            " of the time of a link or a machine."
+        ),
     )
     timeout: Seconds = Field(default=1.0, description="Time after which the local answer is given.")
 
@@ -173,7 +206,9 @@ class Place(Section):
             )
         if self.scheduler not in SCHEDULERS:
             raise ExperimentError(
-                f"unknown scheduler {self.scheduler!r}", field="scheduler", allowed=SCHEDULERS.names()
+                f"unknown scheduler {self.scheduler!r}",
+                field="scheduler",
+                allowed=SCHEDULERS.names(),
             )
         return self
 
@@ -181,16 +216,25 @@ class Place(Section):
 class Privacy(Section):
     """What is done with what leaves a tier."""
 
-    transport: Literal["mtls", "plain"] = Field(default="mtls", description="`mtls`: mutual TLS 1.3.")
-    features: Literal["float32", "uint8"] = Field(default="float32", description="How features are sent.")
-    noise: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="Standard deviation of noise that is added, in those of each feature."
+    transport: Literal["mtls", "plain"] = Field(
+        default="mtls", description="`mtls`: mutual TLS 1.3."
     )
-    report_leak: bool = Field(default=False, description="Measure what can be recovered from what is sent.")
+    features: Literal["float32", "uint8"] = Field(
+        default="float32", description="How features are sent."
+    )
+    noise: Annotated[float, Field(ge=0)] = Field(
+        default=0.0,
+        description="Standard deviation of noise that is added, in those of each feature.",
+    )
+    report_leak: bool = Field(
+        default=False, description="Measure what can be recovered from what is sent."
+    )
 
 
 class TiersFile(Section):
-    """The whole file; the tiers are in order, from where requests begin to the last that can answer."""
+    """The whole file; the tiers are in order, from where requests begin to the last that can
+    answer.
+    """
 
     tiers: dict[str, Tier] = Field(min_length=1)
     links: dict[str, Link] = {}
@@ -211,7 +255,9 @@ class TiersFile(Section):
                 raise ExperimentError(
                     "requests begin at the first tier only",
                     field=f"tiers.{name}.arrivals",
-                    next_step=f"Set arrivals, such as 0.1/s, in tiers.{names[0]}, and in no other tier.",
+                    next_step=(
+                        f"Set arrivals, such as 0.1/s, in tiers.{names[0]}, and in no other tier."
+                    ),
                 )
         wanted = [f"{first}-{second}" for first, second in pairwise(names)]
         for name in (*self.links, *wanted):
@@ -225,7 +271,9 @@ class TiersFile(Section):
                 )
         for name in self.place.models:
             if name not in self.tiers:
-                raise ExperimentError("there is no such tier", field=f"place.models.{name}", allowed=names)
+                raise ExperimentError(
+                    "there is no such tier", field=f"place.models.{name}", allowed=names
+                )
         wrong = set(self.place.models) - {names[0], names[-1]}
         if self.place.models and (wrong or len(self.models_of_ends()) < 2):
             raise ExperimentError(
@@ -237,7 +285,10 @@ class TiersFile(Section):
         return self
 
     def models_of_ends(self) -> dict[str, str]:
-        """Return the models of the first and the last tier: those of `models`, or else that of `from`."""
+        """Return the models of the first and the last tier.
+
+        Those of `models`, or else that of `from`.
+        """
         names, place = list(self.tiers), self.place
         found = {name: place.models.get(name, place.source) for name in (names[0], names[-1])}
         return {name: model for name, model in found.items() if model is not None}

@@ -1,7 +1,8 @@
 """What several devices see of the same scene, as one input, whichever of them are alive.
 
-Source: Teerapittayanon, McDanel, Kung, Distributed Deep Neural Networks over the Cloud, the Edge and End
-Devices, 2017, section III: max pooling, average pooling and concatenation. Masks make up for absent devices.
+Source: Teerapittayanon, McDanel, Kung, Distributed Deep Neural Networks over the Cloud, the Edge
+and End Devices, 2017, section III: max pooling, average pooling and concatenation. Masks make up
+for absent devices.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ def aggregate(
     """Return the views of a scene as one tensor.
 
     Args:
-        views: What arrived, by the number of the device; all of one shape (channels, ...), at least one.
+        views: What arrived, by the number of the device; all of one shape (channels, ...), at least
+            one.
         devices: All devices that see the scene, in order.
-        how: `mean` or `max` over those that arrived; `concatenation` along the first dimension, with zeros
-            for those that did not.
+        how: `mean` or `max` over those that arrived; `concatenation` along the first dimension,
+            with zeros for those that did not.
 
     Returns:
-        The tensor, and the mask: float32, 1 for each of `devices` that arrived and 0 for the others.
+        The tensor, and the mask: float32, 1 for each of `devices` that arrived and 0 for the
+        others.
 
     Raises:
         ValueError: If none arrived, one is not of `devices`, or the shapes differ.
@@ -47,4 +50,6 @@ def aggregate(
         nothing = np.zeros_like(views[present[0]])
         return np.concatenate([views.get(device, nothing) for device in devices], axis=0), mask
     stacked = np.stack([views[device] for device in present])
-    return (stacked.mean(axis=0) if how == "mean" else stacked.max(axis=0)).astype(stacked.dtype), mask
+    return (stacked.mean(axis=0) if how == "mean" else stacked.max(axis=0)).astype(
+        stacked.dtype
+    ), mask

@@ -1,7 +1,8 @@
 """A small certificate authority for the tiers: one certificate each, valid for a short time.
 
-The key of the authority stays in memory: when it is gone, nobody can issue another certificate. Uses the
-`cryptography` package; a tier's process reads the files with Python's `ssl`, which `transport` does.
+The key of the authority stays in memory: when it is gone, nobody can issue another certificate.
+Uses the `cryptography` package; a tier's process reads the files with Python's `ssl`, which
+`transport` does.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Authority:
             _builder(name, name, key.public_key(), now, now + timedelta(seconds=valid_s))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(is_authority=True), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
             .sign(key, hashes.SHA256())
         )
         return cls(made, key)
@@ -61,8 +64,10 @@ class Authority:
         """Write a tier's certificate and key, and the certificate of the authority.
 
         Args:
-            name: The name of the tier, which the other side of a connection checks; a valid host name.
-            folder: Where `NAME.pem`, `NAME.key` and `authority.pem` are written; the key is its owner's only.
+            name: The name of the tier, which the other side of a connection checks; a valid host
+                name.
+            folder: Where `NAME.pem`, `NAME.key` and `authority.pem` are written; the key is its
+                owner's only.
             valid_s: How long the certificate is valid.
             now: From when on; None for the present.
         """
@@ -84,7 +89,9 @@ class Authority:
         pem = serialization.Encoding.PEM
         (folder / AUTHORITY).write_bytes(self.certificate.public_bytes(pem))
         (folder / f"{name}.pem").write_bytes(made.public_bytes(pem))
-        plain = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        plain = key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
         path = folder / f"{name}.key"
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -92,7 +99,11 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, start: datetime, end: datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    start: datetime,
+    end: datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

@@ -1,7 +1,9 @@
-"""Decoders that learn to turn what a tier sends back into its inputs: a linear one and a small network.
+"""Decoders that learn to turn what a tier sends back into its inputs.
 
-They stand for somebody who receives what is sent and has samples of the same kind. Judging what they recover
-is left to `leak`.
+A linear one and a small network.
+
+They stand for somebody who receives what is sent and has samples of the same kind. Judging what
+they recover is left to `leak`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Pairs:
     def flat(cls, sent: np.ndarray, inputs: np.ndarray) -> Self:
         """Return the pairs of samples of any shape."""
         return cls(
-            sent.reshape(len(sent), -1).astype(np.float64), inputs.reshape(len(inputs), -1).astype(np.float64)
+            sent.reshape(len(sent), -1).astype(np.float64),
+            inputs.reshape(len(inputs), -1).astype(np.float64),
         )
 
     def divided(self) -> tuple[Self, Self]:

@@ -1,4 +1,5 @@
-"""What leaves a tier: values as they are or as 8-bit numbers, with noise if wanted, and values read again.
+"""What leaves a tier: values as they are or as 8-bit numbers, with noise if wanted, and values read
+again.
 
 Neither makes what is sent private: how much can be recovered from it is measured elsewhere.
 """
@@ -20,7 +21,8 @@ class Outgoing:
     """How values are sent.
 
     Attributes:
-        dtype: `float32`, as they are; or `uint8`, in 256 steps between the smallest and the largest.
+        dtype: `float32`, as they are; or `uint8`, in 256 steps between the smallest and the
+            largest.
         noise: Standard deviation of noise that is added, in that of the values that are sent.
         random: Where the noise comes from.
     """
@@ -55,7 +57,8 @@ def quantise(values: np.ndarray) -> tuple[np.ndarray, float, float]:
         values: Finite numbers.
 
     Returns:
-        The steps as uint8, the scale and the zero: `steps * scale + zero` is at most half a step away.
+        The steps as uint8, the scale and the zero: `steps * scale + zero` is at most half a step
+        away.
 
     Example:
         >>> import numpy as np
@@ -87,7 +90,11 @@ def smallest(values: np.ndarray, dtypes: Sequence[str]) -> np.ndarray:
         return values
     # What is no number of the vocabulary must fail there, and not become another.
     limits = np.iinfo(dtypes[0])
-    return values.astype(dtypes[0]) if limits.min <= values.min() and values.max() <= limits.max else values
+    return (
+        values.astype(dtypes[0])
+        if limits.min <= values.min() and values.max() <= limits.max
+        else values
+    )
 
 
 def restore(frame: Frame) -> np.ndarray:
@@ -105,5 +112,7 @@ def received(values: np.ndarray, outgoing: Outgoing, *, stage: int) -> np.ndarra
         outgoing: How they are sent.
         stage: The stage that computes with them.
     """
-    frames = (outgoing.request(number, each, sender=0, stage=stage) for number, each in enumerate(values))
+    frames = (
+        outgoing.request(number, each, sender=0, stage=stage) for number, each in enumerate(values)
+    )
     return np.stack([restore(decode(encode(frame))) for frame in frames])

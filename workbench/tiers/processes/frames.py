@@ -1,7 +1,10 @@
-"""Frames that tiers exchange: a fixed header, then one tensor as raw bytes; nothing is ever unpickled.
+"""Frames that tiers exchange: a fixed header, then one tensor as raw bytes.
 
-The header names everything that is needed to read the tensor, so a frame is refused before its payload is
-read if it is malformed or too large. Who may send one is left to `transport`, what is done with it to `tier`.
+Nothing is ever unpickled.
+
+The header names everything that is needed to read the tensor, so a frame is refused before its
+payload is read if it is malformed or too large. Who may send one is left to `transport`, what is
+done with it to `tier`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ MAX_DIMS = 6
 MAX_PAYLOAD_BYTES = 16 * 2**20
 """The largest tensor that is accepted unless another limit is given."""
 
-# magic, version, kind, dtype, number of dimensions, request, sender, stage, shape, scale, zero, payload bytes
+# magic, version, kind, dtype, number of dimensions, request, sender, stage, shape, scale, zero,
+# payload bytes
 _HEADER = struct.Struct(f"<4sBBBBQHBx{MAX_DIMS}IffI")
 HEADER_BYTES = _HEADER.size
 _DTYPES = tuple(
@@ -72,8 +76,10 @@ class Frame:
         kind: What it is.
         request: The number of the request, which its answer repeats.
         tensor: The values; the sample is not a dimension of its own.
-        sender: Of a request, the number of the device; of an answer, the number of the tier that answered.
-        stage: Of a request, the stage that computes with the tensor; of an answer, the one whose exit it is.
+        sender: Of a request, the number of the device; of an answer, the number of the tier that
+            answered.
+        stage: Of a request, the stage that computes with the tensor; of an answer, the one whose
+            exit it is.
         scale: What quantised values are multiplied by.
         zero: What is then added to them.
     """
@@ -155,7 +161,8 @@ def decode_header(found: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Header
         max_bytes: How large the tensor may be.
 
     Raises:
-        FrameError: If it is not a header of this version, contradicts itself, or names a larger tensor.
+        FrameError: If it is not a header of this version, contradicts itself, or names a larger
+            tensor.
     """
     if len(found) != HEADER_BYTES:
         raise FrameError(f"a header has {HEADER_BYTES} bytes, not {len(found)}")
@@ -191,7 +198,9 @@ def decode(found: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Frame:
     """
     header = decode_header(found[:HEADER_BYTES], max_bytes=max_bytes)
     if len(found) - HEADER_BYTES != header.num_bytes:
-        raise FrameError(f"the payload has {len(found) - HEADER_BYTES} bytes instead of {header.num_bytes}")
+        raise FrameError(
+            f"the payload has {len(found) - HEADER_BYTES} bytes instead of {header.num_bytes}"
+        )
     return _frame(header, found[HEADER_BYTES:])
 
 
@@ -199,20 +208,28 @@ async def read_frame(reader: asyncio.StreamReader, *, max_bytes: int = MAX_PAYLO
     """Read the next frame of a connection.
 
     Args:
-        reader: The connection; after an error its place in the stream is unknown, so it must be closed.
+        reader: The connection; after an error its place in the stream is unknown, so it must be
+            closed.
         max_bytes: How large the tensor may be: of a larger one only the header is read.
 
     Raises:
         FrameError: If the frame is refused.
-        asyncio.IncompleteReadError: If the connection ends; `partial` is empty where it ends between frames.
+        asyncio.IncompleteReadError: If the connection ends; `partial` is empty where it ends
+            between frames.
     """
     header = decode_header(await reader.readexactly(HEADER_BYTES), max_bytes=max_bytes)
     try:
         return _frame(header, await reader.readexactly(header.num_bytes))
-    except asyncio.IncompleteReadError as error:  # an empty payload must not look like an orderly end
-        raise asyncio.IncompleteReadError(b"\0" * HEADER_BYTES + error.partial, error.expected) from error
+    except (
+        asyncio.IncompleteReadError
+    ) as error:  # an empty payload must not look like an orderly end
+        raise asyncio.IncompleteReadError(
+            b"\0" * HEADER_BYTES + error.partial, error.expected
+        ) from error
 
 
 def _frame(header: Header, payload: bytes) -> Frame:
     tensor = np.frombuffer(payload, dtype=header.dtype).reshape(header.shape)
-    return Frame(header.kind, header.request, tensor, header.sender, header.stage, header.scale, header.zero)
+    return Frame(
+        header.kind, header.request, tensor, header.sender, header.stage, header.scale, header.zero
+    )

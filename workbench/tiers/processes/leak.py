@@ -1,8 +1,10 @@
-"""What can be recovered of the inputs from what leaves the first tier, and what it costs to prevent that.
+"""What can be recovered of the inputs from what leaves the first tier, and what it costs to prevent
+that.
 
-Everybody who receives features may train a decoder on samples of their own. That is done here: decoders learn
-to turn what is sent back into inputs, and are judged on samples that they never saw. What they recover is a
-lower bound: a better decoder may recover more. How values are sent is left to `features`.
+Everybody who receives features may train a decoder on samples of their own. That is done here:
+decoders learn to turn what is sent back into inputs, and are judged on samples that they never saw.
+What they recover is a lower bound: a better decoder may recover more. How values are sent is left
+to `features`.
 """
 
 from __future__ import annotations
@@ -36,11 +38,13 @@ class Leak:
     Attributes:
         features: How features are sent, `float32` or `uint8`.
         noise: Standard deviation of the noise that is added, in that of the values that are sent.
-        recovered: Share of the variance of the inputs that a decoder recovers, on samples it never saw.
+        recovered: Share of the variance of the inputs that a decoder recovers, on samples it never
+            saw.
         low: Lower end of the 95 % interval of `recovered`.
         high: Upper end.
         decoder: The decoder that recovers most, `linear` or `network`.
-        accuracy: Share of correct answers if what does not leave at the first exit is sent in this way.
+        accuracy: Share of correct answers if what does not leave at the first exit is sent in this
+            way.
         bytes_per_sample: Bytes of a frame with features, its header included.
     """
 
@@ -72,7 +76,13 @@ class Samples:
 
 
 def measure_leak(
-    bundle: Path, stages: Stages, known: Samples, held_out: Samples, *, noise: float = 0.0, seed: int = 0
+    bundle: Path,
+    stages: Stages,
+    known: Samples,
+    held_out: Samples,
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
 ) -> list[Leak]:
     """Measure what features give away in every way of sending them.
 
@@ -81,24 +91,27 @@ def measure_leak(
         stages: Its stages, two or more.
         known: Samples that decoders learn from; those of the training split.
         held_out: Samples that they and the model are judged on; those of the validation split.
-        noise: Noise that is measured beside `COMPARED_NOISE`, in standard deviations of what is sent.
+        noise: Noise that is measured beside `COMPARED_NOISE`, in standard deviations of what is
+            sent.
         seed: Seed of the noise and of the decoders.
 
     Returns:
         One `Leak` for each format of features and amount of noise.
 
     Raises:
-        RunError: If the model has no stage after the first, so that no features are sent, or its inputs are
-            texts.
+        RunError: If the model has no stage after the first, so that no features are sent, or its
+            inputs are texts.
     """
     if len(stages.stages) < 2:
         raise RunError(
-            "the model has one stage only: its inputs are sent as they are, and all of them can be read",
+            "the model has one stage only: its inputs are sent as they are, and all of them can be"
+            " read",
             next_step="Train a model with exits, such as convnet with the parameter exits: 1.",
         )
     if np.issubdtype(known.inputs.dtype, np.integer):
         raise RunError(
-            "what can be recovered of texts is not measured: words with close numbers have nothing in common",
+            "what can be recovered of texts is not measured: words with close numbers have nothing"
+            " in common",
             next_step="Remove privacy.report_leak, and regard what is sent of a text as readable.",
         )
     first = StageModel(_settings(bundle, stages)[0], threads=1)
@@ -160,7 +173,9 @@ def _classes(rest: StageModels, sent: np.ndarray) -> list[int]:
 
 
 def _recovered(known: Pairs, held_out: Pairs, seed: int) -> tuple[str, float, float, float]:
-    """Return the best decoder, the share of the variance that it recovers, and the interval of that."""
+    """Return the best decoder, the share of the variance that it recovers, and the interval of
+    that.
+    """
     decoder = best_decoder(known, seed=seed)
     missed = np.square(decoder.decode(held_out.sent) - held_out.inputs).sum(axis=1)
     spread = np.square(held_out.inputs - known.inputs.mean(axis=0)).sum(axis=1)
@@ -185,14 +200,15 @@ def sentences(leaks: Sequence[Leak], *, features: str, noise: float, first_tier:
     """
     now = next(one for one in leaks if (one.features, one.noise) == (features, noise))
     lines = [
-        f"What {first_tier} sends now lets a decoder recover {now.recovered:.0%} of the variance of the "
-        "inputs, or more: encryption protects it on the way, not from those who receive it."
+        f"What {first_tier} sends now lets a decoder recover {now.recovered:.0%} of the variance of"
+        " the inputs, or more: encryption protects it on the way, not from those who receive it."
     ]
     fewer = [one for one in leaks if one.recovered < now.low]
     if fewer:
         best = max(fewer, key=lambda one: (one.accuracy, -one.bytes_per_sample))
         lines.append(
-            f"With privacy.noise: {best.noise:g} and features: {best.features} it recovers "
-            f"{best.recovered:.0%}, and the accuracy is {best.accuracy:.4f} instead of {now.accuracy:.4f}."
+            f"With privacy.noise: {best.noise:g} and features: {best.features} it recovers"
+            f" {best.recovered:.0%}, and the accuracy is {best.accuracy:.4f} instead of"
+            f" {now.accuracy:.4f}."
         )
     return lines

@@ -1,7 +1,7 @@
 """Tiers started on this machine, samples sent through them as requests, and what was measured.
 
-One process stands for one machine of each tier; links are slowed down by a relay. Everything that was started
-is ended by its process id, whatever happens.
+One process stands for one machine of each tier; links are slowed down by a relay. Everything that
+was started is ended by its process id, whatever happens.
 """
 
 from __future__ import annotations
@@ -42,14 +42,22 @@ from workbench.tiers.processes.spreading import (
     settings_of,
     shaped,
 )
-from workbench.tiers.processes.starting import StartedProcess, processor_wait_s, start_link, start_tier
+from workbench.tiers.processes.starting import (
+    StartedProcess,
+    processor_wait_s,
+    start_link,
+    start_tier,
+)
 from workbench.tiers.processes.transport import Identity
 
 MIN_REQUESTS = 20
 """Fewer say nothing of a 95th percentile."""
 _NUM_WARM_UP = 20
 _PROBE_GAP_S, _MIN_ALONE_GAP_S, _MIN_PROBES = 0.2, 0.05, 20
-"""A process that computes seldom wakes up slowly: the last tier answers as often as the first, up to this."""
+"""A process that computes seldom wakes up slowly.
+
+The last tier answers as often as the first, up to this.
+"""
 _SETTLE_S = 0.3
 _REQUEST_TIMEOUT_S = 60.0
 _NUM_RESAMPLED = 400
@@ -60,16 +68,19 @@ _Steps = tuple[list[Reply], list[Reply], list[float], list[float]]
 
 @dataclass(frozen=True)
 class Probes:
-    """Times of single steps, measured while requests were sent, so under the same load of the machine.
+    """Times of single steps, measured while requests were sent, so under the same load of the
+    machine.
 
     Attributes:
         hops_s: Times of empty frames from this process to the first tier and back.
-        alone: The last stage and the time, in seconds, of each of some requests that were sent straight to
-            the last tier, over no link.
-        links_s: How much longer than the links take by themselves empty frames took over all of them to the
-            last tier and back; none where the scheduler uses no link.
-        samples: The number of the sample of each request; none where all samples are expected equally often.
-        processor_wait_s: For how long processes waited for a processor of this machine, for each request.
+        alone: The last stage and the time, in seconds, of each of some requests that were sent
+            straight to the last tier, over no link.
+        links_s: How much longer than the links take by themselves empty frames took over all of
+            them to the last tier and back; none where the scheduler uses no link.
+        samples: The number of the sample of each request; none where all samples are expected
+            equally often.
+        processor_wait_s: For how long processes waited for a processor of this machine, for each
+            request.
     """
 
     hops_s: tuple[float, ...]
@@ -112,7 +123,8 @@ class Measured:
         load: For each tier, the share of the time that its process computed for the requests.
         num_requests: Number of requests.
         num_unanswered: Number of them without an answer.
-        num_fallbacks: Number of them that a tier answered itself because the next one did not answer.
+        num_fallbacks: Number of them that a tier answered itself because the next one did not
+            answer.
         answered_by: For each tier, the share of the answers that it gave.
         refused: Connections and frames that a tier refused.
         probes: What was measured beside the requests.
@@ -171,12 +183,15 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
     Raises:
         ArgumentError: If these are too few to measure anything.
     """
-    gaps_s = np.random.default_rng(seed).exponential(1 / rate_per_s, int(2 * rate_per_s * time_s) + 50)
+    gaps_s = np.random.default_rng(seed).exponential(
+        1 / rate_per_s, int(2 * rate_per_s * time_s) + 50
+    )
     moments_s = np.cumsum(gaps_s)
     found = moments_s[moments_s < time_s].tolist()
     if len(found) < MIN_REQUESTS:
         raise ArgumentError(
-            f"{rate_per_s:g} requests per second are {len(found)} in {time_s:g} s, which are too few",
+            f"{rate_per_s:g} requests per second are {len(found)} in {time_s:g} s, which are"
+            " too few",
             field="--time",
             allowed=f"at least {MIN_REQUESTS} requests",
             next_step="Measure for longer, or with more requests: --time 60s --rate 10.",
@@ -207,8 +222,8 @@ def measure_tiers(
         targets: (samples,): the right classes.
         scheduler: The scheduler.
         moments_s: When requests are sent, in seconds.
-        on_status: Receives, four times a second while requests are sent, what each tier reports of itself, by
-            the names of `STATUS`; the measurement ends if it returns False.
+        on_status: Receives, four times a second while requests are sent, what each tier reports of
+            itself, by the names of `STATUS`; the measurement ends if it returns False.
         charge_s: What `mapping` charges a request that stays, as of `policies.Mapping.charge_s`.
         groups: Groups of classes that the first exit answers early.
 
@@ -217,7 +232,9 @@ def measure_tiers(
         RunError: If a process does not start, nothing is answered, or `on_status` has ended it.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
-        with _running(file, folder, bundle, Path(temporary), scheduler, charge_s, groups) as running:
+        with _running(
+            file, folder, bundle, Path(temporary), scheduler, charge_s, groups
+        ) as running:
             try:
                 found = asyncio.run(
                     _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
@@ -308,7 +325,9 @@ async def _measure(
     on_status: OnStatus | None,
     empty_s: float,
 ) -> tuple[list[Reply], list[dict[str, float]], Probes]:
-    """Return what came of the requests, what each tier reports of that time, and what single steps took."""
+    """Return what came of the requests, what each tier reports of that time, and what single steps
+    took.
+    """
     tiers = [running.routes[number] for number in sorted(running.routes)]
     warm_up = np.linspace(0.0, 1.0, _NUM_WARM_UP).tolist()
     await asyncio.sleep(_SETTLE_S)  # the first tier connects to the others meanwhile
@@ -322,7 +341,8 @@ async def _measure(
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
     num_alone = max(num_probes, min(len(moments_s), int(moments_s[-1] / _MIN_ALONE_GAP_S)))
-    # At random moments, as requests come: what comes at regular ones finds processes idle more often.
+    # At random moments, as requests come: what comes at regular ones finds processes idle more
+    # often.
     drawn_s = np.random.default_rng(0).uniform(0.0, moments_s[-1], num_alone + 2 * num_probes)
     alone_s, near_s, far_s = (
         np.sort(each).tolist() for each in np.split(drawn_s, [num_alone, num_alone + num_probes])
@@ -338,21 +358,32 @@ async def _measure(
         steps if on_status is None else _watched(steps, tiers, running.identity, on_status)
     )
     waited_s = _processor_wait_s(running) - waited_s
-    after = [await _status_after(tier, early, running) for tier, early in zip(tiers, before, strict=True)]
+    after = [
+        await _status_after(tier, early, running) for tier, early in zip(tiers, before, strict=True)
+    ]
     changes = [(late - early).tolist() for early, late in zip(before, after, strict=True)]
     reports: list[dict[str, float]] = [dict(zip(STATUS, each, strict=True)) for each in changes]
     last = reports[-1]
-    last["busy_s"] *= 1.0 - min(1.0, num_alone / max(1.0, last["num_requests"]))  # less that of the probes
+    last["busy_s"] *= 1.0 - min(
+        1.0, num_alone / max(1.0, last["num_requests"])
+    )  # less that of the probes
     answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
     links_s = tuple(one - empty_s for one in over_links_s)
     probes = Probes(
-        tuple(hops_s), answered, links_s, tuple(one.sample for one in replies), waited_s / len(moments_s)
+        tuple(hops_s),
+        answered,
+        links_s,
+        tuple(one.sample for one in replies),
+        waited_s / len(moments_s),
     )
     return replies, reports, probes
 
 
 async def _status_after(tier: Route, early: np.ndarray, running: _Running) -> np.ndarray:
-    """Return what a tier reports of itself; where it has ended, what it did before the measurement."""
+    """Return what a tier reports of itself.
+
+    Where it has ended, what it did before the measurement.
+    """
     try:
         return await read_status(tier, identity=running.identity)
     except OSError:
@@ -367,7 +398,10 @@ def _processor_wait_s(running: _Running) -> float:
 
 
 async def _watched(
-    steps: asyncio.Future[_Steps], tiers: Sequence[Route], identity: Identity | None, on_status: OnStatus
+    steps: asyncio.Future[_Steps],
+    tiers: Sequence[Route],
+    identity: Identity | None,
+    on_status: OnStatus,
 ) -> _Steps:
     """Return what the steps return, and report the status of the tiers meanwhile."""
     following = asyncio.ensure_future(
@@ -388,11 +422,16 @@ async def _watched(
 def _by_group(replies: Sequence[Reply], targets: np.ndarray, groups: Groups) -> GroupsMeasured:
     numbers = group_numbers(groups.classes)
     final = [
-        one.probabilities is not None and numbers[one.probabilities.argmax()] == numbers[targets[one.sample]]
+        one.probabilities is not None
+        and numbers[one.probabilities.argmax()] == numbers[targets[one.sample]]
         for one in replies
     ]
     early = [one for one in replies if one.groups is not None]
-    right = [one.groups.argmax() == numbers[targets[one.sample]] for one in early if one.groups is not None]
+    right = [
+        one.groups.argmax() == numbers[targets[one.sample]]
+        for one in early
+        if one.groups is not None
+    ]
     times_s = [one.groups_s for one in early]
     return GroupsMeasured(
         float(np.mean(final)),
@@ -415,7 +454,8 @@ def _summary(
         raise RunError("no request was answered", next_step="Try `--scheduler end` first.")
     times_s = np.array([one.took_s for one in answered])
     right = sum(
-        one.probabilities is not None and int(one.probabilities.argmax()) == int(targets[one.sample])
+        one.probabilities is not None
+        and int(one.probabilities.argmax()) == int(targets[one.sample])
         for one in answered
     )
     drawn = np.random.default_rng(0).choice(times_s, (_NUM_RESAMPLED, len(times_s)))

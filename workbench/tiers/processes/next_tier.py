@@ -1,7 +1,9 @@
-"""A further tier as the tier before it sees it: one connection, answers by number, and whether it is alive.
+"""A further tier as the tier before it sees it.
 
-Every request that is sent ends: with an answer, with a refusal, or with an error at the latest after its
-timeout. What is done then is left to `tier`.
+One connection, answers by number, and whether it is alive.
+
+Every request that is sent ends: with an answer, with a refusal, or with an error at the latest
+after its timeout. What is done then is left to `tier`.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class NextTier:
         Args:
             route: Which one.
             identity: Who this side is; None for an unencrypted connection.
-            heartbeat_s: How often it is probed; None for never, so that only a timeout shows its silence.
+            heartbeat_s: How often it is probed; None for never, so that only a timeout shows its
+                silence.
             max_bytes: How large a tensor of an answer may be.
             device: The number of this device, by which the other side knows that it is alive.
             on_wrong: Receives the reason where its certificate or one of its frames is refused.
@@ -113,12 +116,14 @@ class NextTier:
         connection = self._connection
         if connection is None:
             raise NotAnsweredError(f"{self.route.name} cannot be reached")
-        # The number is that of a scene where several devices see it; of strangers, two may be the same.
+        # The number is that of a scene where several devices see it; of strangers, two may be the
+        # same.
         number = frame.request if frame.request not in self._waiting else next(self._numbers)
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Frame] = loop.create_future()
         self._waiting[number] = answered
-        # Unlike `asyncio.wait_for`, a timer of its own costs no further turn of the loop for each answer.
+        # Unlike `asyncio.wait_for`, a timer of its own costs no further turn of the loop for each
+        # answer.
         timer = loop.call_later(timeout_s, _give_up, answered)
         before = connection.sent_bytes
         try:
@@ -126,7 +131,9 @@ class NextTier:
             self.sent_bytes += connection.sent_bytes - before
             found = await answered
         except asyncio.TimeoutError as error:
-            raise NotAnsweredError(f"{self.route.name} did not answer in {timeout_s:g} s") from error
+            raise NotAnsweredError(
+                f"{self.route.name} did not answer in {timeout_s:g} s"
+            ) from error
         except OSError as error:
             raise NotAnsweredError(f"{self.route.name}: {error}") from error
         finally:

@@ -1,7 +1,7 @@
 """The time of each node of a graph, by the profiler of ONNX Runtime.
 
-What the profiler adds to a node is measured with a graph whose nodes compute nothing, and taken away. It is
-copied to other machines, which need numpy and onnxruntime only.
+What the profiler adds to a node is measured with a graph whose nodes compute nothing, and taken
+away. It is copied to other machines, which need numpy and onnxruntime only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import onnxruntime
 
 _KERNEL = "_kernel_time"
 _BLOCKED = "_nchwc"
-"""What the name of an output is given, for the name of its node, where memory is laid out in blocks."""
+"""What the name of an output is given, for the name of its node, where memory is laid out in
+blocks.
+"""
 _NUM_WARM_UP = 50
 
 
@@ -36,14 +38,16 @@ def node_times_s(
         graph: The graph.
         idle: A graph of nodes that compute next to nothing, with one input.
         feeds: The inputs of the graph.
-        nodes: Each node with its output, in the order of the graph; ONNX Runtime may call it by either, and
-            add nodes that change the layout of memory, which count to the node before.
+        nodes: Each node with its output, in the order of the graph; ONNX Runtime may call it by
+            either, and add nodes that change the layout of memory, which count to the node before.
         threads: Threads that compute.
         num_calls: Number of calls.
     """
     profiled = _profile(idle, None, threads, num_calls)
     added_us = float(np.mean([_typical(each) for each in profiled.values()]))
-    names = {name: name for name, _ in nodes} | {f"{output}{_BLOCKED}": name for name, output in nodes}
+    names = {name: name for name, _ in nodes} | {
+        f"{output}{_BLOCKED}": name for name, output in nodes
+    }
     times_s = {name: 0.0 for name, _ in nodes}
     current = nodes[0][0]
     for called, times_us in _profile(graph, feeds, threads, num_calls).items():
@@ -55,7 +59,9 @@ def node_times_s(
 def _profile(
     graph: Path, feeds: Mapping[str, np.ndarray] | None, threads: int, num_calls: int
 ) -> dict[str, list[int]]:
-    """Return the microseconds of each node in each call, in the order in which they are computed."""
+    """Return the microseconds of each node in each call, in the order in which they are
+    computed.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

@@ -1,7 +1,7 @@
 """Time in which this process ran: one that was paused itself does not take the others for silent.
 
-A process that is frozen, or waits for a processor, reads what others sent meanwhile only after it goes on. By
-the time of the machine they would have been silent since the pause began.
+A process that is frozen, or waits for a processor, reads what others sent meanwhile only after it
+goes on. By the time of the machine they would have been silent since the pause began.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class OwnTime:
 
     def now_s(self) -> float:
         """Return the seconds that count."""
-        return self._until_s + min(self._clock() - self._ticked_s, _LONGEST_PERIODS * self._period_s)
+        return self._until_s + min(
+            self._clock() - self._ticked_s, _LONGEST_PERIODS * self._period_s
+        )
 
     def tick(self) -> None:
         """Count the time since the last tick, or as much of it as counts."""

@@ -1,8 +1,8 @@
 """The bundle that is placed for a file of tiers, where that is not one with early exits already.
 
-A model without exits becomes a bundle of one stage, and a model for each of two tiers a cascade: what the
-first is not sure of is sent to the second, as it is. Both are calibrated, and the threshold chosen, on the
-validation split.
+A model without exits becomes a bundle of one stage, and a model for each of two tiers a cascade:
+what the first is not sure of is sent to the second, as it is. Both are calibrated, and the
+threshold chosen, on the validation split.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ Export = Callable[[str, Path], None]
 """Writes a trial, as `RUN/TRIAL`, into a folder with its model as ONNX."""
 
 
-def placed(file: TiersFile, folder: Path, temporary: Path, *, export: Export | None = None) -> TiersFile:
+def placed(
+    file: TiersFile, folder: Path, temporary: Path, *, export: Export | None = None
+) -> TiersFile:
     """Return a file of tiers whose `place.from` is a bundle with stages.
 
     Args:
@@ -61,7 +63,9 @@ def placed(file: TiersFile, folder: Path, temporary: Path, *, export: Export | N
         made.mkdir()
         write_cascade(bundles, made)
         bundles = [made]
-    return file.model_copy(update={"place": place.model_copy(update={"source": str(bundles[0].absolute())})})
+    return file.model_copy(
+        update={"place": place.model_copy(update={"source": str(bundles[0].absolute())})}
+    )
 
 
 def _bundle(given: str, folder: Path, target: Path, export: Export | None, *, field: str) -> Path:
@@ -74,13 +78,17 @@ def _bundle(given: str, folder: Path, target: Path, export: Export | None, *, fi
             f"{given!r} is not a bundle with a model as ONNX",
             field=field,
             allowed="the folder of a bundle, or a trial as RUN/TRIAL, such as last/best",
-            next_step="Train it with `workbench sweep`, and name its run, or export it with --format onnx.",
+            next_step=(
+                "Train it with `workbench sweep`, and name its run, or export it with --format"
+                " onnx."
+            ),
         )
     return bundle
 
 
 def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
-    """Write models as successive stages that take the same inputs, of which the last answers the rest.
+    """Write models as successive stages that take the same inputs, of which the last answers the
+    rest.
 
     Args:
         bundles: Bundles of classifiers, the first one first; the data are those of the last.
@@ -95,7 +103,8 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
         _check(card, cards[-1])
     inputs, targets = bundle_samples(bundles[-1])
     outputs = [
-        np.log(np.maximum(_answers(bundle / MODEL, inputs), _LEAST)).astype(np.float64) for bundle in bundles
+        np.log(np.maximum(_answers(bundle / MODEL, inputs), _LEAST)).astype(np.float64)
+        for bundle in bundles
     ]
     calibration, stages = Calibration.of(outputs, targets), []
     for number, (bundle, card) in enumerate(zip(bundles, cards, strict=True)):
@@ -103,7 +112,9 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
         made = _calibrated(bundle / MODEL, card, calibration.temperatures[number])
         onnx.save(made, str(folder / name))
         num_tokens = None if given.tokens is None else len(given.categories)
-        stages.append(calibration.stage(number, name, given.shape, given.dtype, num_tokens=num_tokens))
+        stages.append(
+            calibration.stage(number, name, given.shape, given.dtype, num_tokens=num_tokens)
+        )
     for name in (MODEL, CARD, _EXPERIMENT):
         shutil.copyfile(bundles[-1] / name, folder / name)
     return calibration.write(folder, stages)
@@ -119,8 +130,8 @@ def _check(card: Card, last: Card) -> None:
         )
     if [one.kind for one in card.inputs] != ["array"]:
         raise ExperimentError(
-            f"{card.name} takes columns of a table, and what tiers send each other is one array, with early "
-            "exits or without",
+            f"{card.name} takes columns of a table, and what tiers send each other is one array,"
+            " with early exits or without",
             field="place",
             allowed="models of images, of texts, or of other samples that are single arrays",
         )
@@ -137,9 +148,13 @@ def _check(card: Card, last: Card) -> None:
 def _answers(model: Path, inputs: np.ndarray) -> np.ndarray:
     session = open_session(model, threads=1)
     (given,) = session.get_inputs()
-    dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64}.get(given.type, inputs.dtype)
+    dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64}.get(
+        given.type, inputs.dtype
+    )
     batches = np.array_split(inputs, max(1, len(inputs) // _BATCH))
-    return np.concatenate([session.run(None, {given.name: each.astype(dtype)})[0] for each in batches])
+    return np.concatenate(
+        [session.run(None, {given.name: each.astype(dtype)})[0] for each in batches]
+    )
 
 
 def _calibrated(model: Path, card: Card, temperature: float) -> onnx.ModelProto:

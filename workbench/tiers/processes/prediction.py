@@ -1,9 +1,9 @@
 """What a measurement on this machine is expected to show: the plan of one machine of each tier.
 
-Times of stages are those of many calls in a row. What an answer of a process takes beyond them (encryption,
-waking up, reading and writing frames, and a model that computes once in a while), what a frame takes between
-processes, what the processes of links add to the time of links, and what values take to be made ready for a
-frame are measured on this machine.
+Times of stages are those of many calls in a row. What an answer of a process takes beyond them
+(encryption, waking up, reading and writing frames, and a model that computes once in a while), what
+a frame takes between processes, what the processes of links add to the time of links, and what
+values take to be made ready for a frame are measured on this machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Expected:
 def system_here(
     file: TiersFile, folder: Path, rate_per_s: float, *, cut_at: np.ndarray | None = None
 ) -> System:
-    """Return the system that runs on this machine: one process for each tier, one request at a time.
+    """Return the system that runs on this machine.
+
+    One process for each tier, one request at a time.
 
     Args:
         file: The file of tiers.
@@ -88,7 +90,8 @@ def beyond_stages_s(system: System, alone: Sequence[tuple[int, float]]) -> np.nd
 
 
 def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
-    """Return the median seconds in which inputs, and features, are put into a frame and read from it.
+    """Return the median seconds in which inputs, and features, are put into a frame and read from
+    it.
 
     Args:
         stages: The stages that take them.
@@ -99,7 +102,9 @@ def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
     for stage in (stages.stages[0], stages.stages[min(1, len(stages.stages) - 1)]):
         values = random.normal(size=(1, *stage.input_shape)).astype(stage.input_dtype)
         outgoing = Outgoing(privacy.features, privacy.noise, random)
-        times_s = timeit.repeat(partial(received, values, outgoing, stage=1), number=1, repeat=_NUM_FRAMES)
+        times_s = timeit.repeat(
+            partial(received, values, outgoing, stage=1), number=1, repeat=_NUM_FRAMES
+        )
         found.append(statistics.median(times_s))
     return found[0], found[1]
 
@@ -113,15 +118,17 @@ def expected_of(
 ) -> dict[str, Expected]:
     """Return what is expected of each scheduler.
 
-    Of a few hundred requests, the share that goes on differs from that of all validation samples: it is that
-    of the samples which were sent.
+    Of a few hundred requests, the share that goes on differs from that of all validation samples:
+    it is that of the samples which were sent.
 
     Args:
         system: What runs, as of `system_here`.
-        probes: What single steps took. The first tier is a process that frames pass where it sends all.
+        probes: What single steps took. The first tier is a process that frames pass where it sends
+            all.
         framings_s: Times to make inputs, and features, ready to be sent, as of `framings_of`.
-        bytes_per_sample: Bytes that left the first tier for a request while steps were measured. Steps that
-            waited for a link do not count, as queues on links are expected by themselves.
+        bytes_per_sample: Bytes that left the first tier for a request while steps were measured.
+            Steps that waited for a link do not count, as queues on links are expected by
+            themselves.
     """
     if probes.samples:
         system = system.of_samples(np.array(probes.samples))
@@ -143,7 +150,9 @@ def expected_of(
 
 
 def _beside_probes(system: System, probes: Probes) -> System:
-    """Return a system whose links have the time that empty frames, which were measured, leave them."""
+    """Return a system whose links have the time that empty frames, which were measured, leave
+    them.
+    """
     if not probes.samples:
         return system
     share = (HEADER_BYTES + TLS_BYTES) / (max(1.0, float(system.sent_bytes[-1])) + TLS_BYTES)
@@ -152,7 +161,9 @@ def _beside_probes(system: System, probes: Probes) -> System:
     return replace(system, links_s=system.links_s / free, links_raw_s=system.links_raw_s / free)
 
 
-def _on_free_links(system: System, links_s: Sequence[float], bytes_per_sample: float) -> tuple[float, ...]:
+def _on_free_links(
+    system: System, links_s: Sequence[float], bytes_per_sample: float
+) -> tuple[float, ...]:
     """Return the shortest of some times over links: as many as found links free."""
     free = 1.0
     for link_s in system.links_s / max(1.0, float(system.sent_bytes[-1])) * bytes_per_sample:
@@ -177,12 +188,15 @@ class _Steps:
     @classmethod
     def of(cls, probes: Probes, beyond_s: np.ndarray, middle: Callable[..., Any]) -> _Steps:
         hop_s = float(middle(probes.hops_s))
-        # At the end of the links the last tier receives the frame, as the first does at the end of a hop.
+        # At the end of the links the last tier receives the frame, as the first does at the end of
+        # a hop.
         links_s = max(0.0, float(middle(probes.links_s)) - hop_s) if probes.links_s else 0.0
         return cls(hop_s, links_s, float(middle(beyond_s)))
 
 
-def _responses(system: System, steps: _Steps, framings_s: tuple[float, float]) -> dict[str, Outcome]:
+def _responses(
+    system: System, steps: _Steps, framings_s: tuple[float, float]
+) -> dict[str, Outcome]:
     """Return what comes of each scheduler without the answer of the first process that computes."""
     num_links = np.arange(len(system.names))
     raw_s, features_s = framings_s

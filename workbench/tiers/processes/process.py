@@ -1,6 +1,7 @@
 """The process of a tier: `python -m workbench.tiers.processes.process SETTINGS`.
 
-Prints one line of JSON when it listens, and another, with what it has done, when SIGTERM or SIGINT ends it.
+Prints one line of JSON when it listens, and another, with what it has done, when SIGTERM or SIGINT
+ends it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from workbench.tiers.processes.tier import Tier
 from workbench.tiers.processes.transport import bind
 
 _SWITCH_S = 1e-3
-"""How long a thread may keep another waiting: the default, 5 ms, is longer than most models compute."""
+"""How long a thread may keep another waiting.
+
+The default, 5 ms, is longer than most models compute.
+"""
 
 
 def main(words: list[str]) -> int:

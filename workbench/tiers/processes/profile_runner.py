@@ -1,8 +1,10 @@
-"""Times the stages of a bundle, and frames, on the machine where this file runs, as a tier works there.
+"""Times the stages of a bundle, and frames, on the machine where this file runs, as a tier works
+there.
 
-It is copied to other machines together with the modules of `tiers` that it measures; these need the standard
-library, numpy and onnxruntime. It is called with a folder that holds request.json, the graphs and inputs.npz,
-and prints one line of JSON. A second process of the same machine receives the frames.
+It is copied to other machines together with the modules of `tiers` that it measures; these need the
+standard library, numpy and onnxruntime. It is called with a folder that holds request.json, the
+graphs and inputs.npz, and prints one line of JSON. A second process of the same machine receives
+the frames.
 """
 
 from __future__ import annotations
@@ -56,12 +58,18 @@ def main(folder: Path) -> None:
     if request["nodes"]:
         found["graphs"] = _time_graph(folder, request, inputs[0])
     for transport in ("mtls", "plain"):
-        found["frames"] += asyncio.run(_time_frames(folder, transport, inputs[: 2 if len(inputs) > 1 else 1]))
+        found["frames"] += asyncio.run(
+            _time_frames(folder, transport, inputs[: 2 if len(inputs) > 1 else 1])
+        )
     print(json.dumps(found))
 
 
-def _time_stages(folder: Path, request: dict[str, Any], inputs: list[np.ndarray]) -> list[dict[str, Any]]:
-    """Time each stage with each batch as a tier computes it, the decision whether to go on included."""
+def _time_stages(
+    folder: Path, request: dict[str, Any], inputs: list[np.ndarray]
+) -> list[dict[str, Any]]:
+    """Time each stage with each batch as a tier computes it, the decision whether to go on
+    included.
+    """
     models = StageModels(
         [
             StageSettings(number, str(folder / stage["file"]), stage["threshold"])
@@ -116,11 +124,15 @@ def _summary(times_s: list[float]) -> dict[str, float]:
     return {"mean_s": float(np.mean(times_s)), "p50_s": float(p50_s), "p95_s": float(p95_s)}
 
 
-async def _time_frames(folder: Path, transport: str, inputs: list[np.ndarray]) -> list[dict[str, Any]]:
+async def _time_frames(
+    folder: Path, transport: str, inputs: list[np.ndarray]
+) -> list[dict[str, Any]]:
     """Time frames with inputs, and with features, to another process and an answer back."""
     is_encrypted = transport == "mtls"
     receiver = subprocess.Popen(
-        [sys.executable, __file__, str(folder), transport], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, __file__, str(folder), transport],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert receiver.stdout is not None
     try:
@@ -139,7 +151,9 @@ async def _time_frames(folder: Path, transport: str, inputs: list[np.ndarray]) -
         receiver.wait()
 
 
-async def _time_kind(connection: Connection, values: np.ndarray, outgoing: Outgoing) -> dict[str, float]:
+async def _time_kind(
+    connection: Connection, values: np.ndarray, outgoing: Outgoing
+) -> dict[str, float]:
     for number in range(_NUM_WARM_UP_FRAMES):
         await _there_and_back(connection, outgoing.request(number, values, sender=0, stage=0))
     times_s = []
@@ -186,7 +200,9 @@ async def _receive(folder: Path, transport: str) -> None:
     listening = asyncio.ensure_future(listener.listen(bound))
     await asyncio.sleep(0)
     print(bound.getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)  # its parent is gone
+    await asyncio.get_running_loop().run_in_executor(
+        None, sys.stdin.buffer.read
+    )  # its parent is gone
     listening.cancel()
 
 

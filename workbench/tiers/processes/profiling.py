@@ -1,7 +1,7 @@
 """Stages and frames timed where a tier will run: on this machine, or on another that ssh reaches.
 
-The modules that work in a tier are copied there and measured as they are. What a profile is, and what follows
-from it, is left to `workbench.tiers.placement`.
+The modules that work in a tier are copied there and measured as they are. What a profile is, and
+what follows from it, is left to `workbench.tiers.placement`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def profile_stages(
         threads=threads,
         timings=tuple(timings),
         frames=tuple(FrameTiming(**one) for one in found["frames"]),
-        graphs=tuple(GraphTiming(sha256=sha256_of(folder / MODEL), **one) for one in found["graphs"]),
+        graphs=tuple(
+            GraphTiming(sha256=sha256_of(folder / MODEL), **one) for one in found["graphs"]
+        ),
     )
 
 
@@ -115,7 +117,10 @@ def _pack_graph(parcel: Path, folder: Path) -> list[tuple[str, str]]:
 
 
 def _pack(parcel: Path, folder: Path, stages: Stages) -> None:
-    """Write what the runner needs: graphs, an input of each, certificates and the modules it imports."""
+    """Write what the runner needs.
+
+    Graphs, an input of each, certificates and the modules it imports.
+    """
     for name in (*_PACKAGES, *_MODULES):
         target = parcel / "workbench" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +131,9 @@ def _pack(parcel: Path, folder: Path, stages: Stages) -> None:
         (parcel / stage.file).write_bytes((folder / stage.file).read_bytes())
     random = np.random.default_rng(0)
     first = next(iter(example_feeds(read_card(folder), folder, 1).values()))[0]
-    others = [random.normal(size=one.input_shape).astype(one.input_dtype) for one in stages.stages[1:]]
+    others = [
+        random.normal(size=one.input_shape).astype(one.input_dtype) for one in stages.stages[1:]
+    ]
     inputs = {str(number): values for number, values in enumerate([first, *others])}
     np.savez(parcel / "inputs.npz", **inputs)  # type: ignore[arg-type]
     authority = Authority.create()

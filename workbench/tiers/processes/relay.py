@@ -2,9 +2,10 @@
 
 Called as `python -m workbench.tiers.processes.relay LINK`, with the link as JSON.
 
-Passes TCP connections on; what passes leaves at the link's bandwidth, one byte after another, and arrives
-half a round trip later. It needs no rights, unlike network namespaces, and works on every system. It shapes
-what TCP carries: the headers of IP and TCP, a few percent of large frames, are not part of it.
+Passes TCP connections on; what passes leaves at the link's bandwidth, one byte after another, and
+arrives half a round trip later. It needs no rights, unlike network namespaces, and works on every
+system. It shapes what TCP carries: the headers of IP and TCP, a few percent of large frames, are
+not part of it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Direction:
         [0.011, 0.012]
     """
 
-    def __init__(self, bits_per_s: float, rtt_s: float, trace: Sequence[tuple[float, float]] = ()) -> None:
+    def __init__(
+        self, bits_per_s: float, rtt_s: float, trace: Sequence[tuple[float, float]] = ()
+    ) -> None:
         """Take the values of a `Link`."""
         self._bits_per_s, self._delay_s = bits_per_s, rtt_s / 2
         self._trace = tuple(trace)
@@ -121,7 +124,9 @@ class Relay:
     ) -> None:
         """Carry what is read until its end, and until all of it has arrived."""
         loop = asyncio.get_running_loop()
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MAX_QUEUED_BYTES // _PIECE_BYTES)
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(
+            _MAX_QUEUED_BYTES // _PIECE_BYTES
+        )
 
         async def deliver() -> None:
             with contextlib.suppress(OSError):

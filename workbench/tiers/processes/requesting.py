@@ -34,7 +34,8 @@ class Reply:
         probabilities: The answer; None if there was none.
         tier: The number of the tier that answered; -1 for none.
         stage: The number of the stage that answered; -1 for none.
-        groups: The probabilities of groups of classes that came before the answer; None if none did.
+        groups: The probabilities of groups of classes that came before the answer; None if none
+            did.
         groups_s: Until they came.
     """
 
@@ -66,8 +67,8 @@ async def send_requests(
         moments_s: When to send each request, in seconds from the start.
         identity: Who sends; None for unencrypted connections.
         timeout_s: How long an answer is waited for.
-        is_scene: Whether all devices see each sample: the first of their answers counts, and one that a
-            device gave only because it reached no further tier, if no other comes.
+        is_scene: Whether all devices see each sample: the first of their answers counts, and one
+            that a device gave only because it reached no further tier, if no other comes.
         patience_s: How long another is then waited for; as long as a tier waits for the next one.
 
     Raises:
@@ -140,9 +141,13 @@ async def _first(requests: Sequence[Coroutine[Any, Any, Frame]], patience_s: flo
     try:
         while running and (left_s := until_s - loop.time()) > 0:
             done, running = await asyncio.wait(
-                running, timeout=None if fallback is None else left_s, return_when=asyncio.FIRST_COMPLETED
+                running,
+                timeout=None if fallback is None else left_s,
+                return_when=asyncio.FIRST_COMPLETED,
             )
-            answers = [one.result() for one in done if not isinstance(one.exception(), NotAnsweredError)]
+            answers = [
+                one.result() for one in done if not isinstance(one.exception(), NotAnsweredError)
+            ]
             for answer in answers:
                 if answer.kind is Kind.ANSWER:
                     return answer
@@ -163,11 +168,13 @@ async def _connected(links: Sequence[NextTier]) -> None:
 async def measure_hops_s(
     route: Route | None, moments_s: Sequence[float], *, identity: Identity | None
 ) -> list[float]:
-    """Return the times of empty frames to a tier and back, one after another, until its connection ends.
+    """Return the times of empty frames to a tier and back, one after another, until its connection
+    ends.
 
     Args:
         route: The tier; None for none, which takes no times.
-        moments_s: When to send each frame, in seconds from the start; later if the one before is not back.
+        moments_s: When to send each frame, in seconds from the start; later if the one before is
+            not back.
         identity: Who measures; None for an unencrypted connection.
 
     Raises:
@@ -213,7 +220,8 @@ async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:
 async def follow_status(
     routes: Sequence[Route], on_status: OnStatus, *, identity: Identity | None, period_s: float
 ) -> None:
-    """Report what tiers say of themselves, by the names of `STATUS`, until it is not wanted any more.
+    """Report what tiers say of themselves, by the names of `STATUS`, until it is not wanted any
+    more.
 
     Args:
         routes: The tiers.
@@ -225,14 +233,17 @@ async def follow_status(
         OSError: If one cannot be reached.
     """
     connections = [
-        await connect(route.host, route.port, identity=identity, name=route.name) for route in routes
+        await connect(route.host, route.port, identity=identity, name=route.name)
+        for route in routes
     ]
     try:
         while True:
             for connection in connections:
                 connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
             found = [await _receive(one) for one in connections]
-            if not on_status([dict(zip(STATUS, frame.tensor.tolist(), strict=True)) for frame in found]):
+            if not on_status(
+                [dict(zip(STATUS, frame.tensor.tolist(), strict=True)) for frame in found]
+            ):
                 return
             await asyncio.sleep(period_s)
     finally:
@@ -241,7 +252,9 @@ async def follow_status(
 
 
 async def _receive(connection: Connection) -> Frame:
-    """Return the next frame. Unlike `asyncio.wait_for`, this never takes a cancellation for an answer.
+    """Return the next frame.
+
+    Unlike `asyncio.wait_for`, this never takes a cancellation for an answer.
 
     Raises:
         OSError: If none comes in time, or the connection ends.

@@ -28,7 +28,8 @@ def bundle_samples(bundle: Path, *, part: Part = "validation") -> tuple[np.ndarr
         As `samples_of` does.
 
     Raises:
-        WorkbenchError: If the bundle names no data, the data cannot be read, or its samples do not fit.
+        WorkbenchError: If the bundle names no data, the data cannot be read, or its samples do not
+            fit.
     """
     experiment = Experiment.from_file(bundle / "experiment.yaml")
     if experiment.data is None:

@@ -1,4 +1,6 @@
-"""How well the exits answer what was sent: validation samples pass through frames before the next stage.
+"""How well the exits answer what was sent.
+
+Validation samples pass through frames before the next stage.
 
 A tier that quantises what it sends, or adds noise, changes later answers. What it sends is left to
 `features`, what schedulers make of the answers to `workbench.tiers.placement`.
@@ -116,7 +118,9 @@ def _evidence(
                 confidence[rows, number] = answers.max(axis=1)
                 is_correct[rows, number] = answers.argmax(axis=1) == targets[rows]
                 if groups:
-                    group_confidence[rows, number] = group_probabilities(answers, groups).max(axis=1)
+                    group_confidence[rows, number] = group_probabilities(answers, groups).max(
+                        axis=1
+                    )
                     found = numbers[answers.argmax(axis=1)] == numbers[targets[rows]]
                     group_is_correct[rows, number] = found
     if not groups:

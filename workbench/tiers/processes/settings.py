@@ -1,4 +1,7 @@
-"""What one tier's process is started with, as a JSON file; plain types, so that it needs no other library."""
+"""What one tier's process is started with, as a JSON file.
+
+Plain types, so that it needs no other library.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,11 @@ class StageSettings:
     Attributes:
         number: Its number, from 0; the next stage takes what it sends.
         path: Its graph.
-        threshold: The probability from which its answer is final; None: only if nothing further can answer.
+        threshold: The probability from which its answer is final; None: only if nothing further can
+            answer.
         eased: Lower thresholds, in order, which hold in turn while the next tier is busy.
-        groups: The numbers of the classes of each group that is answered before a request is sent on.
+        groups: The numbers of the classes of each group that is answered before a request is sent
+            on.
         group_threshold: The probability from which it is.
     """
 
@@ -65,15 +70,19 @@ class TierSettings:
         keeps: The last stage that is computed here while a further tier is alive; None for all.
         maps: Whether what goes further is computed here if that is expected to end first.
         charge_s: By how much it must end earlier here, because it delays what begins here next.
-        has_own_model: Whether its stages are a model of its own, which takes what requests begin with.
+        has_own_model: Whether its stages are a model of its own, which takes what requests begin
+            with.
         sends_all: Whether every request is sent further before this tier computes anything itself.
         batch: Largest number of requests that are computed at once.
         queue: Number of requests that may wait; further ones fail.
         threads: Threads that compute a batch.
         timeout_s: How long an answer of a further tier is waited for.
-        monitoring: `heartbeat`: a further tier that is silent is given up at once; `none`: after the timeout.
-        heartbeat_s: How often a further tier is probed; after three without an answer it is given up.
-        busy: The load of a further tier from which thresholds are eased; below nine tenths they are set back.
+        monitoring: `heartbeat`: a further tier that is silent is given up at once; `none`: after
+            the timeout.
+        heartbeat_s: How often a further tier is probed; after three without an answer it is given
+            up.
+        busy: The load of a further tier from which thresholds are eased; below nine tenths they are
+            set back.
         features: How values are sent: float32 or uint8.
         sent_dtypes: The type in which what each stage takes is sent where it is a whole number.
         noise: Standard deviation of noise in what is sent, in that of the values.
@@ -82,7 +91,8 @@ class TierSettings:
         devices: The devices that see the same scene; empty where each has its own.
         aggregate: How their views become one.
         max_bytes: How large a tensor may be.
-        ends_with_input: Whether it ends when its standard input does, which is when its parent ends.
+        ends_with_input: Whether it ends when its standard input does, which is when its parent
+            ends.
     """
 
     name: str
@@ -139,7 +149,11 @@ def read_settings(path: Path) -> TierSettings:
                 **document,
                 "stages": tuple(
                     StageSettings(
-                        **{**one, "eased": tuple(one["eased"]), "groups": tuple(map(tuple, one["groups"]))}
+                        **{
+                            **one,
+                            "eased": tuple(one["eased"]),
+                            "groups": tuple(map(tuple, one["groups"])),
+                        }
                     )
                     for one in document["stages"]
                 ),

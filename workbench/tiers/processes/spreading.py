@@ -1,6 +1,7 @@
 """A bundle with early exits, spread over tiers as a file of tiers and a scheduler demand.
 
-Pure: what each process is started with follows from the file. Starting them is left to `measured_run`.
+Pure: what each process is started with follows from the file. Starting them is left to
+`measured_run`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def shaped(link: Link, folder: Path, port: int, *, field: str) -> ShapedLink:
 
 
 def destinations(number: int, num_tiers: int, scheduler: str) -> tuple[int, ...]:
-    """Return where a tier sends requests, the preferred tier first; the others take over if it is lost.
+    """Return where a tier sends requests, the preferred tier first.
+
+    The others take over if it is lost.
 
     Args:
         number: The tier.
@@ -89,7 +92,8 @@ def settings_of(
         folder: The folder of the file.
         scheduler: The scheduler.
         identity: The folder of the certificates; None for unencrypted connections.
-        charge_s: By how much `mapping` demands that a request ends earlier where it began, to stay there.
+        charge_s: By how much `mapping` demands that a request ends earlier where it began, to stay
+            there.
         groups: Groups of classes that the first exit answers early.
 
     Raises:
@@ -137,7 +141,9 @@ def settings_of(
     ]
 
 
-def _own(parts: tuple[StageSettings, ...], number: int, num_tiers: int) -> tuple[StageSettings, ...]:
+def _own(
+    parts: tuple[StageSettings, ...], number: int, num_tiers: int
+) -> tuple[StageSettings, ...]:
     """Return the model of a tier, where the first and the last have one each."""
     return parts[:1] if number == 0 else parts[1:] if number == num_tiers - 1 else ()
 
@@ -161,7 +167,9 @@ def route_to(
     num_bytes = int(np.prod(sent.input_shape, dtype=np.int64)) * item_bytes + HEADER_BYTES
     away_s = 0.0
     names = list(file.tiers)
-    for (first, second), link in list(zip(pairwise(names), file.links_in_order(), strict=True))[:number]:
+    for (first, second), link in list(zip(pairwise(names), file.links_in_order(), strict=True))[
+        :number
+    ]:
         bandwidth = bandwidth_of(link, folder, field=f"links.{first}-{second}")
         away_s += link.rtt + (num_bytes + HEADER_BYTES + _ANSWER_BYTES) * 8 / bandwidth
     return Route(name_of(number), "127.0.0.1", port, away_s)
@@ -174,14 +182,20 @@ def empty_frame_s(file: TiersFile, folder: Path) -> float:
         file: The file of tiers.
         folder: The folder of the file.
     """
-    there_and_back_s = sum(occupied_s(one, file, folder).sum() for one in (HEADER_BYTES, ALIVE_BYTES))
+    there_and_back_s = sum(
+        occupied_s(one, file, folder).sum() for one in (HEADER_BYTES, ALIVE_BYTES)
+    )
     return float(there_and_back_s) + sum(link.rtt for link in file.links_in_order())
 
 
 def _eased(stages: Stages, evidence: Evidence) -> tuple[float, ...]:
-    """Return thresholds of the first exit below the chosen one, down to where every answer leaves."""
+    """Return thresholds of the first exit below the chosen one, down to where every answer
+    leaves.
+    """
     confidence = evidence.confidence[:, 0]
     below = confidence[confidence < stages.stages[0].threshold]
     if not below.size:
         return ()
-    return tuple(float(one) for one in np.quantile(below, np.linspace(1.0, 0.0, _NUM_EASED + 1)[1:]))
+    return tuple(
+        float(one) for one in np.quantile(below, np.linspace(1.0, 0.0, _NUM_EASED + 1)[1:])
+    )

@@ -1,4 +1,6 @@
-"""The stages of a model that one tier computes, with ONNX Runtime: features in, answers or features out.
+"""The stages of a model that one tier computes, with ONNX Runtime.
+
+Features in, answers or features out.
 
 A graph has one input beside an optional `mask`, one output of probabilities, and an optional output
 `features`, which the next stage takes; without it the next stage takes what this one took.
@@ -75,7 +77,9 @@ class StageModel:
         names = [one.name for one in self._session.get_outputs()]
         answers = [name for name in names if name != FEATURES]
         if len(given) != 1 or len(answers) > 1:
-            raise ValueError(f"{settings.path} is not a stage: inputs {list(given)}, outputs {names}")
+            raise ValueError(
+                f"{settings.path} is not a stage: inputs {list(given)}, outputs {names}"
+            )
         (taken,) = given.values()
         if taken.type not in _DTYPES:
             raise ValueError(f"{settings.path} takes {taken.type}, which is not sent between tiers")
@@ -84,7 +88,9 @@ class StageModel:
         self._outputs = [*answers, *(name for name in names if name == FEATURES)]
         self._has_exit, self._has_features = bool(answers), FEATURES in names
 
-    def run(self, batch: np.ndarray, masks: np.ndarray | None = None) -> tuple[np.ndarray | None, np.ndarray]:
+    def run(
+        self, batch: np.ndarray, masks: np.ndarray | None = None
+    ) -> tuple[np.ndarray | None, np.ndarray]:
         """Return the probabilities, if it has an exit, and what the next stage takes.
 
         Args:
@@ -100,8 +106,9 @@ class StageModel:
 
 
 Input = tuple[int, np.ndarray, np.ndarray | None, int, int | None]
-"""The stage to begin with, the values, their mask if they are of several devices, how often the thresholds
-were eased, and the last stage to compute; None for all."""
+"""The stage to begin with, the values, their mask if they are of several devices, how often the
+thresholds were eased, and the last stage to compute; None for all.
+"""
 
 
 class StageModels:
@@ -149,10 +156,16 @@ class StageModels:
             places = [place for place, (stage, _) in current.items() if stage == number]
             if not places:
                 continue
-            wrong = [current[place][1].shape for place in places if current[place][1].shape != model.shape]
+            wrong = [
+                current[place][1].shape
+                for place in places
+                if current[place][1].shape != model.shape
+            ]
             if wrong:
                 raise ValueError(f"stage {number} takes {model.shape}, not {wrong[0]}")
-            batch = np.stack([current[place][1] for place in places]).astype(model.dtype, copy=False)
+            batch = np.stack([current[place][1] for place in places]).astype(
+                model.dtype, copy=False
+            )
             probabilities, onward = model.run(batch, _masks([inputs[place][2] for place in places]))
             for row, place in enumerate(places):
                 answer = None if probabilities is None else probabilities[row]
@@ -189,7 +202,9 @@ def _time_of(model: StageModel) -> float:
         began_s = time.perf_counter()
         try:
             model.run(batch, masks)
-        except Exception:  # a graph of several devices, whose mask has another shape: it is not timed
+        except (
+            Exception
+        ):  # a graph of several devices, whose mask has another shape: it is not timed
             return 0.0
         times.append(time.perf_counter() - began_s)
     return statistics.median(times)

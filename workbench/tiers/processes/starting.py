@@ -76,7 +76,9 @@ class StartedProcess:
         self.port = int(json.loads(line)["port"])
 
     def stop(self) -> dict[str, Any]:
-        """End it in order; return what it states at its end, which is nothing if it is gone already."""
+        """End it in order; return what it states at its end, which is nothing if it is gone
+        already.
+        """
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
@@ -102,7 +104,9 @@ def start_tier(settings: TierSettings, folder: Path) -> StartedProcess:
     """
     path = folder / f"{settings.name}-{settings.device}.json"
     replace(settings, ends_with_input=True).write(path)
-    return StartedProcess(f"the tier {settings.name}", "workbench.tiers.processes.process", [str(path)])
+    return StartedProcess(
+        f"the tier {settings.name}", "workbench.tiers.processes.process", [str(path)]
+    )
 
 
 def start_link(name: str, link: Link) -> StartedProcess:
@@ -111,7 +115,8 @@ def start_link(name: str, link: Link) -> StartedProcess:
 
 
 def processor_wait_s(pid: int) -> float:
-    """Return for how long the threads of a process that are there have waited for a processor, in seconds.
+    """Return for how long the threads of a process that are there have waited for a processor, in
+    seconds.
 
     It is 0 where the system does not state it; Linux does.
 
@@ -120,7 +125,9 @@ def processor_wait_s(pid: int) -> float:
     """
     waited_ns = 0
     for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, IndexError, ValueError):  # a thread that has ended meanwhile
+        with contextlib.suppress(
+            OSError, IndexError, ValueError
+        ):  # a thread that has ended meanwhile
             waited_ns += int(path.read_text(encoding="ascii").split()[1])
     return waited_ns / 1e9
 

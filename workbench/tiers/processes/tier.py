@@ -1,8 +1,8 @@
 """One tier at work: answers requests itself where it is confident, and sends the others further.
 
-No request that was accepted stays unanswered: where no further tier answers, the tier's own answer is given,
-however unsure; where it has none, the sender is notified and gives its own. Connections are left to
-`transport` and `next_tier`, computing to `stage_model`, the process to `process`.
+No request that was accepted stays unanswered: where no further tier answers, the tier's own answer
+is given, however unsure; where it has none, the sender is notified and gives its own. Connections
+are left to `transport` and `next_tier`, computing to `stage_model`, the process to `process`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,12 @@ class Tier:
 
     async def run(self) -> None:
         """Compute, connect and probe until cancelled."""
-        work = [self._queue.run(), *(route.run() for route in self._routes), self._watch(), self._time.run()]
+        work = [
+            self._queue.run(),
+            *(route.run() for route in self._routes),
+            self._watch(),
+            self._time.run(),
+        ]
         tasks = [asyncio.ensure_future(one) for one in work]
         try:
             await asyncio.gather(*tasks)
@@ -107,7 +112,9 @@ class Tier:
             "now_s": time.monotonic(),
             "busy_s": self._busy_s,
             "sent_bytes": sum(route.sent_bytes for route in self._routes),
-            "num_waiting": self._queue.num_waiting + sum(route.num_waiting for route in self._routes),
+            "num_waiting": (
+                self._queue.num_waiting + sum(route.num_waiting for route in self._routes)
+            ),
             "num_refused": self.listener.refused.total(),
             "num_masked": self._scenes.num_masked,
         }
@@ -180,7 +187,9 @@ class Tier:
             frame = replace(frame, stage=max(frame.stage, self._models.first))
         further = self._plan()
         is_cut_off, is_left = bool(self._routes) and further is None, False
-        if further is not None and (self.settings.sends_all or not self._models.can_begin(frame.stage)):
+        if further is not None and (
+            self.settings.sends_all or not self._models.can_begin(frame.stage)
+        ):
             try:
                 return await self._send(further, frame, values, frame.stage)
             except NotAnsweredError:
@@ -197,7 +206,15 @@ class Tier:
         if not result.is_final and further is not None:
             if early is not None and result.groups is not None:
                 with contextlib.suppress(OSError):
-                    early(Frame(Kind.EARLY, frame.request, result.groups, self.settings.number, result.stage))
+                    early(
+                        Frame(
+                            Kind.EARLY,
+                            frame.request,
+                            result.groups,
+                            self.settings.number,
+                            result.stage,
+                        )
+                    )
             try:
                 return await self._send(further, frame, result.onward, result.stage + 1)
             except NotAnsweredError:
@@ -214,7 +231,11 @@ class Tier:
     def _sends(self, result: Result) -> bool:
         """Return whether a request that ended here would be sent if there were a further tier."""
         keeps = self.settings.keeps
-        return self.settings.sends_all or not result.is_final or (keeps is not None and result.stage > keeps)
+        return (
+            self.settings.sends_all
+            or not result.is_final
+            or (keeps is not None and result.stage > keeps)
+        )
 
     async def _compute(
         self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
@@ -228,7 +249,11 @@ class Tier:
         """Return where the rest of a request is expected to end first; None for here."""
         if not self.settings.maps:
             return further
-        best = min((route for route in self._routes if route.is_alive), key=NextTier.expected_s, default=None)
+        best = min(
+            (route for route in self._routes if route.is_alive),
+            key=NextTier.expected_s,
+            default=None,
+        )
         here_s = self._models.rest_s(stage) * (1 + self._queue.num_waiting) + self.settings.charge_s
         return None if best is None or here_s <= best.expected_s() else best
 
@@ -243,7 +268,10 @@ class Tier:
         return await further.request(request, timeout_s=self.settings.timeout_s)
 
     def _plan(self) -> NextTier | None:
-        """Return where requests are sent while the present tiers are alive; None to answer all here."""
+        """Return where requests are sent while the present tiers are alive.
+
+        None to answer all here.
+        """
         alive = [route for route in self._routes if route.is_alive]
         return alive[0] if alive else None
 

@@ -1,7 +1,10 @@
-"""Connections between tiers: mutual TLS 1.3 with the tiers' own authority, and what is refused, counted.
+"""Connections between tiers.
 
-Both sides show a certificate of the same authority and are known by the name in it. Unencrypted connections
-are made only where no identity is given. Frames are left to `frames`, certificates to `certificates`.
+Mutual TLS 1.3 with the tiers' own authority, and what is refused, counted.
+
+Both sides show a certificate of the same authority and are known by the name in it. Unencrypted
+connections are made only where no identity is given. Frames are left to `frames`, certificates to
+`certificates`.
 """
 
 from __future__ import annotations
@@ -15,7 +18,13 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.tiers.processes.frames import MAX_PAYLOAD_BYTES, Frame, FrameError, encode, read_frame
+from workbench.tiers.processes.frames import (
+    MAX_PAYLOAD_BYTES,
+    Frame,
+    FrameError,
+    encode,
+    read_frame,
+)
 
 HANDSHAKE_S = 5.0
 _BACKLOG = 512
@@ -61,7 +70,11 @@ class Connection:
     """Frames to and from one other process."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, max_bytes: int, peer: str | None
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        max_bytes: int,
+        peer: str | None,
     ) -> None:
         """Hold an open connection; `connect` and `Listener` make them."""
         self._reader, self._writer, self._max_bytes = reader, writer, max_bytes
@@ -71,7 +84,10 @@ class Connection:
         """Bytes of the frames that were sent, without what TLS adds."""
 
     async def receive(self) -> Frame:
-        """Return the next frame; errors as of `read_frame`, and `ssl.SSLError` for one that was changed."""
+        """Return the next frame.
+
+        Errors as of `read_frame`, and `ssl.SSLError` for one that was changed.
+        """
         return await read_frame(self._reader, max_bytes=self._max_bytes)
 
     def send(self, frame: Frame) -> None:
@@ -92,7 +108,12 @@ class Connection:
 
 
 async def connect(
-    host: str, port: int, *, identity: Identity | None, name: str, max_bytes: int = MAX_PAYLOAD_BYTES
+    host: str,
+    port: int,
+    *,
+    identity: Identity | None,
+    name: str,
+    max_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> Connection:
     """Connect to a tier.
 
@@ -133,8 +154,10 @@ class Listener:
         """Prepare to listen.
 
         Args:
-            serve: Reads the frames of a connection until it ends; what it raises closes the connection.
-            identity: Who this side is; None for unencrypted connections, whose other side is unknown.
+            serve: Reads the frames of a connection until it ends; what it raises closes the
+                connection.
+            identity: Who this side is; None for unencrypted connections, whose other side is
+                unknown.
             accepts: The names that certificates of the other side may have.
             max_bytes: How large a tensor may be that is received.
         """
@@ -142,8 +165,10 @@ class Listener:
         self._context = None if identity is None else identity.context(is_server=True)
         self._tasks: set[asyncio.Task[None]] = set()
         self.refused: Counter[str] = Counter()
-        """What was refused, by reason: certificate, handshake, tier, connections, malformed, too_large,
-        tampered, cut."""
+        """What was refused, by reason.
+
+        Certificate, handshake, tier, connections, malformed, too_large, tampered, cut.
+        """
 
     async def listen(self, listener: socket.socket) -> None:
         """Accept connections until cancelled, then close all.

@@ -1,4 +1,7 @@
-"""The gradients of all replicas are averaged in each step, as they are; strategies do it by themselves."""
+"""The gradients of all replicas are averaged in each step, as they are.
+
+Strategies do it by themselves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from workbench.training.exchanges.capabilities import BUILT_IN, Capabilities
 from workbench.training.exchanges.exchange import Bucket, Replicas, Traffic
 
 
-def begin_sum(flat: Tensor, group: torch.distributed.ProcessGroup) -> torch.futures.Future[list[Tensor]]:
+def begin_sum(
+    flat: Tensor, group: torch.distributed.ProcessGroup
+) -> torch.futures.Future[list[Tensor]]:
     """Begin to add up a tensor over a group, in place."""
     work: Any = torch.distributed.all_reduce(flat, group=group, async_op=True)
     return work.get_future()
@@ -23,8 +28,9 @@ def begin_sum(flat: Tensor, group: torch.distributed.ProcessGroup) -> torch.futu
 def kept_for_callback(*tensors: Tensor) -> None:
     """Keep the memory of what a callback of a future reads until the device has read it.
 
-    On a GPU callbacks have a stream of their own: what they read may be dropped, and its memory used by the
-    backward pass, before their work is done. Torch sees to that for the value of the future alone.
+    On a GPU callbacks have a stream of their own: what they read may be dropped, and its memory
+    used by the backward pass, before their work is done. Torch sees to that for the value of the
+    future alone.
     """
     for each in tensors:
         if each.device.type == "cuda":

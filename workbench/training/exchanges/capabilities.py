@@ -1,4 +1,7 @@
-"""What an exchange can do, known without importing torch: planning reads it before any worker starts."""
+"""What an exchange can do, known without importing torch.
+
+Planning reads it before any worker starts.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ class Capabilities:
 
     Attributes:
         is_exact: Whether replicas make the step that one worker would make, up to rounding.
-        scales_loss: Whether gradients may be multiplied by a factor that changes, as fp16 needs it; not where
-            what was left out of a step is added to a later one.
+        scales_loss: Whether gradients may be multiplied by a factor that changes, as fp16 needs it;
+            not where what was left out of a step is added to a later one.
         is_by_bucket: Whether gradients are exchanged in buckets while the backward pass still runs.
-        options: The dimensions of a plan that it reads, each with the value that is used where it is open.
+        options: The dimensions of a plan that it reads, each with the value that is used where it
+            is open.
     """
 
     is_exact: bool = False
@@ -39,7 +43,9 @@ BUILT_IN = {
     "topk": Capabilities(scales_loss=False, options={"exchange_compression": 100}),
     "local": Capabilities(is_by_bucket=False, options={"exchange_period": 8}),
     "diloco": Capabilities(is_by_bucket=False, options={"exchange_period": 32}),
-    "server": Capabilities(is_by_bucket=False, options={"exchange_staleness": 0, "exchange_servers": 1}),
+    "server": Capabilities(
+        is_by_bucket=False, options={"exchange_staleness": 0, "exchange_servers": 1}
+    ),
     "asynchronous": Capabilities(is_by_bucket=False, options={"exchange_servers": 1}),
 }
 
@@ -57,8 +63,12 @@ def capabilities_of(name: str, *, field: str | None = "plan.exchange") -> Capabi
     return BUILT_IN.get(name) or EXCHANGES.load(name, field=field).capabilities
 
 
-def with_options(plan: PartialPlan, allowed: Mapping[str, Sequence[PlanValue]] | None = None) -> PartialPlan:
-    """Return a plan with the options of its exchange decided: open ones are usual, and others are 0.
+def with_options(
+    plan: PartialPlan, allowed: Mapping[str, Sequence[PlanValue]] | None = None
+) -> PartialPlan:
+    """Return a plan with the options of its exchange decided.
+
+    Open ones are usual, and others are 0.
 
     Args:
         plan: What is decided; one without an exchange uses the usual one.

@@ -1,7 +1,8 @@
 """What a step leaves unsent of the gradients is kept, and added to those of the next step.
 
-So a sum that is sent over many steps lacks no more than what is kept at its end. Sources: Seide et al. 2014,
-"1-Bit Stochastic Gradient Descent"; Karimireddy et al. 2019, "Error Feedback Fixes SignSGD".
+So a sum that is sent over many steps lacks no more than what is kept at its end. Sources: Seide et
+al. 2014, "1-Bit Stochastic Gradient Descent"; Karimireddy et al. 2019, "Error Feedback Fixes
+SignSGD".
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class ErrorFeedback(AllReduce):
         self._of_buckets: dict[tuple[str, ...], Tensor] = {}
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Send a part of a bucket and of what is left from earlier steps; see GradientExchange.reduce."""
+        """Send a part of a bucket and of what is left from earlier steps.
+
+        See GradientExchange.reduce.
+        """
         flat = bucket.buffer()
         parts = {self._names[id(each)]: each.numel() for each in bucket.parameters()}
         kept = self._kept(parts, flat)
@@ -52,7 +56,11 @@ class ErrorFeedback(AllReduce):
     def residuals(self) -> dict[str, Tensor]:
         """Return what is still unsent, flat, by the name of the parameter."""
         return {
-            name: self._residuals[name] if name in self._residuals else _zeros(parameter.numel(), parameter)
+            name: (
+                self._residuals[name]
+                if name in self._residuals
+                else _zeros(parameter.numel(), parameter)
+            )
             for name, parameter in self._parameters.items()
         }
 
@@ -68,12 +76,15 @@ class ErrorFeedback(AllReduce):
         if rows is None:
             return {}
         split = torch.stack(rows).split([each.numel() for each in residuals.values()], dim=1)
-        return {"residuals": {name: part.clone() for name, part in zip(residuals, split, strict=True)}}
+        return {
+            "residuals": {name: part.clone() for name, part in zip(residuals, split, strict=True)}
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over residuals; see Exchange.load.
 
-        On another number of replicas each takes the mean, which leaves what they will send together as it is.
+        On another number of replicas each takes the mean, which leaves what they will send together
+        as it is.
         """
         self._of_buckets = {}
         for name, rows in state.get("residuals", {}).items():

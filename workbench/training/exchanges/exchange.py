@@ -39,7 +39,10 @@ class Replicas(Protocol):
         ...
 
     def gather(self, content: Any) -> list[Any]:
-        """Return the `content` of every worker, by rank; every worker must call it in the same order."""
+        """Return the `content` of every worker, by rank.
+
+        Every worker must call it in the same order.
+        """
         ...
 
 
@@ -61,9 +64,10 @@ class Traffic:
 
     Attributes:
         num_bytes: Bytes that it contributes each time that replicas agree.
-        way: reduce: contributions are added up on their way; gather: all replicas get all of them; serve:
-            they go to replicas that serve the parameters, and the values come back; nodes: contributions are
-            added up inside each node, then between one replica of each node, and the sum comes back.
+        way: reduce: contributions are added up on their way; gather: all replicas get all of them;
+            serve: they go to replicas that serve the parameters, and the values come back; nodes:
+            contributions are added up inside each node, then between one replica of each node, and
+            the sum comes back.
         num_rounds: Exchanges that follow one another.
         period: Steps from one agreement to the next.
         is_overlapped: Whether it begins while gradients are still computed.
@@ -113,7 +117,9 @@ class Exchange(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Return what later steps depend on, as tensors and plain values; every worker must call it.
+        """Return what later steps depend on, as tensors and plain values.
+
+        Every worker must call it.
 
         Only that of rank 0 is stored. It is loaded with any number of replicas.
         """
@@ -134,8 +140,8 @@ class GradientExchange(Exchange, Protocol):
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         """Begin to exchange a bucket of gradients during the backward pass.
 
-        Buckets come in the same order on every worker. They may change after the first step, and come again
-        within a step that looks for unused parameters.
+        Buckets come in the same order on every worker. They may change after the first step, and
+        come again within a step that looks for unused parameters.
 
         Args:
             bucket: The gradients of this replica; their buffer may be overwritten.

@@ -1,7 +1,7 @@
 """Gradients are added up inside each node first, then between one worker of each node.
 
-On links between nodes that are slower than those inside, as many copies of the gradients are saved there as a
-node has workers.
+On links between nodes that are slower than those inside, as many copies of the gradients are saved
+there as a node has workers.
 """
 
 from __future__ import annotations

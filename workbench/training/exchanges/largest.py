@@ -29,7 +29,9 @@ class Largest(ErrorFeedback):
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
         """Send the largest values; see ErrorFeedback.send."""
-        places = _places_of_largest(wanted, math.ceil(wanted.numel() / self._plan.exchange_compression))
+        places = _places_of_largest(
+            wanted, math.ceil(wanted.numel() / self._plan.exchange_compression)
+        )
         sent = wanted[places].float()
         wanted[places] -= sent
         num_values, num_replicas = wanted.numel(), self._num_replicas
@@ -48,7 +50,8 @@ class Largest(ErrorFeedback):
 def _places_of_largest(values: Tensor, count: int) -> Tensor:
     """Return where the values of the largest magnitude are.
 
-    Sorting all of them takes long: a threshold that is estimated from some leaves few to choose from.
+    Sorting all of them takes long: a threshold that is estimated from some leaves few to choose
+    from.
     """
     magnitudes, size = values.abs(), values.numel()
     step = max(1, size // _SAMPLED)

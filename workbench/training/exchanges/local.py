@@ -1,7 +1,7 @@
 """Replicas make steps by themselves and agree on their parameters only every so many steps.
 
-Sources: Stich 2019, "Local SGD Converges Fast and Communicates Little"; Douillard et al. 2023, "DiLoCo:
-Distributed Low-Communication Training of Language Models".
+Sources: Stich 2019, "Local SGD Converges Fast and Communicates Little"; Douillard et al. 2023,
+"DiLoCo: Distributed Low-Communication Training of Language Models".
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ class LocalSteps:
 
 
 class DiLoCo(LocalSteps):
-    """The mean change of the parameters is the gradient of an outer optimizer: SGD with Nesterov momentum."""
+    """The mean change of the parameters is the gradient of an outer optimizer.
+
+    SGD with Nesterov momentum.
+    """
 
     capabilities = BUILT_IN["diloco"]
     outer_rate = 0.7
@@ -114,7 +117,9 @@ class DiLoCo(LocalSteps):
     @torch.no_grad()
     def _merge(self) -> None:
         super()._merge()
-        for held, begun_with, momentum in zip(self._held, self._begun_with, self._momenta, strict=True):
+        for held, begun_with, momentum in zip(
+            self._held, self._begun_with, self._momenta, strict=True
+        ):
             change = begun_with - held
             momentum.mul_(self.outer_momentum).add_(change)
             change.add_(momentum, alpha=self.outer_momentum)
@@ -122,11 +127,17 @@ class DiLoCo(LocalSteps):
 
 
 def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield tensors of one type and device that are sent together: optimizers may count steps on the CPU."""
+    """Yield tensors of one type and device that are sent together.
+
+    Optimizers may count steps on the CPU.
+    """
     waiting: list[Tensor] = []
     for tensor in tensors:
         size = sum(each.nbytes for each in waiting)
-        is_alike = not waiting or (waiting[0].dtype, waiting[0].device) == (tensor.dtype, tensor.device)
+        is_alike = not waiting or (waiting[0].dtype, waiting[0].device) == (
+            tensor.dtype,
+            tensor.device,
+        )
         if waiting and (not is_alike or size + tensor.nbytes > _MAX_BYTES):
             yield waiting
             waiting = []

@@ -1,6 +1,9 @@
-"""Gradients of matrices travel as products of two thin matrices; those of other parameters as they are.
+"""Gradients of matrices travel as products of two thin matrices.
 
-Source: Vogels et al. 2019, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization".
+Those of other parameters as they are.
+
+Source: Vogels et al. 2019, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
+Optimization".
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ class _Matrix:
 
 
 class LowRank(ErrorFeedback):
-    """The mean of gradients of a low rank, found by a power iteration that goes on from step to step."""
+    """The mean of gradients of a low rank, found by a power iteration that goes on from step to
+    step.
+    """
 
     capabilities = BUILT_IN["powersgd"]
 
@@ -63,7 +68,9 @@ class LowRank(ErrorFeedback):
             else:
                 whole.append(part)
         products = [each.wanted.float() @ self._bases[each.name] for each in matrices]
-        first = torch.cat([each.reshape(-1) for each in (*products, *(wanted[part] for part in whole))])
+        first = torch.cat(
+            [each.reshape(-1) for each in (*products, *(wanted[part] for part in whole))]
+        )
         first = first.float().div_(self._num_replicas)
         dist.all_reduce(first, group=self._group)
         sizes = [each.numel() for each in products] + [part.stop - part.start for part in whole]
@@ -80,7 +87,10 @@ class LowRank(ErrorFeedback):
 
     def state(self) -> dict[str, Any]:
         """Return residuals and where the iteration is; see Exchange.state."""
-        return {**super().state(), "bases": {name: basis.cpu() for name, basis in self._bases.items()}}
+        return {
+            **super().state(),
+            "bases": {name: basis.cpu() for name, basis in self._bases.items()},
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over residuals and, of the same rank, where the iteration is; see Exchange.load."""
@@ -96,7 +106,9 @@ class LowRank(ErrorFeedback):
         rights = []
         for each, left in zip(matrices, lefts, strict=True):
             right = (left.T @ each.wanted.float()).T.contiguous()
-            each.wanted.addmm_(left.to(each.wanted.dtype), right.T.to(each.wanted.dtype), alpha=-1.0)
+            each.wanted.addmm_(
+                left.to(each.wanted.dtype), right.T.to(each.wanted.dtype), alpha=-1.0
+            )
             rights.append(right)
         flat = torch.cat([each.reshape(-1) for each in rights]) if rights else result.new_zeros(1)
         begin = wanted.storage_offset()

@@ -1,4 +1,7 @@
-"""Gradients travel as their signs, with the mean magnitude of each parameter: a 32nd of the bytes."""
+"""Gradients travel as their signs, with the mean magnitude of each parameter.
+
+A 32nd of the bytes.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ class OneBit(ErrorFeedback):
         def mean(rows: list[Tensor]) -> Tensor:
             kept_for_callback(sent)
             total = torch.zeros_like(sent)
-            for rank, row in enumerate(rows):  # in the same order everywhere, so that all round alike
+            for rank, row in enumerate(
+                rows
+            ):  # in the same order everywhere, so that all round alike
                 total.add_(sent if rank == own_rank else _decode(row, where))
             return total.div_(num_replicas)
 

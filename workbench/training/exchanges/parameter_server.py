@@ -1,12 +1,14 @@
-"""Replicas add their steps to parameters that some of them serve, and need not wait for the slowest.
+"""Replicas add their steps to parameters that some of them serve, and need not wait for the
+slowest.
 
-What is sent is what a step changed, so that any optimizer, clipping and decay stay with the replica. A read
-contains the own steps, and those of the others but for the last few, as many as the bound allows. Unless it
-allows none, values travel while the next step is computed: a read that begins a step earlier must contain a
-step more. How values are kept and sent is left to `served_parameters`.
+What is sent is what a step changed, so that any optimizer, clipping and decay stay with the
+replica. A read contains the own steps, and those of the others but for the last few, as many as the
+bound allows. Unless it allows none, values travel while the next step is computed: a read that
+begins a step earlier must contain a step more. How values are kept and sent is left to
+`served_parameters`.
 
-Sources: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server";
-Dean et al. 2012, "Large Scale Distributed Deep Networks".
+Sources: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+Server"; Dean et al. 2012, "Large Scale Distributed Deep Networks".
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ class ParameterServer(LocalSteps):
         )
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
-        """Serve the parameters on the first replicas, equal parts of them on each; see Exchange.setup."""
+        """Serve the parameters on the first replicas, equal parts of them on each.
+
+        See Exchange.setup.
+        """
         super().setup(parameters, replicas)
         self._has_stepped = False
         # Sums of many small changes need single precision, which arrays of numpy have, unlike bf16.
@@ -72,7 +77,10 @@ class ParameterServer(LocalSteps):
             self._parts.append(Remote(address, rank) if own is None else Own(own, rank))
 
     def after_step(self) -> None:
-        """Add what the step changed, and take over what others added; see ParameterExchange.after_step."""
+        """Add what the step changed, and take over what others added.
+
+        See ParameterExchange.after_step.
+        """
         self._num_steps += 1
         self._has_stepped = True
         update = (self._flat() - self._begun_with).div_(self._replicas.num_workers)
@@ -82,11 +90,16 @@ class ParameterServer(LocalSteps):
         read = self._end_reading()
         self._take_over((self._begun_with if read is None else read) + update)
         # Without a bound a read never waits for another replica.
-        required = 0 if self._max_staleness is None else max(0, self._num_steps + 1 - self._max_staleness)
+        required = (
+            0 if self._max_staleness is None else max(0, self._num_steps + 1 - self._max_staleness)
+        )
         self._begin_reading(self._cut(update), required)
 
     def agree(self) -> None:
-        """Take over the steps of all replicas, unless none was made since; see ParameterExchange.agree."""
+        """Take over the steps of all replicas, unless none was made since.
+
+        See ParameterExchange.agree.
+        """
         if self._has_stepped:
             self._has_stepped = False
             self._end_reading()
@@ -105,7 +118,10 @@ class ParameterServer(LocalSteps):
         self._replicas.gather(None)
 
     def close(self) -> None:
-        """Leave the others, who fail if they still need this replica; see ParameterExchange.close."""
+        """Leave the others, who fail if they still need this replica.
+
+        See ParameterExchange.close.
+        """
         for each in self._parts:
             each.close()
         if self._server is not None:

@@ -1,8 +1,10 @@
-"""A part of the parameters on the worker that serves it, and the connections over which the others use it.
+"""A part of the parameters on the worker that serves it, and the connections over which the others
+use it.
 
 When updates are made, and which part lies where, are left to `parameter_server`.
 
-Source: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server".
+Source: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+Server".
 """
 
 from __future__ import annotations
@@ -78,8 +80,8 @@ class OwnPart:
         Args:
             values: One-dimensional.
             num_replicas: How many replicas send updates.
-            in_order: Whether updates are added step by step in the order of the ranks, so that the same
-                updates have the same sum; possible where no replica is ever ahead by a step.
+            in_order: Whether updates are added step by step in the order of the ranks, so that the
+                same updates have the same sum; possible where no replica is ever ahead by a step.
         """
         self._num_replicas, self._in_order = num_replicas, in_order
         self._has_left = False
@@ -87,7 +89,10 @@ class OwnPart:
         self.restart(values)
 
     def restart(self, values: Tensor) -> None:
-        """Serve a copy of other values, without any update yet; no replica may use the part meanwhile."""
+        """Serve a copy of other values, without any update yet.
+
+        No replica may use the part meanwhile.
+        """
         self._values = values.clone()
         self._num_steps = [0] * self._num_replicas
         self._waiting: dict[int, Tensor] = {}
@@ -189,7 +194,9 @@ class Remote:
         try:
             _receive(self._connection, _bytes_of(values))
         except OSError as error:
-            raise ServerLeft("a parameter server has ended, or a replica whose update it needed") from error
+            raise ServerLeft(
+                "a parameter server has ended, or a replica whose update it needed"
+            ) from error
 
     def close(self) -> None:
         """Leave; see Served.close."""
@@ -197,7 +204,9 @@ class Remote:
 
 
 class Server:
-    """Lets the other replicas use the part that lies on this worker, with a thread for each of them."""
+    """Lets the other replicas use the part that lies on this worker, with a thread for each of
+    them.
+    """
 
     def __init__(self, part: OwnPart, host: str, num_others: int) -> None:
         """Listen for them.
@@ -211,7 +220,9 @@ class Server:
         self._connections: list[socket.socket] = []
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=num_others)
-        self.address = Address(host, self._listener.getsockname()[1], secrets.token_bytes(_KEY_BYTES))
+        self.address = Address(
+            host, self._listener.getsockname()[1], secrets.token_bytes(_KEY_BYTES)
+        )
         threading.Thread(target=self._accept, args=(num_others,), daemon=True).start()
 
     def close(self) -> None:

@@ -1,5 +1,7 @@
-"""Federated learning without processes or models: who holds what, who takes part, what a server does.
+"""Federated learning without processes or models.
 
-Everything here is a pure function of numbers and seeds, in numpy. Training a client, moving its weights
-between workers, and reporting are left to training.
+Who holds what, who takes part, what a server does.
+
+Everything here is a pure function of numbers and seeds, in numpy. Training a client, moving its
+weights between workers, and reporting are left to training.
 """

@@ -8,10 +8,12 @@ import numpy as np
 
 
 def weighted_mean(changes: Iterable[tuple[np.ndarray, float]]) -> np.ndarray | None:
-    """Return the mean of some changes, added up one after the other so that the order decides every bit.
+    """Return the mean of some changes, added up one after the other so that the order decides every
+    bit.
 
     Args:
-        changes: Each client's change, one-dimensional, and its weight, such as its number of samples.
+        changes: Each client's change, one-dimensional, and its weight, such as its number of
+            samples.
 
     Returns:
         The mean as float64; None where all weights are 0.
@@ -42,11 +44,14 @@ def trimmed_mean(changes: Sequence[np.ndarray], trim: float) -> np.ndarray:
 
 
 def krum(changes: Sequence[np.ndarray], num_bad: int) -> int:
-    """Return which change is nearest to its neighbours: the one with the least sum of squared distances.
+    """Return which change is nearest to its neighbours.
+
+    The one with the least sum of squared distances.
 
     Args:
         changes: One-dimensional changes; at least one.
-        num_bad: How many may be bad; the distances to clients - bad - 2 neighbours count, at least one.
+        num_bad: How many may be bad; the distances to clients - bad - 2 neighbours count, at least
+            one.
 
     Returns:
         Its position; the first one of several that are equally near.

@@ -1,13 +1,16 @@
-"""Secure aggregation by pairwise masks: the server adds up what it receives and learns the sum only.
+"""Secure aggregation by pairwise masks.
 
-Each pair of clients shares a secret and derives a mask from it, which one adds and the other subtracts, so
-that the masks cancel in the sum. Numbers are fixed-point integers modulo 2^64, so sums are exact in any
-order. The masks of clients that fail do not cancel: each of the others reveals the secret that it shares with
-a failed client, and the server removes those masks. How clients agree on secrets, and that a failed client's
-numbers do not arrive late after all, is left to a deployment.
+The server adds up what it receives and learns the sum only.
 
-Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", 2017, with
-single masks.
+Each pair of clients shares a secret and derives a mask from it, which one adds and the other
+subtracts, so that the masks cancel in the sum. Numbers are fixed-point integers modulo 2^64, so
+sums are exact in any order. The masks of clients that fail do not cancel: each of the others
+reveals the secret that it shares with a failed client, and the server removes those masks. How
+clients agree on secrets, and that a failed client's numbers do not arrive late after all, is left
+to a deployment.
+
+Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning",
+2017, with single masks.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ class SumTooLargeError(Exception):
 
     def __init__(self, position: int, value: float, bound: float) -> None:
         """Take which number does not fit."""
-        super().__init__(f"number {position} is {value:g}, and sums in fixed point take up to {bound:g}")
+        super().__init__(
+            f"number {position} is {value:g}, and sums in fixed point take up to {bound:g}"
+        )
         self.position = position
         self.value = value
         self.bound = bound
@@ -54,8 +59,9 @@ class SumTooLargeError(Exception):
 def to_fixed(values: np.ndarray, *, num_clients: int) -> np.ndarray:
     """Return numbers as integers modulo 2^64, in units of 2^-32.
 
-    A sum that leaves the range of 64-bit integers would wrap around unnoticed, as the server sees nothing but
-    the sum. So every client gets an equal part of that range, which it can check without knowing the others.
+    A sum that leaves the range of 64-bit integers would wrap around unnoticed, as the server sees
+    nothing but the sum. So every client gets an equal part of that range, which it can check
+    without knowing the others.
 
     Args:
         values: The numbers of one client.
@@ -96,7 +102,9 @@ def masked(values: np.ndarray, client: int, secrets: Mapping[int, bytes]) -> np.
     return sent
 
 
-def unmasked_sum(received: Mapping[int, np.ndarray], revealed: Mapping[tuple[int, int], bytes]) -> np.ndarray:
+def unmasked_sum(
+    received: Mapping[int, np.ndarray], revealed: Mapping[tuple[int, int], bytes]
+) -> np.ndarray:
     """Return the sum of the numbers of all clients that were received, as the server computes it.
 
     Args:

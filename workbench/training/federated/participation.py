@@ -17,7 +17,8 @@ class Participation:
     Attributes:
         client: Its number, from 0.
         fails: Whether nothing of it reaches the server.
-        part: How much of its local training it completes before the round ends, above 0 and at most 1.
+        part: How much of its local training it completes before the round ends, above 0 and at most
+            1.
     """
 
     client: int

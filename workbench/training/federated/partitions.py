@@ -1,7 +1,7 @@
 """Which client holds which samples: at random, by class, or by the values of a column.
 
-Each function returns one sorted array of sample numbers per client. Together they hold every sample exactly
-once; a client may hold none.
+Each function returns one sorted array of sample numbers per client. Together they hold every sample
+exactly once; a client may hold none.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ def iid(num_samples: int, num_clients: int, *, seed: int) -> Shards:
     return [np.sort(part) for part in np.array_split(order, num_clients)]
 
 
-def dirichlet_shares(num_classes: int, num_clients: int, *, concentration: float, seed: int) -> np.ndarray:
+def dirichlet_shares(
+    num_classes: int, num_clients: int, *, concentration: float, seed: int
+) -> np.ndarray:
     """Draw which share of each class each client holds.
 
     Args:
         num_classes: Number of classes.
         num_clients: Number of clients.
-        concentration: Of the distribution: below 1, most of a class is with few clients; large numbers give
-            equal shares.
+        concentration: Of the distribution: below 1, most of a class is with few clients; large
+            numbers give equal shares.
         seed: Seed of the draw.
 
     Returns:
         (classes, clients); each row adds up to 1.
 
-    Source: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution", 2019; by class as in
-    Li et al., "Federated Learning on Non-IID Data Silos", 2022.
+    Source: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution", 2019; by
+    class as in Li et al., "Federated Learning on Non-IID Data Silos", 2022.
     """
     rng = np.random.default_rng(seed)
     # Of gamma variables, whose logarithms do not underflow as those of tiny concentrations do.
@@ -52,7 +54,8 @@ def label_shares(num_classes: int, num_clients: int, *, num_labels: int, seed: i
 
     Args:
         num_classes: Number of classes.
-        num_clients: Number of clients; together they hold every class, so clients x labels >= classes.
+        num_clients: Number of clients; together they hold every class, so clients x labels >=
+            classes.
         num_labels: Classes of a client; at most `num_classes`.
         seed: Seed of the draw.
 
@@ -63,7 +66,9 @@ def label_shares(num_classes: int, num_clients: int, *, num_labels: int, seed: i
     rng = np.random.default_rng(seed)
     order, clients = rng.permutation(num_classes), rng.permutation(num_clients)
     held = np.zeros((num_classes, num_clients))
-    dealt = order[np.arange(num_clients * num_labels) % num_classes].reshape(num_clients, num_labels)
+    dealt = order[np.arange(num_clients * num_labels) % num_classes].reshape(
+        num_clients, num_labels
+    )
     for client, classes in zip(clients, dealt, strict=True):
         held[classes, client] = 1.0
     return held / held.sum(axis=1, keepdims=True)

@@ -12,14 +12,15 @@ class Server:
     """One step of the server for each round.
 
     Attributes:
-        rule: How the change is applied: a name of `ServerRule` in the experiment's section `federated`.
+        rule: How the change is applied: a name of `ServerRule` in the experiment's section
+            `federated`.
         lr: The server's rate.
         momentum: Decay of the mean change; 0 for none. Not read by fedavg.
         second_moment: Decay of the mean square; read by fedadam and fedyogi.
         tau: Added to the root of the mean square; larger numbers adapt less.
 
-    Source: McMahan et al. 2017 (fedavg); Hsu, Qi, Brown 2019 (fedavgm); Reddi et al., "Adaptive Federated
-    Optimization", 2021, algorithm 2 (the others).
+    Source: McMahan et al. 2017 (fedavg); Hsu, Qi, Brown 2019 (fedavgm); Reddi et al., "Adaptive
+    Federated Optimization", 2021, algorithm 2 (the others).
     """
 
     rule: str = "fedavg"

@@ -1,4 +1,6 @@
-"""From an experiment and one configuration to the settings of one trial: the plan, and every `auto` answered.
+"""From an experiment and one configuration to the settings of one trial.
+
+The plan, and every `auto` answered.
 
 Nothing here trains or measures: the rooms above hand in what they measured.
 """

@@ -1,4 +1,7 @@
-"""Other divisions of the same global batch: fewer samples at once, or other workers, with the same result."""
+"""Other divisions of the same global batch.
+
+Fewer samples at once, or other workers, with the same result.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,17 @@ def smaller_micro_batch(plan: Plan | PartialPlan, divisor: int = 2) -> PartialPl
         divisor: By how much the micro batch is divided at least, at least 2.
 
     Returns:
-        Micro batch and accumulation: the largest micro batch of at most the size over `divisor`, but at least
-        1, that divides a worker's part of the global batch; None where the size is 1 already.
+        Micro batch and accumulation: the largest micro batch of at most the size over `divisor`,
+        but at least 1, that divides a worker's part of the global batch; None where the size is 1
+        already.
     """
     micro_batch, accumulation = plan.micro_batch, plan.accumulation
     if micro_batch is None or accumulation is None or micro_batch < 2:
         return None
     part = micro_batch * accumulation
-    smaller = next(size for size in range(max(micro_batch // divisor, 1), 0, -1) if part % size == 0)
+    smaller = next(
+        size for size in range(max(micro_batch // divisor, 1), 0, -1) if part % size == 0
+    )
     return PartialPlan.of(micro_batch=smaller, accumulation=part // smaller)
 
 
@@ -40,9 +46,9 @@ def with_workers(
         fixed: What must stay as it is: micro_batch, accumulation, both or neither.
 
     Returns:
-        Workers, micro batch and accumulation for the same global batch, and the axes along which workers
-        share a replica, as they are: with more workers less accumulation first, and a smaller micro batch
-        only where that is not enough; None where there is no such division.
+        Workers, micro batch and accumulation for the same global batch, and the axes along which
+        workers share a replica, as they are: with more workers less accumulation first, and a
+        smaller micro batch only where that is not enough; None where there is no such division.
     """
     global_batch, micro_batch, accumulation = plan.global_batch, plan.micro_batch, plan.accumulation
     replicas, rest = divmod(num_workers, plan.workers_per_replica)
@@ -52,20 +58,31 @@ def with_workers(
         return None
     part = global_batch // replicas
     # Where it is left open, a strategy would divide the model among all workers.
-    axes = {axis: size for axis, size in (("stages", plan.stages), ("tensor", plan.tensor)) if size > 1}
+    axes = {
+        axis: size for axis, size in (("stages", plan.stages), ("tensor", plan.tensor)) if size > 1
+    }
     for size in range(min(micro_batch, part), 0, -1):
         is_kept = "micro_batch" not in fixed or size == micro_batch
-        if part % size == 0 and is_kept and ("accumulation" not in fixed or part // size == accumulation):
-            return PartialPlan.of(workers=num_workers, micro_batch=size, accumulation=part // size, **axes)
+        if (
+            part % size == 0
+            and is_kept
+            and ("accumulation" not in fixed or part // size == accumulation)
+        ):
+            return PartialPlan.of(
+                workers=num_workers, micro_batch=size, accumulation=part // size, **axes
+            )
     return None
 
 
 def fixed_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> frozenset[str]:
-    """Return which of micro_batch and accumulation the experiment or the search decides for a trial.
+    """Return which of micro_batch and accumulation the experiment or the search decides for a
+    trial.
 
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
     """
     written = experiment.plan.decided
-    return frozenset(name for name in ("micro_batch", "accumulation") if name in params or name in written)
+    return frozenset(
+        name for name in ("micro_batch", "accumulation") if name in params or name in written
+    )

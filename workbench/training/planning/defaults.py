@@ -53,14 +53,20 @@ def default_configuration(experiment: Experiment) -> DefaultConfiguration:
         if not search.exists(name, params):
             continue
         domain = search.root[name]
-        found = {name: domain.value} if isinstance(domain, Fixed) else _default(experiment, settings, name)
+        found = (
+            {name: domain.value}
+            if isinstance(domain, Fixed)
+            else _default(experiment, settings, name)
+        )
         params |= found
         unknown += [] if found else [name]
     ordered = {name: params[name] for name in search.root if name in params}
     return DefaultConfiguration(ordered, tuple(unknown))
 
 
-def _default(experiment: Experiment, settings: TrialSettings | None, name: str) -> Mapping[str, JsonValue]:
+def _default(
+    experiment: Experiment, settings: TrialSettings | None, name: str
+) -> Mapping[str, JsonValue]:
     """Return the default of one parameter by its name; empty where it is not known."""
     if settings is None:
         return {}

@@ -1,4 +1,7 @@
-"""Learning rates: how a rate follows the batch size, and its course over a training. Pure functions."""
+"""Learning rates: how a rate follows the batch size, and its course over a training.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _DECAYS = {**dict.fromkeys(ADAM_TYPES, (0.9, 0.999)), "rmsprop": (0.99,)}
 
 WARMUP_FRACTION = 0.05
 BASE_WARMUP_FRACTION = 0.01
-"""The warm-up of the smaller batch where none is named: a quarter of an epoch of 25 (You et al. 2019)."""
+"""The warm-up of the smaller batch where none is named: a quarter of an epoch of 25 (You et al.
+
+2019).
+"""
 LONGEST_WARMUP_FRACTION = 0.5
 ONE_CYCLE_WARMUP_FRACTION = 0.3
 _ONE_CYCLE_START = 1 / 25
@@ -46,8 +52,9 @@ def rule_in_force(rule: Rule, *, optimizer: str, going_up: bool) -> Rule:
         going_up: Whether the batch grows.
 
     Returns:
-        Going up: linear for SGD; for LARS and LAMB what their authors published; constant for all others.
-        Going down: the square root, also in place of adascale, which is not defined for smaller batches.
+        Going up: linear for SGD; for LARS and LAMB what their authors published; constant for all
+        others. Going down: the square root, also in place of adascale, which is not defined for
+        smaller batches.
     """
     if rule != "auto" and (going_up or rule != "adascale"):
         return rule
@@ -79,14 +86,19 @@ def scaled_lr(
         decays: As in `largest_ratio`.
 
     Returns:
-        The rate at `to_batch`; where that is beyond the largest ratio for which the rule holds, the highest
-        rate that it allows.
+        The rate at `to_batch`; where that is beyond the largest ratio for which the rule holds, the
+        highest rate that it allows.
 
     Raises:
         ValueError: If adascale is in force without a noise scale.
     """
     scaled = unlimited_lr(
-        lr, optimizer=optimizer, rule=rule, from_batch=from_batch, to_batch=to_batch, noise_scale=noise_scale
+        lr,
+        optimizer=optimizer,
+        rule=rule,
+        from_batch=from_batch,
+        to_batch=to_batch,
+        noise_scale=noise_scale,
     )
     if to_batch <= from_batch:
         return scaled
@@ -97,14 +109,14 @@ def scaled_lr(
 def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None = None) -> float:
     """Return up to which ratio of batches a rule holds; infinity where nothing limits it.
 
-    Source: Malladi et al. 2022: with the square root of a ratio, 1 - beta becomes ratio (1 - beta), which has
-    to stay below 1.
+    Source: Malladi et al. 2022: with the square root of a ratio, 1 - beta becomes ratio (1 - beta),
+    which has to stay below 1.
 
     Args:
         rule: The rule in force.
         optimizer: Name of a class of torch.optim, lars or lamb, in any case.
-        decays: By which part the optimizer keeps each of its moving means at a step: both betas of Adam and
-            its kin, alpha of RMSprop; None for torch's defaults.
+        decays: By which part the optimizer keeps each of its moving means at a step: both betas of
+            Adam and its kin, alpha of RMSprop; None for torch's defaults.
     """
     known = _DECAYS.get(optimizer.lower())
     if rule not in ("sqrt", "legw", "adascale") or known is None:
@@ -116,7 +128,8 @@ def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None 
 def legw_warmup(fraction: float | None, ratio: float) -> float:
     """Return the part of a training that is warm-up at a batch that is `ratio` times larger.
 
-    Source: You et al. 2019, "Large-Batch Training for LSTM and Beyond": as many times more epochs of warm-up.
+    Source: You et al. 2019, "Large-Batch Training for LSTM and Beyond": as many times more epochs
+    of warm-up.
 
     Args:
         fraction: The part at the smaller batch, from 0 to 1; None where it is not given.
@@ -137,11 +150,11 @@ def unlimited_lr(
 ) -> float:
     """Carry a rate from one global batch to another, whether the rule still holds there or not.
 
-    Source: linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD"; sqrt: Malladi et al. 2022, "On the
-    SDEs and Scaling Rules for Adaptive Gradient Algorithms"; adascale: Johnson et al. 2020, "AdaScale SGD",
-    with the square root of its gain for all but SGD (Qiao et al. 2021, "Pollux"); legw, lars, lamb: You et
-    al. 2019, "Large-Batch Training for LSTM and Beyond"; 2017, "Large Batch Training of Convolutional
-    Networks"; 2020, "Large Batch Optimization for Deep Learning".
+    Source: linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD"; sqrt: Malladi et al. 2022,
+    "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms"; adascale: Johnson et al. 2020,
+    "AdaScale SGD", with the square root of its gain for all but SGD (Qiao et al. 2021, "Pollux");
+    legw, lars, lamb: You et al. 2019, "Large-Batch Training for LSTM and Beyond"; 2017, "Large
+    Batch Training of Convolutional Networks"; 2020, "Large Batch Optimization for Deep Learning".
 
     Args:
         lr: The rate at `from_batch`.
@@ -172,9 +185,10 @@ def unlimited_lr(
 def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int) -> float:
     """Return the part of the peak rate that one optimizer step uses.
 
-    Warm-up rises in a straight line and reaches 1 at step `warmup_steps - 1`. Cosine and linear then fall
-    and would reach 0 at `total_steps`. One-cycle is that of torch.optim.lr_scheduler.OneCycleLR: from 1/25
-    along a half cosine to 1, and down to 4e-6 at the last step.
+    Warm-up rises in a straight line and reaches 1 at step `warmup_steps - 1`. Cosine and linear
+    then fall and would reach 0 at `total_steps`. One-cycle is that of
+    torch.optim.lr_scheduler.OneCycleLR: from 1/25 along a half cosine to 1, and down to 4e-6 at the
+    last step.
 
     Args:
         schedule: The course after warm-up.

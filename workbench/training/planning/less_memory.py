@@ -1,9 +1,11 @@
-"""Other ways of making the same step, each of which needs less memory: for a trial that ran out of it.
+"""Other ways of making the same step, each of which needs less memory.
 
-First half the micro batch, then activations that are computed again, then strategies that divide among the
-same workers what each of them holds whole, and replicas that divide their stages or parts; where nothing else
-is left, ever smaller micro batches. None of them changes what is trained. How much each of them saves is left
-to those who measure.
+For a trial that ran out of it.
+
+First half the micro batch, then activations that are computed again, then strategies that divide
+among the same workers what each of them holds whole, and replicas that divide their stages or
+parts; where nothing else is left, ever smaller micro batches. None of them changes what is trained.
+How much each of them saves is left to those who measure.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ from workbench.training.exchanges.capabilities import USUAL
 from workbench.training.planning.batch_division import smaller_micro_batch
 from workbench.training.planning.settings import fitted_of
 from workbench.training.strategies import STRATEGIES
-from workbench.training.strategies.capabilities import Capabilities, capabilities_of, strategies_that
+from workbench.training.strategies.capabilities import (
+    Capabilities,
+    capabilities_of,
+    strategies_that,
+)
 from workbench.training.strategies.combinations import conflict_in
 from workbench.training.strategies.pipeline_order import can_compute
 
@@ -27,7 +33,9 @@ WAYS = ("recompute", "strategy", "shard")
 _LATER_DIVISOR = 4
 """Of a micro batch, once half of it did not fit: each attempt takes a start."""
 _WHOLE_PARAMETERS = frozenset({"adafactor", "muon", "sparseadam"})
-"""Optimizers of torch that update a value by others of its parameter, which a worker may not hold."""
+"""Optimizers of torch that update a value by others of its parameter, which a worker may not
+hold.
+"""
 
 
 def next_way(
@@ -66,14 +74,16 @@ def next_way(
 def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozenset[str]:
     """Return which of `WAYS` a trial may change: those that are neither written nor searched.
 
-    A strategy that cuts parameters may change what an optimizer or a hook of the user's, or an optimizer that
-    looks at whole parameters, computes: then it stays.
+    A strategy that cuts parameters may change what an optimizer or a hook of the user's, or an
+    optimizer that looks at whole parameters, computes: then it stays.
 
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
     """
-    makes_steps = experiment.trains_model and experiment.federated is None and not experiment.makes_own_steps
+    makes_steps = (
+        experiment.trains_model and experiment.federated is None and not experiment.makes_own_steps
+    )
     if not makes_steps or is_private(experiment) or fitted_of(experiment, params) is not None:
         return frozenset()
     is_open = {name for name in WAYS if name not in experiment.plan.decided and name not in params}
@@ -105,11 +115,17 @@ def _ways(plan: PartialPlan, has_blocks: bool, *, is_divided: bool) -> Iterator[
 
 def _in_usual_order(plan: PartialPlan, way: PartialPlan) -> PartialPlan:
     """Return a change to a plan, with the usual order of tasks where stages cannot keep theirs."""
-    return way if can_compute(plan | way) else way | PartialPlan.of(pipeline_schedule=Plan.pipeline_schedule)
+    return (
+        way
+        if can_compute(plan | way)
+        else way | PartialPlan.of(pipeline_schedule=Plan.pipeline_schedule)
+    )
 
 
 def _saving_strategies(plan: PartialPlan) -> list[str]:
-    """Return the exact strategies in which a worker holds less for the same step, the least saving first."""
+    """Return the exact strategies in which a worker holds less for the same step, the least saving
+    first.
+    """
     now = plan.get("strategy")
     if not isinstance(now, str) or (plan.replicas or 1) == 1 or now not in STRATEGIES:
         return []

@@ -1,7 +1,9 @@
-"""A function or program in the words of plans: which of its parameters are the micro batch and the rate.
+"""A function or program in the words of plans.
 
-So the advisor treats it as it treats a model: the same measurements, predictions and trainings. What is
-recommended is then written in the words of the function or program again.
+Which of its parameters are the micro batch and the rate.
+
+So the advisor treats it as it treats a model: the same measurements, predictions and trainings.
+What is recommended is then written in the words of the function or program again.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ _TAKEN = {*PLAN_NAMES, *Training.model_fields}
 def in_words_of_plans(experiment: Experiment) -> Experiment:
     """Return an experiment whose batch and rate are called as those of a model; of a model, itself.
 
-    Of its plan only the micro batch, and the workers where these are open, can be chosen. The same rate is
-    meant at every batch, because nothing is known of the optimizer.
+    Of its plan only the micro batch, and the workers where these are open, can be chosen. The same
+    rate is meant at every batch, because nothing is known of the optimizer.
 
     Args:
         experiment: A function or a program with `advise`, or a model.

@@ -38,8 +38,10 @@ def resolve_plan(
         training: The training section, searched values in place.
         written: What is decided of the plan.
         num_train_samples: Samples to train on; None where that is not known yet.
-        hardware: What workers compute on; None where that is not known: the defaults are those of CPUs.
-        params: The configuration of the trial, so that errors name the field in which a value was written.
+        hardware: What workers compute on; None where that is not known: the defaults are those of
+            CPUs.
+        params: The configuration of the trial, so that errors name the field in which a value was
+            written.
 
     Raises:
         ExperimentError: If values exclude each other; it names the dotted field.
@@ -78,9 +80,9 @@ def divide_batch(
 ) -> PartialPlan:
     """Decide how an optimizer step is divided.
 
-    `workers: auto` is one replica. Of global batch, micro batch and accumulation, those that are given
-    decide the others; where it is open, accumulation is 1 and the global batch is the reference batch, or
-    the train set where that is smaller, rounded so that the parts are equal.
+    `workers: auto` is one replica. Of global batch, micro batch and accumulation, those that are
+    given decide the others; where it is open, accumulation is 1 and the global batch is the
+    reference batch, or the train set where that is smaller, rounded so that the parts are equal.
 
     Args:
         training: The training section, searched values in place.
@@ -92,7 +94,8 @@ def divide_batch(
         Workers, micro batch and accumulation.
 
     Raises:
-        ExperimentError: If the numbers exclude each other or the global batch exceeds the train set.
+        ExperimentError: If the numbers exclude each other or the global batch exceeds the train
+            set.
     """
     workers, wanted = (
         written.workers or written.workers_per_replica * max(1, written.shard),
@@ -101,12 +104,17 @@ def divide_batch(
     replicas, rest = divmod(workers, written.workers_per_replica)
     if rest or not replicas:
         raise ExperimentError(
-            f"{workers} workers cannot hold copies of a model that takes {written.workers_per_replica}",
+            f"{workers} workers cannot hold copies of a model that takes"
+            f" {written.workers_per_replica}",
             field=field_of("plan", "workers", params),
-            allowed=f"{written.workers_per_replica}, or another multiple of plan.stages x plan.tensor",
+            allowed=(
+                f"{written.workers_per_replica}, or another multiple of plan.stages x plan.tensor"
+            ),
         )
     micro_batch, accumulation = written.micro_batch, written.accumulation
-    target = wanted if wanted != "auto" else min(training.reference_batch, num_train_samples or 2**62)
+    target = (
+        wanted if wanted != "auto" else min(training.reference_batch, num_train_samples or 2**62)
+    )
     if micro_batch is None:
         accumulation = accumulation or 1
         micro_batch = max(1, target // (accumulation * replicas))
@@ -119,7 +127,9 @@ def divide_batch(
             f"{wanted} samples are not micro_batch {micro_batch} x accumulation {accumulation} x "
             f"{replicated} {replicas}",
             field=field_of("training", "global_batch", params),
-            allowed=f"{global_batch}, or another multiple of micro_batch x accumulation x {replicated}",
+            allowed=(
+                f"{global_batch}, or another multiple of micro_batch x accumulation x {replicated}"
+            ),
             next_step="Change one of the four, or leave one of them auto.",
         )
     if num_train_samples is not None and global_batch > num_train_samples:
@@ -163,11 +173,16 @@ def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> Partial
 
 
 def field_of(section: str, name: str, params: Mapping[str, Any]) -> str:
-    """Return the dotted field in which a setting was written: that of the search where it is searched."""
+    """Return the dotted field in which a setting was written.
+
+    That of the search where it is searched.
+    """
     return f"search.{name}" if name in params else f"{section}.{name}"
 
 
-def _check_precision(plan: Plan, hardware: Hardware | None, params: Mapping[str, JsonValue]) -> None:
+def _check_precision(
+    plan: Plan, hardware: Hardware | None, params: Mapping[str, JsonValue]
+) -> None:
     if plan.precision == "fp16" and hardware is not None and not hardware.has_gpu:
         raise ExperimentError(
             "a CPU does not train in fp16",
@@ -192,7 +207,9 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
         return
     limit = capabilities_of(plan.strategy).max_workers
     if limit is not None and plan.workers > limit:
-        able = strategies_that(lambda can: can.max_workers is None or can.max_workers >= plan.workers)
+        able = strategies_that(
+            lambda can: can.max_workers is None or can.max_workers >= plan.workers
+        )
         raise ExperimentError(
             f"{plan.workers} workers cannot train as {plan.strategy}",
             field=field_of("plan", "strategy", params),
@@ -214,7 +231,9 @@ def _check_combination(plan: Plan, params: Mapping[str, JsonValue]) -> None:
 
 
 def _taking_shards() -> list[str]:
-    """Return the strategies that take shards, first the one that divides a model in no other way."""
+    """Return the strategies that take shards, first the one that divides a model in no other
+    way.
+    """
     able = strategies_that(lambda can: can.takes_shard)
     return sorted(able, key=lambda name: capabilities_of(name).axis is not None)
 
@@ -229,14 +248,17 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
     if plan.replicas % plan.shard:
         replicas = "workers" if plan.workers_per_replica == 1 else "replicas"
         raise ExperimentError(
-            f"{plan.replicas} {replicas} do not make whole copies of what {plan.shard} of them divide",
+            f"{plan.replicas} {replicas} do not make whole copies of what {plan.shard} of them"
+            " divide",
             field=field_of("plan", "shard", params),
             allowed=f"auto, or a number that divides the {replicas}",
         )
 
 
 def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
-    """Refuse a size of buckets where replicas exchange no gradients, or not those of whole models."""
+    """Refuse a size of buckets where replicas exchange no gradients, or not those of whole
+    models.
+    """
     if size_bytes(plan.bucket) is None or plan.workers == 1 or plan.strategy not in STRATEGIES:
         return
     if not capabilities_of(plan.strategy).holds_whole_model:
@@ -268,9 +290,11 @@ def _needs_strategy(
         problem,
         field=field_of("plan", name, params),
         allowed=f"{allowed} with plan.strategy {' or '.join(able)}",
-        next_step=f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
-        if name in params
-        else f"Remove it, or set plan.strategy to {able[0]}.",
+        next_step=(
+            f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
+            if name in params
+            else f"Remove it, or set plan.strategy to {able[0]}."
+        ),
     )
 
 
@@ -296,14 +320,18 @@ def _check_options(decided: PartialPlan, params: Mapping[str, JsonValue]) -> Non
     known = exchange_capabilities(exchange).options
     for name in EXCHANGE_OPTIONS:
         if decided.get(name) and name not in known:
-            able = [other for other in EXCHANGES.names() if name in exchange_capabilities(other).options]
+            able = [
+                other for other in EXCHANGES.names() if name in exchange_capabilities(other).options
+            ]
             raise ExperimentError(
                 f"the exchange {exchange} has no {name}",
                 field=field_of("plan", name, params),
                 allowed=f"auto; a number with plan.exchange {', '.join(able)}",
-                next_step=f"Remove it, or search it only where it applies: when: {{exchange: {able[0]}}}."
-                if name in params
-                else "Remove it, or choose one of these exchanges.",
+                next_step=(
+                    f"Remove it, or search it only where it applies: when: {{exchange: {able[0]}}}."
+                    if name in params
+                    else "Remove it, or choose one of these exchanges."
+                ),
             )
 
 
@@ -324,19 +352,22 @@ def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonVal
         )
     if plan.exchange_servers > plan.replicas > 1:
         raise ExperimentError(
-            f"{plan.exchange_servers} parameter servers need as many replicas, and there are {plan.replicas}",
+            f"{plan.exchange_servers} parameter servers need as many replicas, and there are"
+            f" {plan.replicas}",
             field=field_of("plan", "exchange_servers", params),
             allowed=f"at most {plan.replicas}",
         )
     if plan.precision == "fp16" and not able.scales_loss:
         raise ExperimentError(
-            f"{plan.exchange} adds what a step left unsent to later ones, which fp16 scales differently",
+            f"{plan.exchange} adds what a step left unsent to later ones, which fp16 scales"
+            " differently",
             field=field,
             next_step="Set plan.precision to bf16 or fp32, or choose another exchange.",
         )
     if training.lr_rule == "adascale" and not able.is_exact:
         raise ExperimentError(
-            f"adascale follows the noise of the gradients, which is not measured with {plan.exchange}",
+            "adascale follows the noise of the gradients, which is not measured with"
+            f" {plan.exchange}",
             field=field_of("training", "lr_rule", params),
             next_step=f"Choose another rule, or the exchange {USUAL}.",
         )

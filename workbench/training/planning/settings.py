@@ -1,7 +1,9 @@
-"""From an experiment and one configuration to the settings of one trial, with every `auto` answered.
+"""From an experiment and one configuration to the settings of one trial, with every `auto`
+answered.
 
-Searched names replace the fields of `training` and `plan`; the others belong to the model. The answers to
-`auto` are plain defaults, stated at each function; what the advisor decides takes precedence.
+Searched names replace the fields of `training` and `plan`; the others belong to the model. The
+answers to `auto` are plain defaults, stated at each function; what the advisor decides takes
+precedence.
 """
 
 from __future__ import annotations
@@ -43,14 +45,16 @@ class TrialSettings:
     """What one trial does, nothing left open.
 
     Attributes:
-        training: The training section with searched values in place; it may still hold `auto` where the
-            answer is another attribute.
+        training: The training section with searched values in place; it may still hold `auto` where
+            the answer is another attribute.
         plan: How it uses hardware.
-        lr: Peak learning rate at the global batch in use; with adascale while the noise is not known.
+        lr: Peak learning rate at the global batch in use; with adascale while the noise is not
+            known.
         warmup_epochs: Epochs of warm-up.
         model: Values that belong to the model.
-        federated: How clients train it in rounds; None where its workers share every step. The global batch
-            of the plan is then what all workers take at once, each for a client of its own.
+        federated: How clients train it in rounds; None where its workers share every step. The
+            global batch of the plan is then what all workers take at once, each for a client of its
+            own.
     """
 
     training: Training
@@ -84,7 +88,8 @@ class TrialSettings:
 
 
 def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the values of a configuration that belong to the model, with those that the model names itself.
+    """Return the values of a configuration that belong to the model, with those that the model
+    names itself.
 
     Args:
         experiment: The experiment.
@@ -103,8 +108,8 @@ def fitted_of(
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
-        loads_code: Whether the user's code may be loaded to find out; without, only the classes of known
-            libraries are found.
+        loads_code: Whether the user's code may be loaded to find out; without, only the classes of
+            known libraries are found.
     """
     if experiment.model is None:
         return None
@@ -129,7 +134,9 @@ def _estimator_of(
         return None
     ours = frozenset(Training.model_fields.keys() | PlanSettings.model_fields.keys())
     params = {name: value for name, value in params.items() if option_of(name) is None}
-    return EstimatorConfiguration(model=model, values={**model.options, **params}, training_names=ours)
+    return EstimatorConfiguration(
+        model=model, values={**model.options, **params}, training_names=ours
+    )
 
 
 def resolve(
@@ -149,7 +156,8 @@ def resolve(
         num_train_samples: Samples to train on; None where that is not known yet.
         hardware: As in `resolve_plan`.
         decided: What is decided of the plan; it takes precedence over experiment and configuration.
-        num_loaders: Processes with which the user's own loaders load, used where nothing else decides it.
+        num_loaders: Processes with which the user's own loaders load, used where nothing else
+            decides it.
 
     Returns:
         The settings.
@@ -197,7 +205,10 @@ def _step_batch(plan: Plan, federated: Federated | None) -> int:
 
 
 def reference_lr(training: Training) -> float:
-    """Return the rate at the reference batch: the one that is named, or the optimizer's usual one."""
+    """Return the rate at the reference batch.
+
+    The one that is named, or the optimizer's usual one.
+    """
     return default_lr(training.optimizer) if training.lr == "auto" else training.lr
 
 
@@ -209,15 +220,19 @@ def _rule(training: Training, global_batch: int) -> Rule:
 def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -> float:
     """Carry the rate from the reference batch to the one in use.
 
-    Where adascale does not know the noise, the rate stays: its gain is least at the beginning, when the
-    gradient is large beside its noise, and 1 is what it never falls below.
+    Where adascale does not know the noise, the rate stays: its gain is least at the beginning, when
+    the gradient is large beside its noise, and 1 is what it never falls below.
     """
     lr, rule = reference_lr(training), _rule(training, global_batch)
     if rule == "adascale" and noise_scale is None:
         return lr
     options = training.optimizer_options
     given = options.get("betas") or ([options["alpha"]] if "alpha" in options else None)
-    decays = [item for item in given if isinstance(item, int | float)] if isinstance(given, list) else None
+    decays = (
+        [item for item in given if isinstance(item, int | float)]
+        if isinstance(given, list)
+        else None
+    )
     return scaled_lr(
         lr,
         optimizer=training.optimizer,
@@ -232,8 +247,8 @@ def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -
 def _warmup_epochs(training: Training, global_batch: int, *, goes_up: bool) -> float:
     """Return for how many epochs the rate rises from near 0.
 
-    `warmup_epochs: auto` is none, but for one-cycle, and where the batch raised the rate. With legw, epochs
-    of warm-up are meant at the reference batch, as the rate is.
+    `warmup_epochs: auto` is none, but for one-cycle, and where the batch raised the rate. With
+    legw, epochs of warm-up are meant at the reference batch, as the rate is.
     """
     given, ratio = training.warmup_epochs, global_batch / training.reference_batch
     if given == "auto" and training.schedule == "one_cycle":

@@ -1,9 +1,9 @@
 """How deep a network, how long a sequence and how large a batch fit a memory, before anything runs.
 
-Steps are traced on fake tensors, in a child process as in `memory_estimate`. A peak grows linearly with the
-samples, so two batches are enough; depths and lengths are traced that come closer to the largest one. For the
-recomputation that takes only what it must, the part of the forward pass that is computed again halfway
-between the largest sizes without and with it is worked out, too.
+Steps are traced on fake tensors, in a child process as in `memory_estimate`. A peak grows linearly
+with the samples, so two batches are enough; depths and lengths are traced that come closer to the
+largest one. For the recomputation that takes only what it must, the part of the forward pass that
+is computed again halfway between the largest sizes without and with it is worked out, too.
 """
 
 from __future__ import annotations
@@ -56,14 +56,15 @@ class Capacity:
 
     Attributes:
         limit_bytes: The memory of a worker that may be used.
-        size: What is as large as possible while all else is as in the experiment: the depth of the network,
-            the length of a sequence, or the micro batch.
+        size: What is as large as possible while all else is as in the experiment: the depth of the
+            network, the length of a sequence, or the micro batch.
         now: How large it is in the experiment.
-        largest: The largest size that fits by the way of making a step, 0 where none does: a loop in plain
-            torch, no recomputation, that of all blocks. A way that the model does not have is absent.
+        largest: The largest size that fits by the way of making a step, 0 where none does: a loop
+            in plain torch, no recomputation, that of all blocks. A way that the model does not have
+            is absent.
         most: The largest size that was looked for, which the model may set.
-        halfway: The size in the middle between the largest without and with recomputation; None where there
-            is none between.
+        halfway: The size in the middle between the largest without and with recomputation; None
+            where there is none between.
         again: The part of the blocks' forward pass that must be computed again there, from 0 to 1.
     """
 
@@ -119,9 +120,9 @@ def largest_fitting(
 ) -> int:
     """Return the largest size whose peak fits; 0 where none does.
 
-    Guesses follow the line through the sizes that are nearest to the limit, and the middle where that does
-    not help: a peak is nearly linear, and costs a trace. The next larger size is not traced where the line,
-    as far as it has been off, shows that it does not fit.
+    Guesses follow the line through the sizes that are nearest to the limit, and the middle where
+    that does not help: a peak is nearly linear, and costs a trace. The next larger size is not
+    traced where the line, as far as it has been off, shows that it does not fit.
 
     Args:
         peak_bytes: The peak of a size; it never falls with the size.
@@ -141,7 +142,9 @@ def largest_fitting(
         peaks[guess] = peak_bytes(guess)
         if peaks[guess] <= limit_bytes:
             low = guess
-            if _peak_on_line(peaks, limit_bytes, low + 1) - limit_bytes > abs(peaks[low] - expected):
+            if _peak_on_line(peaks, limit_bytes, low + 1) - limit_bytes > abs(
+                peaks[low] - expected
+            ):
                 break
         else:
             high = guess
@@ -152,7 +155,10 @@ def largest_fitting(
 
 
 def _peak_on_line(peaks: Mapping[int, float], limit_bytes: float, size: int) -> float:
-    """Return the peak of a size on the line through the two that are nearest to the limit; nan if unknown."""
+    """Return the peak of a size on the line through the two that are nearest to the limit.
+
+    Nan if unknown.
+    """
     nearest = sorted(peaks, key=lambda each: abs(peaks[each] - limit_bytes))[:2]
     if len(nearest) < 2:
         return math.nan
@@ -171,7 +177,9 @@ def _on_line(peaks: Mapping[int, float], limit_bytes: float, low: int) -> int:
 
 
 def largest_on_lines(steps: Mapping[int, StepMemory], limit_bytes: float, most: int) -> int:
-    """Return the largest size whose peak fits, where each peak of a step is a line; 0 where none does.
+    """Return the largest size whose peak fits, where each peak of a step is a line.
+
+    0 where none does.
 
     Args:
         steps: Steps at two sizes.
@@ -204,7 +212,9 @@ class _Search:
 
     def capacities(self, limit_bytes: int) -> list[Capacity]:
         """Return what fits a memory."""
-        return [self._capacity(limit_bytes, size, now) for size in SIZES if (now := self._now(size))]
+        return [
+            self._capacity(limit_bytes, size, now) for size in SIZES if (now := self._now(size))
+        ]
 
     def _now(self, size: Size) -> int | None:
         """Return how large the experiment is, None where it has no such size."""
@@ -231,11 +241,17 @@ class _Search:
         if high - low < 2:
             return found
         halfway = values[(low + high) // 2 - 1]
-        return dataclasses.replace(found, halfway=halfway, again=self._again(limit_bytes, size, halfway))
+        return dataclasses.replace(
+            found, halfway=halfway, again=self._again(limit_bytes, size, halfway)
+        )
 
     def _values(self, size: Size) -> Sequence[int]:
         """Return the values that a size may have."""
-        return self._depth.values if size == "depth" and self._depth is not None else range(1, _MAX_SIZE + 1)
+        return (
+            self._depth.values
+            if size == "depth" and self._depth is not None
+            else range(1, _MAX_SIZE + 1)
+        )
 
     def _largest(self, way: Way, size: Size, now: int, limit_bytes: int) -> int:
         if size == "batch":
@@ -297,7 +313,10 @@ def _peak_bytes(step: StepMemory) -> float:
 
 
 def capacity_here(experiment: Experiment, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Find what fits in this process, which should be one of its own; arguments as in `find_capacity`."""
+    """Find what fits in this process, which should be one of its own.
+
+    Arguments as in `find_capacity`.
+    """
     search = _Search(experiment, question)
     return [
         dataclasses.asdict(each)

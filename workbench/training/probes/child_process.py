@@ -1,8 +1,8 @@
 """A question about an experiment, answered by a process of its own.
 
-Whatever user code does there (read values that do not exist, fill the memory, end the process) leaves the
-calling process as it was, and nothing that it imports stays. The answer is left to the module that runs
-there.
+Whatever user code does there (read values that do not exist, fill the memory, end the process)
+leaves the calling process as it was, and nothing that it imports stays. The answer is left to the
+module that runs there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A summary of the data of an experiment, made in a child process.
 
-Called as `python -m workbench.training.probes.data_summary`. The calling process keeps no data and imports
-no user code. What the summary holds is left to `data.preview`.
+Called as `python -m workbench.training.probes.data_summary`. The calling process keeps no data and
+imports no user code. What the summary holds is left to `data.preview`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def picture_data(
         num_samples: Samples to show, at least 1.
 
     Returns:
-        Plain values, as `data.preview.preview` returns them; of a table the first rows as they are written,
-        in place of what training is given, its notes among the warnings, and as contents what it consists of.
+        Plain values, as `data.preview.preview` returns them; of a table the first rows as they are
+        written, in place of what training is given, its notes among the warnings, and as contents
+        what it consists of.
 
     Raises:
         ExperimentError: If the experiment names no data, or the name or an option is wrong.
@@ -59,7 +60,11 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
         if rows is not None:
             names, written = rows
             seen["samples"] = [
-                {"kind": "row", "cells": dict(zip(names[:-1], cells, strict=False)), "target": cells[-1]}
+                {
+                    "kind": "row",
+                    "cells": dict(zip(names[:-1], cells, strict=False)),
+                    "target": cells[-1],
+                }
                 for cells in written
             ]
     table = summary_of(component)

@@ -55,7 +55,11 @@ from workbench.training.strategies.strategy import (
 )
 from workbench.training.strategy_choice import strategy_of
 
-_NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+_NEEDS_VALUES = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 _CPU = torch.device("cpu")
 
 
@@ -102,10 +106,15 @@ class _PretendedGroup(Group):
 
 
 class _FakeTensors(FakeTensorMode):
-    """Tensors without values, but for those of device meshes, which torch computes with between the steps."""
+    """Tensors without values, but for those of device meshes, which torch computes with between the
+    steps.
+    """
 
     def __init__(self) -> None:
-        """Let tensors with values meet them: a number that is assigned to a part of a tensor becomes one."""
+        """Let tensors with values meet them.
+
+        A number that is assigned to a part of a tensor becomes one.
+        """
         super().__init__(allow_non_fake_inputs=True)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -165,11 +174,14 @@ class FakeTrial:
     def length(self) -> int | None:
         """Positions of a sample, None where samples are not sequences."""
         shape = self._datasets.input_shape
-        is_sequence = len(shape) == 2 or (len(shape) == 1 and self._datasets.vocabulary_size is not None)
+        is_sequence = len(shape) == 2 or (
+            len(shape) == 1 and self._datasets.vocabulary_size is not None
+        )
         return shape[0] if is_sequence else None
 
     def pass_cost(self, micro_batch: int) -> PassCost:
-        """Return what a forward pass of the whole model on one worker keeps, and what its blocks compute.
+        """Return what a forward pass of the whole model on one worker keeps, and what its blocks
+        compute.
 
         Args:
             micro_batch: Samples of the pass.
@@ -205,7 +217,10 @@ class FakeTrial:
             return self._step_memory(micro_batch, num_steps)
 
     def plain_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
-        """Return what steps of a loop hold that is written in plain torch; arguments as in `step_memory`."""
+        """Return what steps of a loop hold that is written in plain torch.
+
+        Arguments as in `step_memory`.
+        """
         with _needing_no_values():
             return self._stage_memory(micro_batch, num_steps, 0, None, PlainLoop)[0]
 
@@ -224,19 +239,28 @@ class FakeTrial:
         received: Tensor | None,
         way: type[Any] | None = None,
     ) -> tuple[StepMemory, Tensor | None]:
-        """Return what a stage of the model holds, and the shape of what it sends to the next one."""
+        """Return what a stage of the model holds, and the shape of what it sends to the next
+        one.
+        """
         settings, made = self._settings, []
         plan, name = settings.plan, settings.plan.strategy
-        # Gradients that a group exchanges stay allocated between steps: as between two micro batches.
+        # Gradients that a group exchanges stay allocated between steps: as between two micro
+        # batches.
         num_micro_batches = 1 if plan.workers * plan.accumulation == 1 else 2
-        if plan.stages > 1:  # no later one holds more than as many as stages have under way, and the next
+        if (
+            plan.stages > 1
+        ):  # no later one holds more than as many as stages have under way, and the next
             most = plan.accumulation
-            num_micro_batches = min(most, most_under_way(plan.pipeline_schedule, 0, plan.stages, most) + 1)
+            num_micro_batches = min(
+                most, most_under_way(plan.pipeline_schedule, 0, plan.stages, most) + 1
+            )
         able = capabilities_of(name)
         group = Group()
         if not able.has_whole_step:
             group = _PretendedGroup(plan.workers, stage, received)
-        if able.holds_whole_model:  # an exchange of gradients holds no more than two micro batches do
+        if (
+            able.holds_whole_model
+        ):  # an exchange of gradients holds no more than two micro batches do
             name = "single" if able.divides_state else strategy_on(name, 1)
         try:
             with _FakeTensors(), LiveMemory() as live:
@@ -306,13 +330,18 @@ class FakeTrial:
 
 
 class PlainLoop:
-    """One worker's step as it is usually written by hand: outputs and loss stay until the next ones."""
+    """One worker's step as it is usually written by hand.
+
+    Outputs and loss stay until the next ones.
+    """
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Make the optimizer, with the updates that torch chooses by itself on a GPU where it can."""
+        """Make the optimizer, with the updates that torch chooses by itself on a GPU where it
+        can.
+        """
         self._model, self._optimizer = model, optimizer(model.parameters())
         for group in self._optimizer.param_groups:
             if group.get("fused"):

@@ -1,8 +1,8 @@
 """The first step of a few trials, made in a child process: what passes this check can start.
 
-Called as `python -m workbench.training.probes.first_step`. A model makes one optimizer step and predicts one
-batch of the validation data; a fitted model or a train function runs until its first report. Nothing is
-stored. Whether settings fit together is left to the checks before this one.
+Called as `python -m workbench.training.probes.first_step`. A model makes one optimizer step and
+predicts one batch of the validation data; a fitted model or a train function runs until its first
+report. Nothing is stored. Whether settings fit together is left to the checks before this one.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class _Findings:
         outcome: Whether the step was made, or why it is not known whether it can be.
         unreported: Objectives that the first report of a train function lacks.
         reported: The names in that report.
-        not_finite: Objectives that are NaN or infinite, and metrics with a limit that are NaN, in the first
-            report of a train function or program.
+        not_finite: Objectives that are NaN or infinite, and metrics with a limit that are NaN, in
+            the first report of a train function or program.
         num_empty_clients: Clients of a federation that hold no training sample.
         notes: What of the user's loaders is followed otherwise than it was written.
     """
@@ -84,7 +84,8 @@ class FirstStep(_Findings):
 
 
 def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
-    """Make the first step of a sample of an experiment, and of both ends of its space while that is cheap.
+    """Make the first step of a sample of an experiment, and of both ends of its space while that is
+    cheap.
 
     Args:
         experiment: The experiment, which has passed all other checks.
@@ -101,7 +102,9 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
     question = {"limit_s": limit_s}
     purpose = "the first step of a trial could not be made"
     try:
-        found = query(__name__, experiment, question, purpose=purpose, timeout_s=limit_s + _MARGIN_S)
+        found = query(
+            __name__, experiment, question, purpose=purpose, timeout_s=limit_s + _MARGIN_S
+        )
     except NoAnswerInTimeError:
         which, params = next(configurations_to_try(experiment))
         return [FirstStep("out of time", which=which, params=params, elapsed_s=limit_s + _MARGIN_S)]
@@ -112,17 +115,21 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
 
 
 def _refuse_what_always_diverges(experiment: Experiment, made: list[FirstStep]) -> None:
-    """Refuse an experiment if no configuration that was tried has finite objectives in its first report."""
+    """Refuse an experiment if no configuration that was tried has finite objectives in its first
+    report.
+    """
     if not made or not all(step.not_finite for step in made):
         return
     tried = [f"{step.which}: {format_params(step.params)}" for step in made]
     raise ExperimentError(
-        f"the first report is not finite in {', '.join(made[0].not_finite)}: a trial that reports NaN fails "
-        "as diverged",
+        f"the first report is not finite in {', '.join(made[0].not_finite)}: a trial that reports"
+        " NaN fails as diverged",
         field="train" if experiment.command is None else "command",
-        next_step=f"It was tried with {'; '.join(tried)}."
-        if made[0].params
-        else "Correct it, then check again.",
+        next_step=(
+            f"It was tried with {'; '.join(tried)}."
+            if made[0].params
+            else "Correct it, then check again."
+        ),
     )
 
 
@@ -162,7 +169,9 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
                 failed.append(FirstStepFailure(which, params, error))
                 continue
             elapsed_s = perf_counter() - started_s
-            tried.append(FirstStep(**asdict(found), which=which, params=params, elapsed_s=elapsed_s))
+            tried.append(
+                FirstStep(**asdict(found), which=which, params=params, elapsed_s=elapsed_s)
+            )
             if found.outcome != "fine":
                 break
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -180,10 +189,14 @@ def _limit_memory() -> None:
     """Let this process run out of memory before the machine does."""
     usable_bytes = int(psutil.virtual_memory().available * _USABLE_PART)
     with contextlib.suppress(ValueError, OSError):  # a stricter limit is set already
-        resource.setrlimit(resource.RLIMIT_DATA, (usable_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (usable_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1])
+        )
 
 
-def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *, trial: int) -> TrialTask:
+def _task(
+    experiment: Experiment, params: dict[str, JsonValue], folder: Path, *, trial: int
+) -> TrialTask:
     """Return the task of a trial, with the embedded objects of the experiment in a folder."""
     objects = folder / "objects"
     objects.mkdir(exist_ok=True)
@@ -208,18 +221,26 @@ def _try(task: TrialTask) -> _Findings:
     try:
         return _start(task)
     except _ReportedError as reported:
-        wanted, values = [objective.metric for objective in task.experiment.objectives], reported.values
+        wanted, values = (
+            [objective.metric for objective in task.experiment.objectives],
+            reported.values,
+        )
         lacking = () if reported.may_lack else tuple(name for name in wanted if name not in values)
         if lacking and reported.returned:  # nothing follows
             raise ExperimentError(
-                f"the function returns {', '.join(values)} without having reported anything, and lacks "
-                f"{', '.join(lacking)}",
+                f"the function returns {', '.join(values)} without having reported anything, and"
+                f" lacks {', '.join(lacking)}",
                 field="objectives",
                 allowed=list(values),
-                next_step=f"Return {', '.join(lacking)} as well, or name what is returned as the objective.",
+                next_step=(
+                    f"Return {', '.join(lacking)} as well, or name what is returned as the"
+                    " objective."
+                ),
             ) from None
         infinite = tuple(
-            name for name, value in values.items() if find_divergence(task.experiment, {name: value})
+            name
+            for name, value in values.items()
+            if find_divergence(task.experiment, {name: value})
         )
         return _Findings("fine", unreported=lacking, reported=tuple(values), not_finite=infinite)
     except _OutOfTimeError:
@@ -304,7 +325,10 @@ def _end_at_report(event: Event) -> bool:
 
 
 def _make_step(task: TrialTask) -> _Findings:
-    """Make one step of one worker, then predict and measure one batch; count clients without a sample."""
+    """Make one step of one worker, then predict and measure one batch.
+
+    Count clients without a sample.
+    """
     import dataclasses
 
     from workbench.data.loader_arguments import notes_on
@@ -356,7 +380,9 @@ def _make_step(task: TrialTask) -> _Findings:
         parts.strategy.update(parts.settings.lr)
         parts.strategy.train(False)
         indices = parts.validation.all_indices[:size]
-        means, _ = in_parts_and_whole(parts.metrics)  # what needs all outputs was applied to some of them
+        means, _ = in_parts_and_whole(
+            parts.metrics
+        )  # what needs all outputs was applied to some of them
         kept: list[tuple[Any, Any]] = []
         totals, counts = measure_own(
             parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept
@@ -383,7 +409,9 @@ def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> Non
     from workbench.training.strategies.sequence import pieces_of
 
     datasets = load_trial_data(task.run_id, task.experiment, task.seed)
-    model = build_trial_model(task.experiment, task.params, settings, datasets, pretrained=False).eval()
+    model = build_trial_model(
+        task.experiment, task.params, settings, datasets, pretrained=False
+    ).eval()
     if plan.tensor > 1:
         prepare_cut(model, plan.tensor)
         return

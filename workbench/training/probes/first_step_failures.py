@@ -18,7 +18,9 @@ class FirstStepFailure(NamedTuple):
     error: ExperimentError
 
 
-def describe_failures(failed: Sequence[FirstStepFailure], made: Mapping[str, Params]) -> ExperimentError:
+def describe_failures(
+    failed: Sequence[FirstStepFailure], made: Mapping[str, Params]
+) -> ExperimentError:
     """Return the first of the errors, with the configurations that fail and those that do not.
 
     Args:
@@ -42,4 +44,6 @@ def _with_step(error: ExperimentError, next_step: str) -> ExperimentError:
 
 
 def _describe(configurations: Mapping[str, Params]) -> str:
-    return "; ".join(f"{which}: {format_params(params)}" for which, params in configurations.items())
+    return "; ".join(
+        f"{which}: {format_params(params)}" for which, params in configurations.items()
+    )

@@ -1,7 +1,8 @@
 """What the links between replicas carry, and what exchanges compute: measured once beside a plan.
 
-All-reduces of a few sizes show latency and bandwidth. Each exchange handles gradients of the model's shapes
-on one worker alone, so that no link takes part. What follows for steps is left to others.
+All-reduces of a few sizes show latency and bandwidth. Each exchange handles gradients of the
+model's shapes on one worker alone, so that no link takes part. What follows for steps is left to
+others.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class LinkSweeps:
 
     Attributes:
         whole: Over all workers.
-        inside: Over the workers of each node alone, at the same time; the slowest node. Empty unless there
-            are several nodes, and several workers on one.
+        inside: Over the workers of each node alone, at the same time; the slowest node. Empty
+            unless there are several nodes, and several workers on one.
         between: Over one worker of each node; empty where `inside` is.
     """
 
@@ -48,8 +49,15 @@ class LinkSweeps:
 
     def stored(self) -> dict[str, dict[str, float]]:
         """Return them as fields of `PlanMeasured`."""
-        fields = {"all_reduce_s": self.whole, "inside_nodes_s": self.inside, "between_nodes_s": self.between}
-        return {name: {str(size): took for size, took in times.items()} for name, times in fields.items()}
+        fields = {
+            "all_reduce_s": self.whole,
+            "inside_nodes_s": self.inside,
+            "between_nodes_s": self.between,
+        }
+        return {
+            name: {str(size): took for size, took in times.items()}
+            for name, times in fields.items()
+        }
 
 
 def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
@@ -96,7 +104,9 @@ def _sweep(worker: Worker, handle: Any) -> dict[int, float]:
     return found
 
 
-def describe_exchanges(worker: Worker, shapes: Sequence[tuple[int, ...]]) -> dict[str, dict[str, JsonValue]]:
+def describe_exchanges(
+    worker: Worker, shapes: Sequence[tuple[int, ...]]
+) -> dict[str, dict[str, JsonValue]]:
     """Return what exchanges send of gradients, and compute for that; every worker must call it.
 
     Args:
@@ -123,7 +133,11 @@ def describe_exchanges(worker: Worker, shapes: Sequence[tuple[int, ...]]) -> dic
         if isinstance(exchange, GradientExchange):
             compute_s = whole * _seconds_alone(exchange, worker, handled, alone[worker.rank])
         traffic = dataclasses.asdict(exchange.traffic(shapes))
-        found[name] = {**traffic, "compute_s": compute_s, "is_exact": exchange.capabilities.is_exact}
+        found[name] = {
+            **traffic,
+            "compute_s": compute_s,
+            "is_exact": exchange.capabilities.is_exact,
+        }
     return found
 
 

@@ -1,4 +1,6 @@
-"""What can be measured instead of training a trial: plain values that travel to the workers of a gang.
+"""What can be measured instead of training a trial.
+
+Plain values that travel to the workers of a gang.
 
 Importing this loads no torch: what carries a measurement out is loaded by the worker that runs it.
 """
@@ -19,17 +21,18 @@ class PlanProbe:
     """Instead of a training: a few steps of each of several plans, measured.
 
     Attributes:
-        plans: What of the plan differs, one mapping a plan: micro_batch, accumulation, precision, strategy,
-            recompute. The number of workers is that of the gang. Plans that differ in size are best given in
-            order of it: whether a third size needs to be tried follows from what fits at two.
+        plans: What of the plan differs, one mapping a plan: micro_batch, accumulation, precision,
+            strategy, recompute. The number of workers is that of the gang. Plans that differ in
+            size are best given in order of it: whether a third size needs to be tried follows from
+            what fits at two.
         warmup_steps: Steps before the first that is timed.
         num_steps: Steps that are timed, at most.
-        longest_s: Seconds that the timed steps of one plan may take, and half as many those before; at least
-            three are timed.
+        longest_s: Seconds that the timed steps of one plan may take, and half as many those before;
+            at least three are timed.
         limit_bytes: What one worker may hold on its device; None for what the device has.
         setting: What the measurements are stored under.
-        measures_power: Whether to measure the power of the devices; steps then continue until their counters
-            have moved.
+        measures_power: Whether to measure the power of the devices; steps then continue until their
+            counters have moved.
         surveys_links: Whether to measure what the links carry and what exchanges compute, too.
     """
 
@@ -54,7 +57,9 @@ class PlanProbe:
 
 @dataclass(frozen=True)
 class NeighbourProbe:
-    """Instead of a training: every worker of the gang makes the steps of one training by itself, all at once.
+    """Instead of a training.
+
+    Every worker of the gang makes the steps of one training by itself, all at once.
 
     Attributes:
         plan: What differs in the plan of each; it has one worker.

@@ -1,9 +1,10 @@
 """What a step of a trial will hold in memory, before anything runs.
 
-The trial's own model, strategy and optimizer make steps on torch's fake tensors, which have shapes and no
-storage. That happens in a child process (`python -m workbench.training.probes.memory_estimate`), because code
-that reads values may end a process there. An estimate knows nothing of workspaces, fragmentation and
-what a device's libraries take; what fits in the end is left to probes on the device.
+The trial's own model, strategy and optimizer make steps on torch's fake tensors, which have shapes
+and no storage. That happens in a child process (`python -m
+workbench.training.probes.memory_estimate`), because code that reads values may end a process there.
+An estimate knows nothing of workspaces, fragmentation and what a device's libraries take; what fits
+in the end is left to probes on the device.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class MemoryEstimate:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MemoryEstimate:
         """Read what `estimate_here` returns."""
-        return cls(tuple(StepMemory(**step) for step in values["steps"]), values["num_train_samples"])
+        return cls(
+            tuple(StepMemory(**step) for step in values["steps"]), values["num_train_samples"]
+        )
 
 
 def estimate_memory(
@@ -61,7 +64,11 @@ def estimate_memory(
         DataError: If the data cannot be read.
         RunError: If the process that estimates ends without an answer.
     """
-    question = {"params": dict(params), "micro_batches": list(micro_batches), "plan": plan.to_json()}
+    question = {
+        "params": dict(params),
+        "micro_batches": list(micro_batches),
+        "plan": plan.to_json(),
+    }
     reply = query(__name__, experiment, question, purpose="memory could not be estimated")
     return MemoryEstimate.from_json(reply)
 

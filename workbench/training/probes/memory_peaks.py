@@ -18,7 +18,10 @@ from workbench.training.probes.memory_estimate import NUM_STEPS
 
 _TIMEOUT_S = 60.0
 _ENOUGH_S = 30.0
-"""Seconds after which no further configuration is looked at: a tracing of a deep model takes some."""
+"""Seconds after which no further configuration is looked at.
+
+A tracing of a deep model takes some.
+"""
 _DIVISION = ("micro_batch", "accumulation")
 
 
@@ -31,8 +34,8 @@ def estimate_peaks(
 ) -> list[int | None]:
     """Estimate the least that one worker holds at the peak of a step of each trial.
 
-    A trial that runs out of memory divides its batch, so that the smallest micro batch counts, except where
-    it is searched.
+    A trial that runs out of memory divides its batch, so that the smallest micro batch counts,
+    except where it is searched.
 
     Args:
         experiment: The experiment; it trains a model.
@@ -41,9 +44,9 @@ def estimate_peaks(
         limit_bytes: What fits.
 
     Returns:
-        Bytes, of all trials or of the first ones, or of fewer where that takes long; None for one whose
-        memory cannot be estimated. A trial that keeps more than `plan.recompute` allows is as much too large
-        for what fits.
+        Bytes, of all trials or of the first ones, or of fewer where that takes long; None for one
+        whose memory cannot be estimated. A trial that keeps more than `plan.recompute` allows is as
+        much too large for what fits.
 
     Raises:
         WorkbenchError: If the data cannot be read, or the process ends without an answer.
@@ -55,12 +58,19 @@ def estimate_peaks(
         "enough_s": _ENOUGH_S,
     }
     return query(
-        __name__, experiment, question, purpose="memory could not be predicted", timeout_s=_TIMEOUT_S
+        __name__,
+        experiment,
+        question,
+        purpose="memory could not be predicted",
+        timeout_s=_TIMEOUT_S,
     )
 
 
 def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int | None]:
-    """Estimate in this process, which should be one of its own; arguments as in `estimate_peaks`."""
+    """Estimate in this process, which should be one of its own.
+
+    Arguments as in `estimate_peaks`.
+    """
     from workbench.training.loading import load_trial_data
     from workbench.training.probes.fake_steps import FakeTrial
     from workbench.training.strategies.block_costs import KeepsTooMuchError
@@ -69,7 +79,10 @@ def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int 
     datasets = load_trial_data("estimate", experiment)
     found: list[int | None] = []
     for number, (params, plan) in enumerate(question["trials"]):
-        if number == question["num_first"] and max(filter(None, found), default=0) <= question["limit_bytes"]:
+        if (
+            number == question["num_first"]
+            and max(filter(None, found), default=0) <= question["limit_bytes"]
+        ):
             break
         if perf_counter() - began_s > question["enough_s"]:
             break
@@ -79,7 +92,9 @@ def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int 
             step = trial.step_memory(micro_batch, NUM_STEPS)
             found.append(max(step.compute_peak_bytes, step.update_peak_bytes))
         except KeepsTooMuchError as error:
-            found.append(None if error.excess is None else int(error.excess * question["limit_bytes"]))
+            found.append(
+                None if error.excess is None else int(error.excess * question["limit_bytes"])
+            )
         except WorkbenchError:
             found.append(None)
     return found

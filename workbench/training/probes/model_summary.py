@@ -1,8 +1,10 @@
-"""What a model is for its data, before anything runs: its layers, its parameters, its operations, its memory.
+"""What a model is for its data, before anything runs.
 
-The trial's own model is sent torch's fake tensors, which have shapes and no storage, in a child process
-(`python -m workbench.training.probes.model_summary`). A model that reads values is sent two real samples
-instead; only its memory is then left to probes.
+Its layers, its parameters, its operations, its memory.
+
+The trial's own model is sent torch's fake tensors, which have shapes and no storage, in a child
+process (`python -m workbench.training.probes.model_summary`). A model that reads values is sent two
+real samples instead; only its memory is then left to probes.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 NUM_SAMPLES = 2
 """Normalisation over a batch needs more than one."""
 _MEMORY_UNKNOWN = (
-    "Its memory cannot be estimated before it runs, because the model or its optimizer reads values; advice "
-    "measures it."
+    "Its memory cannot be estimated before it runs, because the model or its optimizer reads"
+    " values; advice measures it."
 )
 
 
@@ -44,7 +46,8 @@ class ModelSummary:
         layers: Its modules; as in `models.layers.Layer`, plain values.
         num_parameters: All parameters, shared ones once.
         num_trained_parameters: Those that training changes.
-        flops_per_sample: Operations of forward and backward of a sample; None where they cannot be counted.
+        flops_per_sample: Operations of forward and backward of a sample; None where they cannot be
+            counted.
         memory: What a worker holds; None where that cannot be estimated.
         problems: What is wrong or could not be determined.
         words: A description of the model where it has no layers, or why its memory is unknown.
@@ -79,7 +82,11 @@ def summarise_model(
         DataError: If the data cannot be read.
         RunError: If the child process ends without an answer.
     """
-    question = {"params": dict(params), "micro_batches": list(micro_batches), "plan": plan.to_json()}
+    question = {
+        "params": dict(params),
+        "micro_batches": list(micro_batches),
+        "plan": plan.to_json(),
+    }
     reply = query(__name__, experiment, question, purpose="the model could not be inspected")
     return ModelSummary(
         layers=tuple(reply["layers"]),
@@ -99,7 +106,9 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     from workbench.training.planning.settings import fitted_of, resolve
 
     params, plan = question["params"], PartialPlan.from_json(question["plan"])
-    settings = resolve(experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan)
+    settings = resolve(
+        experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan
+    )
     datasets = load_trial_data("estimate", experiment)
     fitted = fitted_of(experiment, params, loads_code=True)
     if fitted is not None:
@@ -118,14 +127,24 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> dict[str, Any]:
-    """Describe a model that is fitted to all samples at once: it has no layers and makes no steps."""
+    """Describe a model that is fitted to all samples at once.
+
+    It has no layers and makes no steps.
+    """
     configuration.build(  # refuses data that it cannot take
         input_shape=datasets.input_shape,
         num_outputs=datasets.num_outputs,
         vocabulary_size=datasets.vocabulary_size,
     )
-    grown = configuration.describe(datasets.num_outputs if datasets.task == "classification" else None)
-    nothing = {"layers": [], "num_parameters": 0, "num_trained_parameters": 0, "flops_per_sample": None}
+    grown = configuration.describe(
+        datasets.num_outputs if datasets.task == "classification" else None
+    )
+    nothing = {
+        "layers": [],
+        "num_parameters": 0,
+        "num_trained_parameters": 0,
+        "flops_per_sample": None,
+    }
     return nothing | {
         "memory": None,
         "problems": [],
@@ -134,7 +153,10 @@ def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> 
 
 
 def _inspect(
-    experiment: Experiment, params: Mapping[str, JsonValue], settings: TrialSettings, datasets: Datasets
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    settings: TrialSettings,
+    datasets: Datasets,
 ) -> tuple[dict[str, Any], list[WorkbenchError]]:
     """Send fake samples through the model, or real ones where it reads their values."""
     import numpy as np
@@ -168,7 +190,10 @@ def _inspect(
 
 
 def _build(
-    experiment: Experiment, params: Mapping[str, JsonValue], settings: TrialSettings, datasets: Datasets
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    settings: TrialSettings,
+    datasets: Datasets,
 ) -> nn.Module:
     from workbench.training.assembly import build_trial_model
 
@@ -217,7 +242,9 @@ def _describe(
 def _too_few_outputs(
     experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any
 ) -> list[ExperimentError]:
-    """Return an error where a model has fewer outputs than the data has classes, which fake values hide."""
+    """Return an error where a model has fewer outputs than the data has classes, which fake values
+    hide.
+    """
     from workbench.models.calls import output_in
     from workbench.training.assembly import call_of
 
@@ -245,7 +272,8 @@ def _loss_refused(experiment: Experiment, error: Exception) -> ExperimentError:
             next_step=error.next_step,
         )
     return ExperimentError(
-        f"the loss cannot take what the model returns: {type(error).__name__}: {first_line_of(error)}",
+        f"the loss cannot take what the model returns: {type(error).__name__}:"
+        f" {first_line_of(error)}",
         field="model" if experiment.loss is None else "loss",
         next_step="Change what the model returns, or choose another loss.",
     )

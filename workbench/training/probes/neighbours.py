@@ -1,8 +1,10 @@
-"""Instead of a training: copies of one training that share a device and make steps at the same time.
+"""Instead of a training.
 
-Each worker of the gang makes the steps of a whole training alone; the group serves only to begin together
-and to add up. So it is measured what the device does for several trials at once, whatever limits it. How many
-should share it is left to the advisor.
+Copies of one training that share a device and make steps at the same time.
+
+Each worker of the gang makes the steps of a whole training alone; the group serves only to begin
+together and to add up. So it is measured what the device does for several trials at once, whatever
+limits it. How many should share it is left to the advisor.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ def probe(task: TrialTask, order: NeighbourProbe, report: Callable[[Event], bool
     Args:
         task: The task of this worker.
         order: Which steps, and for how long.
-        report: Takes one `PlanMeasured` with the plan of one copy, the samples per second of all together and
-            the peak memory of the largest. Called on rank 0 only.
+        report: Takes one `PlanMeasured` with the plan of one copy, the samples per second of all
+            together and the peak memory of the largest. Called on rank 0 only.
 
     Returns:
         How it ended.
@@ -74,7 +76,9 @@ def probe(task: TrialTask, order: NeighbourProbe, report: Callable[[Event], bool
                     fits=misfit is None,
                     message=misfit,
                     num_steps=min(copy.num_steps for copy in copies),
-                    samples_per_s=sum(copy.samples_per_s for copy in copies) if misfit is None else None,
+                    samples_per_s=(
+                        sum(copy.samples_per_s for copy in copies) if misfit is None else None
+                    ),
                     peak_bytes=max(copy.peak_bytes for copy in copies),
                 )
             )
@@ -88,12 +92,16 @@ def _make_steps(
 ) -> str | None:
     """Fill in what this worker measures; return why the copies do not fit beside each other.
 
-    After each part all agree whether it fitted, so that none waits for one that ran out of memory; what is
-    timed begins together.
+    After each part all agree whether it fitted, so that none waits for one that ran out of memory;
+    what is timed begins together.
     """
     alone = Worker(0, 1, device, Group(0, 1, device, None))
     own = dataclasses.replace(
-        task, rank=0, num_workers=1, meeting=None, plan=task.plan | order.plan | PartialPlan.of(workers=1)
+        task,
+        rank=0,
+        num_workers=1,
+        meeting=None,
+        plan=task.plan | order.plan | PartialPlan.of(workers=1),
     )
     limit_memory(own.experiment, device)
     copies: list[_Steps] = []

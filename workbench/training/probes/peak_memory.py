@@ -13,9 +13,10 @@ from workbench.hardware.resources import resident_bytes
 class PeakMemory:
     """Watches what this process holds, from when it is made, but for pauses.
 
-    On a GPU it is what torch's allocator handed out, exactly. On a CPU it is the resident memory of the
-    whole process at the moments of `sample`: libraries, data and what was freed and kept count as well, and
-    what comes and goes between two samples does not. That is coarse, and rather an overestimate.
+    On a GPU it is what torch's allocator handed out, exactly. On a CPU it is the resident memory of
+    the whole process at the moments of `sample`: libraries, data and what was freed and kept count
+    as well, and what comes and goes between two samples does not. That is coarse, and rather an
+    overestimate.
     """
 
     def __init__(self, device: torch.device) -> None:

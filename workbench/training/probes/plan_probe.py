@@ -1,10 +1,10 @@
 """Instead of a training: a few real steps of each of several plans, timed, and what they hold.
 
-A plan that does not fit is reported as such, and the next one is tried. Where workers hold whole models,
-each first makes a step alone and all agree that it fitted everywhere before they exchange anything, so
-that none waits for one that ran out of memory. A worker that fails later than that leaves the group, which
-the others notice, and ends the probe as it would end a trial. Which plans to measure, and what
-follows from the numbers, is left to the advisor.
+A plan that does not fit is reported as such, and the next one is tried. Where workers hold whole
+models, each first makes a step alone and all agree that it fitted everywhere before they exchange
+anything, so that none waits for one that ran out of memory. A worker that fails later than that
+leaves the group, which the others notice, and ends the probe as it would end a trial. Which plans
+to measure, and what follows from the numbers, is left to the advisor.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def probe(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
     Args:
         task: The order of this worker.
         order: Which plans are measured, and how.
-        report: Takes a `PlanMeasured` for each plan; returns whether to stop. Called on rank 0 only.
+        report: Takes a `PlanMeasured` for each plan; returns whether to stop. Called on rank 0
+            only.
 
     Returns:
         How it ended; its step is the number of plans that were reported.
@@ -81,7 +82,10 @@ def probe(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
 
 @dataclass(frozen=True)
 class _Tried:
-    """What is known of a plan that was tried; `kind` is all that memory depends on but the micro batch."""
+    """What is known of a plan that was tried.
+
+    `kind` is all that memory depends on but the micro batch.
+    """
 
     kind: tuple[Any, ...]
     micro_batch: int
@@ -132,30 +136,41 @@ class _Probe:
         micro_batch = plan.micro_batch
         found = self._foreseen_misfit(kind, micro_batch) or self._try(task)
         self._tidy()
-        self._tried.append(_Tried(kind, micro_batch, found.misfit, found.is_possible, found.peak_bytes or 0))
+        self._tried.append(
+            _Tried(kind, micro_batch, found.misfit, found.is_possible, found.peak_bytes or 0)
+        )
         return self._event(task, settings, found, len(datasets.train))
 
     def _foreseen_misfit(self, kind: tuple[Any, ...], micro_batch: int) -> _Measured | None:
         """Return why a plan need not be tried, if so; all workers know the same, so they agree.
 
-        A strategy that shards the model cannot step alone, so this is all that keeps one of its workers from
-        running out of memory while the others wait for it: plans should come in order of size.
+        A strategy that shards the model cannot step alone, so this is all that keeps one of its
+        workers from running out of memory while the others wait for it: plans should come in order
+        of size.
         """
         alike = [tried for tried in self._tried if tried.kind == kind]
         for tried in alike:
             if not tried.is_possible:
                 return _Measured(tried.misfit, is_possible=False)
             if tried.misfit is not None and tried.micro_batch <= micro_batch:
-                return _Measured(f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}")
-        smaller = [each for each in alike if each.misfit is None and each.micro_batch <= micro_batch]
+                return _Measured(
+                    f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}"
+                )
+        smaller = [
+            each for each in alike if each.misfit is None and each.micro_batch <= micro_batch
+        ]
         if len({each.micro_batch for each in smaller}) < 2:
             return None
-        law = fit_law([StepMemory(each.micro_batch, 0, 0, 0, each.peak_bytes, 0) for each in smaller])
+        law = fit_law(
+            [StepMemory(each.micro_batch, 0, 0, 0, each.peak_bytes, 0) for each in smaller]
+        )
         expected_bytes = law.peak_bytes(micro_batch)
         if expected_bytes <= self._limit_bytes:
             return None
         most = f"{self._limit_bytes:.4g}"
-        return _Measured(f"would hold {expected_bytes:.4g} bytes of at most {most}, by smaller ones")
+        return _Measured(
+            f"would hold {expected_bytes:.4g} bytes of at most {most}, by smaller ones"
+        )
 
     def _try(self, task: TrialTask) -> _Measured:
         """Assemble a plan and make its steps; whatever was assembled is dropped."""
@@ -171,7 +186,9 @@ class _Probe:
         peak = PeakMemory(self._worker.device)
         profiler = _watching_profiler(self._worker.device, peak)
         assembled: list[Parts] = []
-        misfit = self._alone_or_fail(lambda: assembled.append(assemble(task, self._worker, profiler)))
+        misfit = self._alone_or_fail(
+            lambda: assembled.append(assemble(task, self._worker, profiler))
+        )
         if misfit is not None:
             return _Measured(misfit)
         parts = assembled.pop()
@@ -205,7 +222,11 @@ class _Probe:
         if misfit is None:
             strategy.train(False)
             may_fail_alone = strategy.capabilities.holds_whole_model
-            misfit = self._together(steps.evaluate) if may_fail_alone else self._alone_or_fail(steps.evaluate)
+            misfit = (
+                self._together(steps.evaluate)
+                if may_fail_alone
+                else self._alone_or_fail(steps.evaluate)
+            )
         if misfit is not None:
             return _Measured(misfit)
         peak_bytes = self._most(peak)
@@ -218,11 +239,15 @@ class _Probe:
             peak_bytes=peak_bytes,
             power_w=None if used_j is None else used_j / elapsed_s,
             compile_s=steps.compile_s if parts.settings.plan.compile == "default" else None,
-            state_bytes=num_bytes(strategy.state()) if strategy.capabilities.holds_whole_model else None,
+            state_bytes=(
+                num_bytes(strategy.state()) if strategy.capabilities.holds_whole_model else None
+            ),
         )
 
     def _survey_links(self, strategy: Strategy) -> None:
-        """Measure what the links carry, and what exchanges would send of such a model, once for all plans."""
+        """Measure what the links carry, and what exchanges would send of such a model, once for all
+        plans.
+        """
         if not strategy.capabilities.takes_exchange:
             return
         trained = [each for each in strategy.state()["model"].values() if each.is_floating_point()]
@@ -238,7 +263,9 @@ class _Probe:
     def _time(self, steps: TimedSteps, compares: bool) -> StepTimes:
         order = self._order
         shortest_s = _METERED_S if order.measures_power else 0.0
-        return steps.time(order.num_steps, order.longest_s, compares=compares, shortest_s=shortest_s)
+        return steps.time(
+            order.num_steps, order.longest_s, compares=compares, shortest_s=shortest_s
+        )
 
     def _counters(self) -> dict[str, EnergyCounter]:
         """Read the counters of energy of all devices that the group uses, where they are wanted."""
@@ -274,7 +301,10 @@ class _Probe:
         return None
 
     def _tidy(self) -> None:
-        """Give back what a plan held: parts of it refer to each other, and the next one needs the room."""
+        """Give back what a plan held.
+
+        Parts of it refer to each other, and the next one needs the room.
+        """
         gc.collect()
         gc.freeze()  # what stays, such as imports, need not be traversed after the next plan
         if self._worker.device.type == "cuda":
@@ -367,7 +397,9 @@ def _limit_bytes(order: PlanProbe, worker: Worker) -> int:
 
 
 def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
-    """Return a profiler that also samples the memory at the end of each part, where it is fullest."""
+    """Return a profiler that also samples the memory at the end of each part, where it is
+    fullest.
+    """
     profiler = StepProfiler(device.type, gpu_sampling_interval=1)
     mark = profiler.mark
 

@@ -3,7 +3,10 @@
 import importlib
 
 _WITHOUT_VALUES = ("capacity", "memory_estimate", "memory_peaks", "model_summary")
-"""Those that compute without values, for which torch imports its compiler. That takes as long as torch."""
+"""Those that compute without values, for which torch imports its compiler.
+
+That takes as long as torch.
+"""
 
 
 def load_for(module: str) -> None:

@@ -1,7 +1,10 @@
-"""A range test instead of a training: rates that rise from step to step, several times from the same start.
+"""A range test instead of a training.
 
-The steps are those of the training, at its global batch and by all of its workers; only the rate differs, and
-nothing of them stays. What follows from the losses is left to `performance.rate_range`.
+Rates that rise from step to step, several times from the same start.
+
+The steps are those of the training, at its global batch and by all of its workers; only the rate
+differs, and nothing of them stays. What follows from the losses is left to
+`performance.rate_range`.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from workbench.training.task import TrialTask
 
 
 def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], bool]) -> Outcome:
-    """Test a range of learning rates, from new weights or from the checkpoint that a resumed trial has.
+    """Test a range of learning rates, from new weights or from the checkpoint that a resumed trial
+    has.
 
     Args:
         task: The order of this worker.
@@ -38,7 +42,8 @@ def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], boo
         How it ended: complete, also where every rate diverged.
 
     Raises:
-        WorkbenchError: If the experiment cannot be trained with this configuration, or has no rate to test.
+        WorkbenchError: If the experiment cannot be trained with this configuration, or has no rate
+            to test.
     """
     if not task.experiment.trains_model:
         raise ExperimentError(
@@ -96,7 +101,9 @@ def _take_part(parts: Parts) -> None:
 
 
 def _run_through(parts: Parts, rates: list[float], seed: int) -> list[float]:
-    """Make a step with each rate until the loss diverges, which all workers see at the same step."""
+    """Make a step with each rate until the loss diverges, which all workers see at the same
+    step.
+    """
     worker, curve = parts.worker, LossCurve()
     for rate, indices in zip(rates, _whole_batches(parts, seed), strict=False):
         batch = WorkerBatch(

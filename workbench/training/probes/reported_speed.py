@@ -1,7 +1,8 @@
 """Instead of a training: a function or program runs for a moment, and reports how fast it is.
 
-It is started as for a trial, with the batch and the workers of a plan, and stopped once it has reported its
-speed a few times; the first report, which may contain a warm-up, counts only where there is no other.
+It is started as for a trial, with the batch and the workers of a plan, and stopped once it has
+reported its speed a few times; the first report, which may contain a warm-up, counts only where
+there is no other.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def probe(task: TrialTask, order: PlanProbe, report: Callable[[Event], bool]) ->
                     "num_steps": len(times_s),
                     "step_time_s": step_s,
                     "step_time_spread_s": _spread_s(times_s),
-                    "samples_per_s": None if step_s is None else settings.plan.global_batch / step_s,
+                    "samples_per_s": (
+                        None if step_s is None else settings.plan.global_batch / step_s
+                    ),
                 }
             )
         elif ended.reason == "oom":
@@ -133,8 +136,13 @@ class _SpeedMeter:
         )
 
 
-def _without_speed(ended: Outcome, meter: _SpeedMeter, task: TrialTask, advise: OwnAdvice) -> Outcome:
-    """Return the outcome of a start that reported no speed: why it failed, or that it should report one."""
+def _without_speed(
+    ended: Outcome, meter: _SpeedMeter, task: TrialTask, advise: OwnAdvice
+) -> Outcome:
+    """Return the outcome of a start that reported no speed.
+
+    Why it failed, or that it should report one.
+    """
     if ended.state == "failed" and not ended.is_unreported:
         return ended
     wanted = advise.speed or "samples_per_s or steps_per_s"
@@ -146,8 +154,10 @@ def _without_speed(ended: Outcome, meter: _SpeedMeter, task: TrialTask, advise: 
         0,
         reason="error",
         is_unreported=True,
-        message=f"the {'train function' if task.experiment.command is None else 'command'} reported no "
-        f"{wanted}{when}; {seen}",
+        message=(
+            f"the {'train function' if task.experiment.command is None else 'command'} reported no "
+            f"{wanted}{when}; {seen}"
+        ),
     )
 
 

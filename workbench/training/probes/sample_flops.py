@@ -1,4 +1,6 @@
-"""Operations that a model needs for one sample, counted on the CPU: once for all plans of a configuration.
+"""Operations that a model needs for one sample, counted on the CPU.
+
+Once for all plans of a configuration.
 
 What plans make of it is left to `plan_probe`.
 """
@@ -25,11 +27,15 @@ _COUNTED_SAMPLES = 2
 _UNRELATED = frozenset({"lr", "global_batch", *SIZES})
 """The parameters that change nothing of what a sample needs."""
 _counted: dict[str, float | None] = {}
-"""What this process has counted; counting builds the model anew, which takes long where it is large."""
+"""What this process has counted.
+
+Counting builds the model anew, which takes long where it is large.
+"""
 
 
 def flops_of_a_sample(task: TrialTask, settings: TrialSettings) -> float | None:
-    """Return the operations of forward and backward for one sample, as counted once in this process.
+    """Return the operations of forward and backward for one sample, as counted once in this
+    process.
 
     Args:
         task: The experiment and the configuration.

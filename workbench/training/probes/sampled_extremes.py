@@ -1,4 +1,7 @@
-"""The configurations that stand for a search space where few can be tried: a sample, and both ends."""
+"""The configurations that stand for a search space where few can be tried.
+
+A sample, and both ends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ def configurations_to_try(experiment: Experiment) -> Iterator[tuple[str, Params]
     sample = space.sample(random.Random(experiment.seed))
     seen = [sample]
     yield "a sample", sample
-    ends: tuple[tuple[str, Literal[0, -1]], ...] = (("the largest values", -1), ("the smallest values", 0))
+    ends: tuple[tuple[str, Literal[0, -1]], ...] = (
+        ("the largest values", -1),
+        ("the smallest values", 0),
+    )
     for description, end in ends:
         params: Params = {}
         for name in space.order():
@@ -35,7 +41,10 @@ def configurations_to_try(experiment: Experiment) -> Iterator[tuple[str, Params]
 
 
 def _end_of(domain: Domain, end: Literal[0, -1]) -> JsonValue:
-    """Return the smallest (0) or largest (-1) value; of choices that are not numbers the first or last."""
+    """Return the smallest (0) or largest (-1) value.
+
+    Of choices that are not numbers the first or last.
+    """
     if isinstance(domain, Float | Int):
         values = domain.values()
         return (domain.low if end == 0 else domain.high) if values is None else values[end]

@@ -1,7 +1,7 @@
 """The steps of one plan, made to be measured: with the others, alone, and an evaluation.
 
-All workers make the same steps in the same order; how many, rank 0 decides. Which plans are measured, and
-what it means when memory runs out, is left to `probe`.
+All workers make the same steps in the same order; how many, rank 0 decides. Which plans are
+measured, and what it means when memory runs out, is left to `probe`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,12 @@ class TimedSteps:
         return strategy.capabilities.holds_whole_model and isinstance(strategy, Probeable)
 
     def try_alone(self) -> None:
-        """Make a step that no other worker takes part in, so that running out of memory concerns one only.
+        """Make a step that no other worker takes part in, so that running out of memory concerns
+        one only.
 
-        Whole gradients are held beside those that an exchange keeps in its buffers, as in a step of several
-        micro batches: with one micro batch that is one copy of the gradients more than is needed later.
+        Whole gradients are held beside those that an exchange keeps in its buffers, as in a step of
+        several micro batches: with one micro batch that is one copy of the gradients more than is
+        needed later.
         """
         with self._alone():
             self._step(next(self._batches), lr=0.0)
@@ -82,7 +84,9 @@ class TimedSteps:
             num_done += 1
         self._peak.pause()
 
-    def time(self, num_steps: int, longest_s: float, *, compares: bool, shortest_s: float = 0.0) -> StepTimes:
+    def time(
+        self, num_steps: int, longest_s: float, *, compares: bool, shortest_s: float = 0.0
+    ) -> StepTimes:
         """Make the steps that are timed.
 
         Args:
@@ -109,7 +113,9 @@ class TimedSteps:
                     waits_s.append(perf_counter() - began_s)
         is_known = compares or self._parts.worker.num_workers == 1
         found = summarise(steps, alone if is_known else None, comes_in_bursts=self._has_loaders)
-        return dataclasses.replace(found, straggling_s=statistics.median(waits_s) if waits_s else None)
+        return dataclasses.replace(
+            found, straggling_s=statistics.median(waits_s) if waits_s else None
+        )
 
     def make(self, longest_s: float) -> int:
         """Make steps for a while, at least three, without waiting for the device after each.
@@ -162,12 +168,17 @@ class TimedSteps:
             )
 
     def _mean_step(self) -> dict[str, float]:
-        """Make a step, or those of a period at the end of which replicas agree; return the seconds of one."""
+        """Make a step, or those of a period at the end of which replicas agree.
+
+        Return the seconds of one.
+        """
         period = max(1, self._parts.settings.plan.exchange_period)
         made = [self._step(next(self._batches)) for _ in range(period)]
         return {part: sum(step[part] for step in made) / period for part in made[0]}
 
-    def _step(self, batch: WorkerBatch, *, lr: float | None = None, updates: bool = True) -> dict[str, float]:
+    def _step(
+        self, batch: WorkerBatch, *, lr: float | None = None, updates: bool = True
+    ) -> dict[str, float]:
         """Make a step, wait for the device, and return the seconds of its parts."""
         parts, began_s = self._parts, perf_counter()
         parts.profiler.start_step()
@@ -196,7 +207,10 @@ def _clock(num_steps: int, longest_s: float, shortest_s: float) -> Callable[[int
 
 
 def _meet(worker: Worker, wanted: float) -> bool:
-    """Wait for the other workers, so that no step pays for what came before; return what rank 0 wants."""
+    """Wait for the other workers, so that no step pays for what came before.
+
+    Return what rank 0 wants.
+    """
     if worker.num_workers == 1:
         return wanted > 0
     flag = torch.tensor(wanted if worker.rank == 0 else 0.0, device=worker.device)

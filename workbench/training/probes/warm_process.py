@@ -1,8 +1,11 @@
-"""Programs that start with torch loaded: forked from a process that has loaded it and done nothing else.
+"""Programs that start with torch loaded.
 
-Loading torch takes seconds, and a form describes its model after every change. The process that is forked
-starts with the first program, holds no user code, and ends with this process or after some idle minutes. Only
-on Linux: elsewhere, libraries do not survive a fork. What the programs do is left to `child_process`.
+Forked from a process that has loaded it and done nothing else.
+
+Loading torch takes seconds, and a form describes its model after every change. The process that is
+forked starts with the first program, holds no user code, and ends with this process or after some
+idle minutes. Only on Linux: elsewhere, libraries do not survive a fork. What the programs do is
+left to `child_process`.
 """
 
 from __future__ import annotations
@@ -76,7 +79,9 @@ def run(
         subprocess.TimeoutExpired: If it takes longer.
         NotStartedError: If there is no process to fork from.
     """
-    request = json.dumps({"module": module, "environment": dict(environment), "folder": os.getcwd()})
+    request = json.dumps(
+        {"module": module, "environment": dict(environment), "folder": os.getcwd()}
+    )
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(4)]
         for file, content in zip(files, (request, text), strict=False):
@@ -97,7 +102,10 @@ def run(
 
 
 def _send(module: str, streams: list[int]) -> None:
-    """Hand the streams of a program to the process that is forked; start that process where it has ended."""
+    """Hand the streams of a program to the process that is forked.
+
+    Start that process where it has ended.
+    """
     global _template
     with _lock:
         for _ in range(2):
@@ -114,7 +122,10 @@ def _send(module: str, streams: list[int]) -> None:
 
 
 def _wait(status: int, module: str, timeout_s: float) -> int:
-    """Return the exit status of a program; kill it after the time, or where the wait is interrupted."""
+    """Return the exit status of a program.
+
+    Kill it after the time, or where the wait is interrupted.
+    """
     until, written = time.monotonic() + timeout_s, b""
     try:
         while written.count(b"\n") < 2:
@@ -147,7 +158,9 @@ def _serve(control: socket.socket) -> None:
     control.settimeout(IDLE_S)
     with contextlib.suppress(TimeoutError):
         while True:
-            module, streams, _flags, _address = socket.recv_fds(control, _MAX_NAME_BYTES, _NUM_STREAMS)
+            module, streams, _flags, _address = socket.recv_fds(
+                control, _MAX_NAME_BYTES, _NUM_STREAMS
+            )
             if not module:
                 return
             load_for(module.decode())
@@ -159,7 +172,10 @@ def _serve(control: socket.socket) -> None:
 
 
 def _supervise(streams: list[int]) -> NoReturn:
-    """Fork the program, then write its process id and its exit status; kill it where nobody waits for it."""
+    """Fork the program, then write its process id and its exit status.
+
+    Kill it where nobody waits for it.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status = streams[-1]
     program = os.fork()
@@ -173,7 +189,9 @@ def _supervise(streams: list[int]) -> NoReturn:
     watched.register(status, 0)  # an error is reported once the other side is closed
     if any(source == status for source, _ in watched.poll()):
         os.kill(program, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):  # it has no group of its own yet, and no children
+        with contextlib.suppress(
+            ProcessLookupError
+        ):  # it has no group of its own yet, and no children
             os.killpg(program, signal.SIGKILL)
     _, ended = os.waitpid(program, 0)
     os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
@@ -181,7 +199,10 @@ def _supervise(streams: list[int]) -> NoReturn:
 
 
 def _become_program(request: int, streams: list[int]) -> int:
-    """Run the requested module with its environment, folder and standard streams; return its exit status."""
+    """Run the requested module with its environment, folder and standard streams.
+
+    Return its exit status.
+    """
     with os.fdopen(request) as file:
         wanted = json.load(file)
     os.environ.clear()

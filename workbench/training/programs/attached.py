@@ -1,4 +1,7 @@
-"""How pictures, tables and texts get from a program to the process that follows it: as files of a folder."""
+"""How pictures, tables and texts get from a program to the process that follows it.
+
+As files of a folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Follows a program from its start to its end: keeps what it prints, and passes on the metrics it writes."""
+"""Follows a program from its start to its end.
+
+Keeps what it prints, and passes on the metrics it writes.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,22 @@ from workbench.training.programs.printed_metrics import (
     read_line,
 )
 from workbench.training.programs.process import ProgramEnd, ProgramProcess
-from workbench.training.programs.written_metrics import EventFolder, MetricFile, csv_rows, json_lines
+from workbench.training.programs.written_metrics import (
+    EventFolder,
+    MetricFile,
+    csv_rows,
+    json_lines,
+)
 
 POLL_S = 0.05
 READ_BYTES = 2**20
 
 
 class MetricReaders:
-    """What reads the metrics of one program: its printed lines, by stream, and the files that it writes."""
+    """What reads the metrics of one program.
+
+    Its printed lines, by stream, and the files that it writes.
+    """
 
     def __init__(
         self,
@@ -105,7 +116,9 @@ class FollowedProgram:
         self._readers, self.output = readers, output
         self._take, self._tick, self._should_end = take, tick, should_end
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float) -> ProgramEnd:
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float
+    ) -> ProgramEnd:
         """Start the program, and read what it writes until nothing of it is left.
 
         Args:
@@ -142,7 +155,9 @@ class FollowedProgram:
                 if time.monotonic() - polled_s >= POLL_S:
                     self._poll()
                     polled_s = time.monotonic()
-                if process.status in ready:  # nothing of it is left, so that the rest can be read to its end
+                if (
+                    process.status in ready
+                ):  # nothing of it is left, so that the rest can be read to its end
                     break
                 if self._should_end():
                     process.stop()
@@ -152,7 +167,9 @@ class FollowedProgram:
             self._pass_on(lines.end(), reads[descriptor])
         self._poll(at_end=True)
 
-    def _read(self, process: ProgramProcess, descriptor: int, lines: Lines, reader: Reader | None) -> bool:
+    def _read(
+        self, process: ProgramProcess, descriptor: int, lines: Lines, reader: Reader | None
+    ) -> bool:
         """Take what a stream holds now; return whether there may be more."""
         try:
             data = os.read(descriptor, READ_BYTES)

@@ -1,12 +1,13 @@
-"""Serve the user's modules and scripts from the copy that a run keeps, as if they were in their places.
+"""Serve the user's modules and scripts from the copy that a run keeps, as if they were in their
+places.
 
-A module that was kept has its original path as `__file__`, so files beside the code still resolve. Its source
-is that of the copy, also where `inspect` and tracebacks show it. A script that has changed since runs as it
-was kept, too. What was not kept is imported from the disk.
+A module that was kept has its original path as `__file__`, so files beside the code still resolve.
+Its source is that of the copy, also where `inspect` and tracebacks show it. A script that has
+changed since runs as it was kept, too. What was not kept is imported from the disk.
 
-A worker imports this module. The archive of kept code holds a copy of it named `sitecustomize.py`. Every
-Python below the worker imports that when it starts, whichever environment it belongs to. So this file uses
-only the standard library, and the syntax of old versions.
+A worker imports this module. The archive of kept code holds a copy of it named `sitecustomize.py`.
+Every Python below the worker imports that when it starts, whichever environment it belongs to. So
+this file uses only the standard library, and the syntax of old versions.
 """
 
 import marshal
@@ -14,8 +15,8 @@ import os
 import sys
 
 try:
-    # What `importlib.util` and `importlib.machinery` export. Those are libraries: to import them takes each
-    # program several milliseconds, and these modules are part of the interpreter.
+    # What `importlib.util` and `importlib.machinery` export. Those are libraries: to import them
+    # takes each program several milliseconds, and these modules are part of the interpreter.
     from _frozen_importlib import module_from_spec, spec_from_loader
     from _frozen_importlib_external import (
         PathFinder,
@@ -25,7 +26,12 @@ try:
     )
 except ImportError:
     from importlib.machinery import PathFinder, SourceFileLoader
-    from importlib.util import decode_source, module_from_spec, spec_from_file_location, spec_from_loader
+    from importlib.util import (
+        decode_source,
+        module_from_spec,
+        spec_from_file_location,
+        spec_from_loader,
+    )
 
 VARIABLE = "WORKBENCH_KEPT_CODE"
 """The environment variable that names the folder of the kept code."""
@@ -33,13 +39,19 @@ SEEN_VARIABLE = "WORKBENCH_KEPT_CODE_SEEN"
 """The environment variable that names a file, which a program makes when it runs kept code."""
 MANIFEST = "manifest.json"
 INDEX = "index.bin"
-"""The same for programs, which read it without importing a library: that takes longer than many a trial."""
+"""The same for programs, which read it without importing a library.
+
+That takes longer than many a trial.
+"""
 STARTUP = "startup"
-"""The folder, in that of the kept code, which is put on the path of every Python below the worker."""
+"""The folder, in that of the kept code, which is put on the path of every Python below the
+worker.
+"""
 
 
 def index_of(kept, tops):
-    """Return the table that a program reads when it starts, so that it need not look at any of the files.
+    """Return the table that a program reads when it starts, so that it need not look at any of the
+    files.
 
     Args:
         kept: Where the copy of each file is, in the folder of the kept code, by its path.
@@ -53,7 +65,12 @@ def index_of(kept, tops):
     real = {os.path.realpath(path): path for path in kept}
     real = {to: path for to, path in real.items() if to != path}
     # The oldest format of marshal, which every Python reads. It has no sets.
-    table = {"kept": dict(kept), "real": real, "names": dict.fromkeys(sorted(names)), "tops": dict(tops)}
+    table = {
+        "kept": dict(kept),
+        "real": real,
+        "names": dict.fromkeys(sorted(names)),
+        "tops": dict(tops),
+    }
     return marshal.dumps(table, 2)
 
 
@@ -155,7 +172,10 @@ class KeptLoader(SourceFileLoader):
 
 
 class MainLoader(KeptLoader):
-    """Loads a script as it was kept; Python takes its path for an archive with a `__main__` in it."""
+    """Loads a script as it was kept.
+
+    Python takes its path for an archive with a `__main__` in it.
+    """
 
     def __init__(self, path, given, kept):
         """Load the script at `path`, which the command line names `given`."""
@@ -209,7 +229,10 @@ class KeptFinder:
             return None
         for entry in sys.path if path is None else path:
             base = os.path.join(os.path.abspath(entry or os.curdir), tail)
-            for place, folders in ((os.path.join(base, "__init__.py"), [base]), (base + ".py", None)):
+            for place, folders in (
+                (os.path.join(base, "__init__.py"), [base]),
+                (base + ".py", None),
+            ):
                 if self.kept.place(place) is not None:
                     self._show_that_kept_code_runs()
                     return self._spec(fullname, place, folders)
@@ -224,10 +247,14 @@ class KeptFinder:
 
     def _spec(self, fullname, place, folders):
         loader = KeptLoader(fullname, place, self.kept)
-        return spec_from_file_location(fullname, place, loader=loader, submodule_search_locations=folders)
+        return spec_from_file_location(
+            fullname, place, loader=loader, submodule_search_locations=folders
+        )
 
     def script_hook(self, entry):
-        """Accept a script that was kept and has changed, as Python accepts an archive with a `__main__`."""
+        """Accept a script that was kept and has changed, as Python accepts an archive with a
+        `__main__`.
+        """
         path = os.path.abspath(entry)
         is_kept = self.kept.place(path) is not None
         if is_kept:
@@ -248,7 +275,10 @@ class KeptFinder:
 
 
 class ScriptEntry:
-    """What Python takes for the content of a script: nothing but its `__main__`, which `KeptFinder` finds."""
+    """What Python takes for the content of a script.
+
+    Nothing but its `__main__`, which `KeptFinder` finds.
+    """
 
     def find_spec(self, fullname, target=None):
         """Find nothing."""
@@ -264,7 +294,9 @@ def install(folder):
     Args:
         folder: The folder; None for no kept code.
     """
-    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != KeptFinder.__name__]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if type(finder).__name__ != KeptFinder.__name__
+    ]
     sys.path_hooks[:] = [
         hook
         for hook in sys.path_hooks
@@ -289,7 +321,9 @@ def variables(folder, before):
 
 
 def _start():
-    """Serve the kept code in a Python that has just started, then run the `sitecustomize` that is there."""
+    """Serve the kept code in a Python that has just started, then run the `sitecustomize` that is
+    there.
+    """
     own = os.path.dirname(os.path.abspath(__file__))
     # A program must not find this folder where it looks for modules of its own.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != own]

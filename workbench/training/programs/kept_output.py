@@ -1,4 +1,7 @@
-"""What a program prints: passed on to the log of its trial up to a limit, and its end remembered."""
+"""What a program prints.
+
+Passed on to the log of its trial up to a limit, and its end remembered.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,9 @@ class KeptOutput:
         if self._num_dropped:
             end = b"".join(self._parts)[-min(TAIL_BYTES, self._num_dropped) :]
             dropped = format_bytes(self._num_dropped - len(end))
-            _write_log(f"\nworkbench: {dropped} of output are not kept here; it ends with\n".encode() + end)
+            _write_log(
+                f"\nworkbench: {dropped} of output are not kept here; it ends with\n".encode() + end
+            )
 
 
 def _write_log(data: bytes) -> None:

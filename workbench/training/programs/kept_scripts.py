@@ -1,8 +1,8 @@
 """Start a script of another language as its run has kept it, where it has changed since.
 
-Python imports kept code by itself, see `kept_imports`. Any other interpreter reads the file that its
-command names. If that has changed, the copy is put beside it for the time of the trial, so that paths which
-the script derives from its own still resolve.
+Python imports kept code by itself, see `kept_imports`. Any other interpreter reads the file that
+its command names. If that has changed, the copy is put beside it for the time of the trial, so that
+paths which the script derives from its own still resolve.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _ISOLATED = re.compile(r"-[A-Za-z]*[IES][A-Za-z]*")
 
 @contextlib.contextmanager
 def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Give the arguments of a command with kept scripts in the place of those that have changed since.
+    """Give the arguments of a command with kept scripts in the place of those that have changed
+    since.
 
     Args:
         arguments: The program and its arguments.
@@ -37,14 +38,18 @@ def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
     kept, written = KeptFiles(folder), list[Path]()
     own = served_by_name(arguments)
     try:
-        yield [_placed(argument, kept, written) if argument in own else argument for argument in arguments]
+        yield [
+            _placed(argument, kept, written) if argument in own else argument
+            for argument in arguments
+        ]
     finally:
         for path in written:
             path.unlink(missing_ok=True)
 
 
 def served_by_name(arguments: Sequence[str]) -> set[str]:
-    """Return the arguments of a command that `kept_scripts` replaces where they name a changed script.
+    """Return the arguments of a command that `kept_scripts` replaces where they name a changed
+    script.
 
     Args:
         arguments: The program and its arguments.
@@ -63,8 +68,8 @@ def _placed(argument: str, kept: KeptFiles, written: list[Path]) -> str:
         beside.chmod(0o755)
     except OSError as error:
         raise RunError(
-            f"{path.name} has changed since the run began, and the kept one cannot be put beside it: "
-            f"{error.strerror}",
+            f"{path.name} has changed since the run began, and the kept one cannot be put beside"
+            f" it: {error.strerror}",
             next_step="Continue the run with --code current, or restore the file.",
         ) from error
     written.append(beside)

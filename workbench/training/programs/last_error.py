@@ -1,7 +1,8 @@
 """Find in what a program printed the error that ended it: the exception, not the last line.
 
-Behind the exception, programs print hints, links and farewells. What Python, R, C++, Java, Node, Rust, Go and
-Julia print is recognised; of any other program, the last line is taken that states more than a hint.
+Behind the exception, programs print hints, links and farewells. What Python, R, C++, Java, Node,
+Rust, Go and Julia print is recognised; of any other program, the last line is taken that states
+more than a hint.
 """
 
 from __future__ import annotations
@@ -24,18 +25,24 @@ _NOT_THE_END = re.compile(
 )
 """What Python prints before the traceback of an exception that did not end the program."""
 _MEMBER = re.compile(
-    r"^ *\+-\+-+ 1 -+\n(?: *\|(?: Traceback| Exception Group|  ).*\n)*? *\| (?P<text>(?!Traceback)\S.*)$",
+    r"^ *\+-\+-+ 1 -+\n(?: *\|(?: Traceback| Exception Group|  ).*\n)*? *\|"
+    r" (?P<text>(?!Traceback)\S.*)$",
     re.MULTILINE,
 )
 """The first exception of a group."""
-_CHAIN = re.compile(r"The above exception was the direct cause|During handling of the above exception")
-_PASSED_ON = re.compile(r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException)\b")
+_CHAIN = re.compile(
+    r"The above exception was the direct cause|During handling of the above exception"
+)
+_PASSED_ON = re.compile(
+    r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException)\b"
+)
 """Exceptions by which launchers pass on that a process of theirs failed, which printed its own."""
 _HINT = re.compile(
     r"Set the environment variable HYDRA_FULL_ERROR|For further information visit"
     r"|Compile with `?TORCH_USE_CUDA_DSA|CUDA kernel errors might be|For debugging consider passing"
     r"|note: run with `RUST_BACKTRACE|note: Some details are omitted|Node\.js v\d|exit status \d"
-    r"|Execution halted|Ausf\u00fchrung angehalten|Calls: |Run `?rlang::last_|Warning message|\d+: In "
+    r"|Execution halted|Ausf\u00fchrung angehalten|Calls: |Run `?rlang::last_|Warning"
+    r" message|\d+: In "
     r"|wandb: |Aborted|\(core dumped\)|Traceback \(most|[~^\s|+-]+$|(?:[\w-]+: )?Try '.*--help'"
 )
 _PYTHON_LINE = re.compile(
@@ -49,10 +56,13 @@ _CPP = re.compile(
 _R = re.compile(r"^(?:Error|Fehler|Erreur)(?: in .*)?(?: ?: ?.*| ?:)$", re.MULTILINE)
 _NODE_CALL = re.compile(r"\n {4}at \S")
 _OTHERS = (
-    re.compile(r"^Error executing job with overrides: .*\n(?P<text>(?!Traceback).+(?:\n.+)*)", re.MULTILINE),
+    re.compile(
+        r"^Error executing job with overrides: .*\n(?P<text>(?!Traceback).+(?:\n.+)*)", re.MULTILINE
+    ),
     re.compile(r"^Fatal Python error: (?P<text>.*)$", re.MULTILINE),
     re.compile(
-        r"^libc\+\+abi: terminating (?:due to|with) uncaught exception of type (?P<text>.*)$", re.MULTILINE
+        r"^libc\+\+abi: terminating (?:due to|with) uncaught exception of type (?P<text>.*)$",
+        re.MULTILINE,
     ),
     re.compile(r"^(?P<text>.*: Assertion [`'].*' failed\.)", re.MULTILINE),
     re.compile(r"^==\d+==\s*(?P<text>ERROR: \w+Sanitizer: .*)$", re.MULTILINE),
@@ -67,11 +77,12 @@ def last_error(printed: str) -> str:
     r"""Return the error that ended a program: its type and its message, or its last line.
 
     Args:
-        printed: What it printed on stderr, or its end; escapes and line ends of terminals are allowed.
+        printed: What it printed on stderr, or its end; escapes and line ends of terminals are
+            allowed.
 
     Returns:
-        At most `MAX_CHARS` characters, of which the first line states what failed; "" where nothing was
-        printed.
+        At most `MAX_CHARS` characters, of which the first line states what failed; "" where nothing
+        was printed.
 
     Example:
         >>> last_error("Error in fit(x) : no data\nCalls: main -> fit\nExecution halted\n")
@@ -84,7 +95,8 @@ def last_error(printed: str) -> str:
 
 
 def last_traceback(printed: str) -> str | None:
-    """Return the traceback that belongs to `last_error`, with the exceptions that it was raised from.
+    """Return the traceback that belongs to `last_error`, with the exceptions that it was raised
+    from.
 
     Args:
         printed: As in `last_error`.
@@ -98,11 +110,17 @@ def last_traceback(printed: str) -> str | None:
 
 
 def _tracebacks(text: str) -> list[tuple[int, str]]:
-    """Return where each traceback begins, and its last exception; only those that may have ended the program.
+    """Return where each traceback begins, and its last exception.
+
+    Only those that may have ended the program.
 
     Exceptions that were raised from each other are one.
     """
-    headers = [header for header in _TRACEBACK.finditer(text) if not header["before"] or "Group" in header[0]]
+    headers = [
+        header
+        for header in _TRACEBACK.finditer(text)
+        if not header["before"] or "Group" in header[0]
+    ]
     found: list[tuple[int, str]] = []
     passed_on: list[tuple[int, str]] = []
     for number, header in enumerate(headers):
@@ -123,7 +141,9 @@ def _python(text: str) -> tuple[int, str]:
     if blocks:
         return blocks[-1]
     lines = list(_PYTHON_LINE.finditer(text)) if _TRACEBACK.search(text) is None else []
-    return (lines[-1].start(), text[lines[-1].start() :].partition("\n\n")[0]) if lines else (-1, "")
+    return (
+        (lines[-1].start(), text[lines[-1].start() :].partition("\n\n")[0]) if lines else (-1, "")
+    )
 
 
 def _cpp(text: str) -> tuple[int, str]:
@@ -137,7 +157,9 @@ def _cpp(text: str) -> tuple[int, str]:
 def _r(text: str) -> tuple[int, str]:
     """Return what R printed last; its message may begin in the next line."""
     matches = list(_R.finditer(text))
-    if not matches or not re.search(r"^(?:Execution halted|Ausf\u00fchrung angehalten)", text, re.MULTILINE):
+    if not matches or not re.search(
+        r"^(?:Execution halted|Ausf\u00fchrung angehalten)", text, re.MULTILINE
+    ):
         return -1, ""
     lines: list[str] = []
     for line in text[matches[-1].start() :].splitlines():
@@ -148,7 +170,10 @@ def _r(text: str) -> tuple[int, str]:
 
 
 def _node(text: str) -> tuple[int, str]:
-    """Return what Node printed above the calls: its message is the paragraph above the first of them."""
+    """Return what Node printed above the calls.
+
+    Its message is the paragraph above the first of them.
+    """
     first = _first_call(text)
     if first < 0:
         return -1, ""
@@ -165,7 +190,9 @@ def _first_call(text: str) -> int:
 
 
 def _others(text: str) -> tuple[int, str]:
-    found = [(match.start(), match["text"]) for pattern in _OTHERS for match in pattern.finditer(text)]
+    found = [
+        (match.start(), match["text"]) for pattern in _OTHERS for match in pattern.finditer(text)
+    ]
     return max(found, default=(-1, ""))
 
 
@@ -178,12 +205,23 @@ def _julia(text: str) -> tuple[int, str]:
 
 
 def _above(text: str, pattern: re.Pattern[str], calls: str) -> tuple[int, str]:
-    """Return the last line of a pattern above where the calls begin; nothing where these are missing."""
+    """Return the last line of a pattern above where the calls begin.
+
+    Nothing where these are missing.
+    """
     matches = list(pattern.finditer(text, 0, max(0, text.rfind(calls))))
     return (matches[-1].start(), matches[-1][0]) if matches else (-1, "")
 
 
-_FINDERS: tuple[Callable[[str], tuple[int, str]], ...] = (_python, _cpp, _r, _node, _go, _julia, _others)
+_FINDERS: tuple[Callable[[str], tuple[int, str]], ...] = (
+    _python,
+    _cpp,
+    _r,
+    _node,
+    _go,
+    _julia,
+    _others,
+)
 
 
 def _last_line(text: str) -> str:

@@ -1,7 +1,9 @@
-"""Metrics in lines of text: `name=value`, `name: value`, `name value | name value`, JSON, CSV, and patterns.
+"""Metrics in lines of text.
 
-Lines are bytes, because programs print anything: what is not understood is not a metric, never an error.
-Pairs with nothing but space in between are left to `spaced_pairs`.
+`name=value`, `name: value`, `name value | name value`, JSON, CSV, and patterns.
+
+Lines are bytes, because programs print anything: what is not understood is not a metric, never an
+error. Pairs with nothing but space in between are left to `spaced_pairs`.
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ _NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
 
 
 def may_have_metrics(data: bytes) -> bool:
-    """Return whether `read_line` may find something in the lines of a text, which is quickly checked."""
+    """Return whether `read_line` may find something in the lines of a text, which is quickly
+    checked.
+    """
     return any(sign in data for sign in _SIGNS) or _NUMBER_AT_END.search(data) is not None
 
 
@@ -116,7 +120,8 @@ class Lines:
         """Begin before the first byte.
 
         Args:
-            is_of_interest: Returns whether some text has lines of interest; None where all lines are.
+            is_of_interest: Returns whether some text has lines of interest; None where all lines
+                are.
         """
         self._rest = b""
         self._is_of_interest = is_of_interest
@@ -130,7 +135,9 @@ class Lines:
             self._rest = (self._rest + data)[:MAX_LINE_BYTES]
             return []
         data = self._rest + data
-        is_skipped = self._is_of_interest is not None and not (self._block or self._is_of_interest(data))
+        is_skipped = self._is_of_interest is not None and not (
+            self._block or self._is_of_interest(data)
+        )
         if is_skipped:  # gigabytes of other text
             self._rest = data[max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 :][:MAX_LINE_BYTES]
             return []
@@ -144,10 +151,15 @@ class Lines:
         )
 
     def _with_blocks(self, line: bytes) -> list[bytes]:
-        """Return the lines that can be read now: a mapping that is printed on several lines is one line."""
+        """Return the lines that can be read now.
+
+        A mapping that is printed on several lines is one line.
+        """
         if not self._block and not (line.lstrip()[:1] == b"{" and _num_open(line) > 0):
             return [line]
-        if self._block and not (self._block[-1].rstrip()[-1:] in _CONTINUED or line.lstrip()[:1] in _CLOSES):
+        if self._block and not (
+            self._block[-1].rstrip()[-1:] in _CONTINUED or line.lstrip()[:1] in _CLOSES
+        ):
             block, self._block = self._block, []
             return [*block, *self._with_blocks(line)]
         self._num_open = _num_open(line) + (self._num_open if self._block else 0)
@@ -183,10 +195,11 @@ def _num_open(text: bytes) -> int:
 def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
     """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
 
-    Names of two words, where only a space stands before the value, are joined by an underscore; before a sign
-    they are where the first is a word such as `train` or `best`. `3,3` is 3.3 as the value of a metric, and
-    beside such a one; elsewhere it is a list, as in `kernel=3,3`. What a library prints as one number is that
-    number, as in `tensor(0.25, device='cuda:0')`. A word in the place of the number of a metric is kept.
+    Names of two words, where only a space stands before the value, are joined by an underscore;
+    before a sign they are where the first is a word such as `train` or `best`. `3,3` is 3.3 as the
+    value of a metric, and beside such a one; elsewhere it is a list, as in `kernel=3,3`. What a
+    library prints as one number is that number, as in `tensor(0.25, device='cuda:0')`. A word in
+    the place of the number of a metric is kept.
 
     Args:
         line: The line.
@@ -220,7 +233,9 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
         if (value := number_of(number, is_count=is_count(bare))) is not None
     }
     spaced = read_spaced(
-        _PAIR.sub("|", text) if matches else text, has_others=bool(pairs or nested), training=training
+        _PAIR.sub("|", text) if matches else text,
+        has_others=bool(pairs or nested),
+        training=training,
     )
     values = Values(_fields(text, metrics, training) | spaced | pairs | nested)
     values.words = nested.words
@@ -238,7 +253,9 @@ def _with_present_values(text: str) -> str:
 
 
 def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
-    """Return a line without a mapping of mappings that ends it, and what that holds by names with dots."""
+    """Return a line without a mapping of mappings that ends it, and what that holds by names with
+    dots.
+    """
     start = text.find("{")
     if start < 0 or text.count("{") < 2 or not text.endswith("}"):
         return text, Values()
@@ -258,7 +275,8 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
 def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple[str, str, str]]:
     """Return the names of pairs as they count, as they are written, and their numbers.
 
-    Where a line has several values of one name, those with a word before it take this word into their names.
+    Where a line has several values of one name, those with a word before it take this word into
+    their names.
     """
     names = [name_with_qualifiers(text, match.start(), match[2]) for match in matches]
     if "est" in text:
@@ -269,7 +287,8 @@ def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple
     if len(set(names)) < len(names):
         labels = [label_before(text, match.start()) for match in matches]
         of_name = {
-            name: {labels[place] for place, other in enumerate(names) if other == name} for name in names
+            name: {labels[place] for place, other in enumerate(names) if other == name}
+            for name in names
         }
         names = [
             f"{label}_{name}" if label and name == match[2] and len(of_name[name]) > 1 else name
@@ -280,18 +299,26 @@ def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple
 
 
 def _without_booleans(values: Values, metrics: Container[str]) -> Values:
-    """Return the values of a printed mapping, where a boolean is a word: not all that is logged is a metric.
+    """Return the values of a printed mapping, where a boolean is a word.
+
+    Not all that is logged is a metric.
 
     A list is no word here: many programs print the history of a metric at last.
     """
     kept = Values({name: value for name, value in values.items() if not isinstance(value, bool)})
-    words = values.words | {name: str(value) for name, value in values.items() if isinstance(value, bool)}
-    kept.words = {name: word for name, word in words.items() if name in metrics and word not in _LISTS}
+    words = values.words | {
+        name: str(value) for name, value in values.items() if isinstance(value, bool)
+    }
+    kept.words = {
+        name: word for name, word in words.items() if name in metrics and word not in _LISTS
+    }
     return kept
 
 
 def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
-    """Return the metrics that a line has something else for than a number that is read, with that."""
+    """Return the metrics that a line has something else for than a number that is read, with
+    that.
+    """
     if not any(name in text or name.replace("_", " ") in text for name in metrics):
         return []
     text = _PAIR.sub(lambda match: match[0] if number_of(match[3]) is None else "|", text)
@@ -309,7 +336,9 @@ def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
 @functools.lru_cache(maxsize=8)
 def _word_pattern(metrics: frozenset[str]) -> re.Pattern[str]:
     names = "|".join(re.escape(name).replace("_", "[_ ]") for name in sorted(metrics))
-    unread = rf"[\[(]*(?:{WORD}(?!\w)|[-+]?(?:nan|inf|\.?\d)[^\s|;}}]*)"  # such as (0.5+0.1j), or 1,234
+    unread = (  # such as (0.5+0.1j), or 1,234
+        rf"[\[(]*(?:{WORD}(?!\w)|[-+]?(?:nan|inf|\.?\d)[^\s|;}}]*)"
+    )
     return re.compile(
         rf"(?<![\w./-])(['\"]?)(?P<name>{names})\1"
         rf"(?:\s*[=:]\s*['\"]?(?P<signed>{unread})|\s+(?P<bare>{WORD})(?!\w))",
@@ -327,7 +356,9 @@ def _without_lists(
 
 
 def _fields(text: str, metrics: Container[str], training: str) -> dict[str, float]:
-    """Return names and values with only space between them, where a line has several such fields."""
+    """Return names and values with only space between them, where a line has several such
+    fields.
+    """
     if "," not in text and "|" not in text:
         return {}
     matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
@@ -366,7 +397,9 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
             if (match := pattern.search(text)) is None:
                 continue
             values = _numbers(match.groupdict(), 1)
-            if len(values) < len(match.groupdict()):  # it may have caught half of what a library prints
+            if len(values) < len(
+                match.groupdict()
+            ):  # it may have caught half of what a library prints
                 match = pattern.search(with_plain_values(text))
                 values = values if match is None else _numbers(match.groupdict(), 1)
             found |= values
@@ -377,7 +410,10 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
 
 
 class Rows:
-    """Reads rows of CSV, of which the first names the columns; commas, semicolons or tabs separate them."""
+    """Reads rows of CSV, of which the first names the columns.
+
+    Commas, semicolons or tabs separate them.
+    """
 
     def __init__(self) -> None:
         """Begin before the names."""
@@ -401,13 +437,16 @@ class Rows:
         row = {
             name: self._number_in(cell)
             for name, cell in zip(self._names, cells, strict=True)
-            if self._names.count(name) == 1  # which of several columns of a name is meant is unknown
+            if self._names.count(name)
+            == 1  # which of several columns of a name is meant is unknown
         }
         return _numbers(row, 1)
 
     def _number_in(self, cell: str) -> str:
         """Return a cell; where no comma separates the columns, it may be a decimal comma."""
-        return cell.replace(",", ".") if self._separator != "," and has_decimal_comma(cell) else cell
+        return (
+            cell.replace(",", ".") if self._separator != "," and has_decimal_comma(cell) else cell
+        )
 
 
 def _text_of(line: bytes) -> str:

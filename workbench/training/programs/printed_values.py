@@ -1,8 +1,9 @@
 """Values as libraries print them, such as `np.float64(0.25)` or `tensor(0.25, device='cuda:0')`.
 
-In a line of text such a value is replaced by its number, or by a sign that is read as nothing where it is not
-one number. Otherwise its parts would be taken for metrics, such as `cuda:0`. Words in the place of a number,
-such as `None`, are named. Which names and numbers a line has is left to `printed_metrics`.
+In a line of text such a value is replaced by its number, or by a sign that is read as nothing where
+it is not one number. Otherwise its parts would be taken for metrics, such as `cuda:0`. Words in the
+place of a number, such as `None`, are named. Which names and numbers a line has is left to
+`printed_metrics`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ _WORD = re.compile(WORD)
 
 
 def with_plain_values(text: str) -> str:
-    """Return a line in which the values of libraries are plain numbers, or a sign that stands for no number.
+    """Return a line in which the values of libraries are plain numbers, or a sign that stands for
+    no number.
 
     Example:
         >>> from workbench.training.programs.printed_values import with_plain_values
@@ -71,7 +73,9 @@ def with_plain_values(text: str) -> str:
     if (match := _R_TEXT.fullmatch(text)) is not None:
         text = match[1]
     if "#" in text:
-        text = _NOT_FINITE.sub(lambda match: f"{match[1]}{'inf' if match[2] == 'INF' else 'nan'}", text)
+        text = _NOT_FINITE.sub(
+            lambda match: f"{match[1]}{'inf' if match[2] == 'INF' else 'nan'}", text
+        )
     if "dtype: " in text:
         text = _END_OF_SERIES.sub(NOT_READ, text)
     if "<tf." in text:
@@ -84,7 +88,9 @@ def with_plain_values(text: str) -> str:
 
 
 def number_of_text(text: str) -> float | None:
-    """Return the number that a whole text is, also as a library prints it; None where it is not one.
+    """Return the number that a whole text is, also as a library prints it.
+
+    None where it is not one.
 
     Example:
         >>> from workbench.training.programs.printed_values import number_of_text
@@ -99,7 +105,9 @@ def number_of_text(text: str) -> float | None:
 
 
 def word_of(text: str) -> str | None:
-    """Return the word or the value that a whole text is in the place of a number; None for any other text.
+    """Return the word or the value that a whole text is in the place of a number.
+
+    None for any other text.
 
     Example:
         >>> from workbench.training.programs.printed_values import word_of
@@ -124,7 +132,10 @@ def _without_calls(text: str) -> str:
 
 
 def _end_of_call(text: str, place: int) -> int:
-    """Return where the bracket closes that was opened before a place; the end of the line if it does not."""
+    """Return where the bracket closes that was opened before a place.
+
+    The end of the line if it does not.
+    """
     depth = 1
     for index in range(place, len(text)):
         if text[index] == "(":
@@ -137,12 +148,19 @@ def _end_of_call(text: str, place: int) -> int:
 
 
 def _number_in(content: str, *, is_closed: bool) -> str | None:
-    """Return the number of which alone a printed value consists, as text; None where there is no such one."""
+    """Return the number of which alone a printed value consists, as text.
+
+    None where there is no such one.
+    """
     if not is_closed or _MASKED.search(content):
         return None
     if (match := _FRACTION.fullmatch(content)) is not None and int(match[2]):
         return repr(int(match[1]) / int(match[2]))
-    first = re.split(r",(?=\s*[a-z_]+=)", content.removeprefix("data="), maxsplit=1)[0].strip().strip("'\"")
+    first = (
+        re.split(r",(?=\s*[a-z_]+=)", content.removeprefix("data="), maxsplit=1)[0]
+        .strip()
+        .strip("'\"")
+    )
     match = _SINGLE.fullmatch(first)
     if match is None or not _ONE_NUMBER.fullmatch(match[1]):
         return None

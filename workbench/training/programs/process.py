@@ -1,4 +1,6 @@
-"""The process of a trial's program as a worker sees it: started, read, stopped, and gone at the end.
+"""The process of a trial's program as a worker sees it.
+
+Started, read, stopped, and gone at the end.
 
 Ending the program and whatever it started is left to `supervisor`; what the output means to others.
 """
@@ -35,9 +37,14 @@ class ProgramEnd:
 
 
 class ProgramProcess:
-    """A program that runs below a supervisor; what it prints can be read from `output` and `errors`."""
+    """A program that runs below a supervisor.
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float) -> None:
+    What it prints can be read from `output` and `errors`.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float
+    ) -> None:
         """Start it.
 
         Args:
@@ -84,7 +91,9 @@ class ProgramProcess:
                 os.write(self._control, supervisor.STOP)
 
     def end(self) -> ProgramEnd:
-        """Kill the program if it runs, wait until nothing of it is left, and return how it ended."""
+        """Kill the program if it runs, wait until nothing of it is left, and return how it
+        ended.
+        """
         os.close(self._control)
         written = b""
         while part := os.read(self.status, 65536):
@@ -94,4 +103,8 @@ class ProgramProcess:
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
-        return ProgramEnd(**json.loads(written)) if written else ProgramEnd(error="its supervisor was killed")
+        return (
+            ProgramEnd(**json.loads(written))
+            if written
+            else ProgramEnd(error="its supervisor was killed")
+        )

@@ -1,6 +1,7 @@
 """What a program may call instead of printing its metrics; outside of a run it does nothing.
 
-In a train function it is the function's own `report`; what becomes of the values is left to the receiver.
+In a train function it is the function's own `report`; what becomes of the values is left to the
+receiver.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ def reports_go_to(receiver: Callable[..., bool]) -> Iterator[None]:
 def report(**metrics: Any) -> bool:
     """Report metrics of the trial that this program is run for.
 
-    In a train function it does what the function's argument `report` does. Outside of a run of the workbench,
-    and in all workers of a program but the first, it does nothing.
+    In a train function it does what the function's argument `report` does. Outside of a run of the
+    workbench, and in all workers of a program but the first, it does nothing.
 
     Args:
-        **metrics: Numbers by name, what `step` of the experiment names among them. Pictures (arrays, images
-            of Pillow, figures of matplotlib, paths), tables (lists of mappings, data frames) and texts are
-            kept with the trial. What is none of these is left out with a note, unless it is an objective.
+        **metrics: Numbers by name, what `step` of the experiment names among them. Pictures
+            (arrays, images of Pillow, figures of matplotlib, paths), tables (lists of mappings,
+            data frames) and texts are kept with the trial. What is none of these is left out with a
+            note, unless it is an objective.
 
     Returns:
         Whether a train function should return soon; False in a program, which is ended by SIGTERM.
@@ -57,7 +59,10 @@ def report(**metrics: Any) -> bool:
     if path is None:
         return False
     reported = sort_values(metrics)
-    numbers = {**reported.numbers, **reported.booleans}  # JSON tells them apart, and so does the reader
+    numbers = {
+        **reported.numbers,
+        **reported.booleans,
+    }  # JSON tells them apart, and so does the reader
     if numbers:
         _append(path, json.dumps(numbers).encode() + b"\n")
     for name, found in {**reported.attachments, **reported.problems}.items():

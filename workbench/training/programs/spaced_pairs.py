@@ -1,7 +1,10 @@
-"""Metrics in lines with only space between name and value, and how far the training is: `epoch 3 loss 0.1`.
+"""Metrics in lines with only space between name and value, and how far the training is.
 
-Prose has words and numbers, too. So a part of a line counts only where it consists of such pairs alone, and
-one of them has the name of a usual metric. What is written with signs is left to `printed_metrics`.
+`epoch 3 loss 0.1`.
+
+Prose has words and numbers, too. So a part of a line counts only where it consists of such pairs
+alone, and one of them has the name of a usual metric. What is written with signs is left to
+`printed_metrics`.
 """
 
 from __future__ import annotations
@@ -88,7 +91,8 @@ _QUALIFIERS = frozenset(
 _BEFORE = re.compile(rf"(?<![\w./-])(?:(?:{'|'.join(_QUALIFIERS)}) ){{1,3}}$", re.IGNORECASE)
 _ENDINGS = tuple(f"{word} " for word in _QUALIFIERS)
 _SCOPE = re.compile(
-    rf"[\[(]?({'|'.join(_TRAINS)})(?: (?:set|data|phase|results?|metrics))?\s{{0,3}}(?:[:\])|]|-(?=\s))",
+    rf"[\[(]?({'|'.join(_TRAINS)})(?:"
+    r" (?:set|data|phase|results?|metrics))?\s{0,3}(?:[:\])|]|-(?=\s))",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"(?<![\w./-])([^\W\d_](?:[\w'/-]*\w)?) $")
@@ -197,7 +201,9 @@ def name_with_qualifiers(text: str, place: int, name: str) -> str:
         >>> name_with_qualifiers("best val loss: 0.1", 9, "loss")
         'best_val_loss'
     """
-    if not text[max(0, place - _MAX_BEFORE) : place].lower().endswith(_ENDINGS):  # most names, quickly
+    if (
+        not text[max(0, place - _MAX_BEFORE) : place].lower().endswith(_ENDINGS)
+    ):  # most names, quickly
         return name
     match = _BEFORE.search(text, max(0, place - _MAX_BEFORE), place)
     words = [] if match is None else match[0].split()
@@ -207,7 +213,8 @@ def name_with_qualifiers(text: str, place: int, name: str) -> str:
 
 
 def label_before(text: str, place: int) -> str:
-    """Return the word before a name, which says whose number it is where a line has several of the name.
+    """Return the word before a name, which says whose number it is where a line has several of the
+    name.
 
     Args:
         text: A line.
@@ -228,7 +235,9 @@ def label_before(text: str, place: int) -> str:
 
 
 def training_scope(text: str) -> str:
-    """Return how a line says at its beginning that all of it is about the training part; nothing otherwise.
+    """Return how a line says at its beginning that all of it is about the training part.
+
+    Nothing otherwise.
 
     Example:
         >>> from workbench.training.programs.spaced_pairs import training_scope
@@ -236,13 +245,17 @@ def training_scope(text: str) -> str:
         ['train', 'Train', '']
     """
     match = _SCOPE.match(text)
-    return "" if match is None or "%|" in text else match[1]  # what a progress bar does has a name, too
+    return (
+        "" if match is None or "%|" in text else match[1]
+    )  # what a progress bar does has a name, too
 
 
 def with_training_named(names: Sequence[str], training: str = "") -> list[str]:
-    """Return the names of a line, where metrics that follow one of the training part are of that part, too.
+    """Return the names of a line, where metrics that follow one of the training part are of that
+    part, too.
 
-    In `train loss: 0.5 acc: 0.8` the accuracy is not the one that another line states of validation data.
+    In `train loss: 0.5 acc: 0.8` the accuracy is not the one that another line states of validation
+    data.
 
     Args:
         names: In their order, with their qualifiers.
@@ -299,7 +312,11 @@ def _pairs_of(part: str) -> list[_Pair]:
     place = _after_brackets(part, 0)
     while place < len(part):
         match = _PAIR.match(part, place)
-        if match is None or not _can_be_name(words := match[1].split(" ")) or match[2].endswith("_"):
+        if (
+            match is None
+            or not _can_be_name(words := match[1].split(" "))
+            or match[2].endswith("_")
+        ):
             return []
         is_whole = match[2].lstrip("+-").isdecimal() and "%" not in (match[3] or "")
         found.append(_Pair("_".join(words), float(match[2]), is_whole))

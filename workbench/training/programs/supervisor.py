@@ -1,8 +1,11 @@
-"""A small process between a worker and the program of a trial: it leaves nothing of the program behind.
+"""A small process between a worker and the program of a trial.
 
-It is run as a file, with the standard library only, so that it starts within milliseconds. It adopts every
-process that the program starts, also those whose parents have ended or that have left the program's process
-group. It ends all of them when the worker requests it, when the program has ended, and when the worker dies.
+It leaves nothing of the program behind.
+
+It is run as a file, with the standard library only, so that it starts within milliseconds. It
+adopts every process that the program starts, also those whose parents have ended or that have left
+the program's process group. It ends all of them when the worker requests it, when the program has
+ended, and when the worker dies.
 """
 
 from __future__ import annotations
@@ -84,7 +87,10 @@ def _note_signal(number: int, _frame: object) -> None:
 
 
 def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tuple[int, str | None]:
-    """Start the program in a session of its own; return its process id, or why it could not be started."""
+    """Start the program in a session of its own.
+
+    Return its process id, or why it could not be started.
+    """
     result, failed = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -95,7 +101,13 @@ def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tup
             if os.getppid() != parent:
                 os._exit(127)
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            for number in (
+                signal.SIGCHLD,
+                signal.SIGTERM,
+                signal.SIGINT,
+                signal.SIGHUP,
+                signal.SIGPIPE,
+            ):
                 signal.signal(number, signal.SIG_DFL)
             for descriptor in own:
                 os.close(descriptor)
@@ -111,12 +123,17 @@ def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tup
 
 
 def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:
-    with contextlib.suppress(AttributeError):  # not Linux: what leaves the process group is not found
+    with contextlib.suppress(
+        AttributeError
+    ):  # not Linux: what leaves the process group is not found
         libc.prctl(option, value, 0, 0, 0)
 
 
 def _reap(pid: int) -> int | None:
-    """Take note of processes that have ended; return the code of the program if it is among them."""
+    """Take note of processes that have ended.
+
+    Return the code of the program if it is among them.
+    """
     code = None
     with contextlib.suppress(ChildProcessError):
         while True:

@@ -1,7 +1,8 @@
-"""Metrics that a program logs with wandb, read from the file that wandb keeps of a run without a connection.
+"""Metrics that a program logs with wandb, read from the file that wandb keeps of a run without a
+connection.
 
-The file is a log of LevelDB: blocks of 32 KiB with records, which may be cut across blocks. Each record is a
-protocol buffer; those of the history hold what one call of `wandb.log` was given.
+The file is a log of LevelDB: blocks of 32 KiB with records, which may be cut across blocks. Each
+record is a protocol buffer; those of the history hold what one call of `wandb.log` was given.
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ def _history(record: bytes) -> Values:
 
 
 def _item(item: bytes) -> Values:
-    """Return one value by its name: field 1 is its key, 2 the parts of a nested one, 16 its JSON."""
+    """Return one value by its name.
+
+    Field 1 is its key, 2 the parts of a nested one, 16 its JSON.
+    """
     key, nested, written = "", [], b"null"
     for number, content in fields_of(item):
         if isinstance(content, bytes):

@@ -1,7 +1,8 @@
 """Metrics in files that a program writes while it runs: lines, and event files of TensorBoard.
 
-A file that exists when the program starts was written by an earlier attempt, or by another program: what it
-holds already does not count. Event files are parsed here, which needs neither TensorFlow nor TensorBoard.
+A file that exists when the program starts was written by an earlier attempt, or by another program:
+what it holds already does not count. Event files are parsed here, which needs neither TensorFlow
+nor TensorBoard.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ class LineFile:
                     return []
                 file.seek(self._offset - len(self._mark))
                 data = file.read(len(self._mark) + _MAX_READ)
-                if not data.startswith(self._mark) or not self._offset <= os.fstat(file.fileno()).st_size:
+                if (
+                    not data.startswith(self._mark)
+                    or not self._offset <= os.fstat(file.fileno()).st_size
+                ):
                     self._begin_again()
                     file.seek(0)
                     data = file.read(_MAX_READ)
@@ -163,7 +167,10 @@ def scalars_of(record: bytes) -> tuple[int, Values]:
 
 
 def _scalar(value: bytes) -> Values:
-    """Return the scalar of a `Summary.Value`: field 1 is its tag, 2 its number, 8 a tensor instead of it."""
+    """Return the scalar of a `Summary.Value`.
+
+    Field 1 is its tag, 2 its number, 8 a tensor instead of it.
+    """
     tag, number = "", None
     for field, content in fields_of(value):
         if field == 1 and isinstance(content, bytes):

@@ -1,7 +1,9 @@
-"""Numbers as programs print them: plain, with separators between thousands, or with a decimal comma.
+"""Numbers as programs print them.
 
-What may mean two numbers, such as `1,234`, is none: a missing value is noticed, a wrong one is not. Which
-parts of a line are numbers, and whether `3,3` is one, is left to `printed_metrics`.
+Plain, with separators between thousands, or with a decimal comma.
+
+What may mean two numbers, such as `1,234`, is none: a missing value is noticed, a wrong one is not.
+Which parts of a line are numbers, and whether `3,3` is one, is left to `printed_metrics`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ import re
 
 from workbench.foundation.separators import GROUPED_DIGITS
 
-NUMBER = r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+NUMBER = (
+    r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+)
 """The pattern of a number as Python writes it."""
 COUNT = rf"(?:{GROUPED_DIGITS}|\d+)"
 """The pattern of a whole number, of which commas may separate thousands."""
@@ -26,7 +30,10 @@ _IMAGINARY = r"[-+](?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?[ij]\b"
 _POWER = r"\^|\*[*^]|\s?[*\u00d7\u00b7]\s?10"
 _DATE = r"(?:-\d|[/.]\d+[/.]\d)"
 NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}\u066b\u066c]\d|{_IMAGINARY}|{_POWER}|{_DATE})"
-"""What must follow a number: it does not go on, and is not part of a complex one, of a product or a date."""
+"""What must follow a number.
+
+It does not go on, and is not part of a complex one, of a product or a date.
+"""
 _COUNT = re.compile(COUNT)
 _BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
 _COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})(?:[eE][-+]?\d+)?")
@@ -57,7 +64,9 @@ def number_of(text: str, *, is_count: bool = False) -> float | None:
 
 
 def has_decimal_comma(text: str) -> bool:
-    """Return whether a text is read as a number with a decimal comma; `3,3` may be a list of two, too.
+    """Return whether a text is read as a number with a decimal comma.
+
+    `3,3` may be a list of two, too.
 
     Example:
         >>> has_decimal_comma("3,3"), has_decimal_comma("1,234.5")

@@ -1,7 +1,10 @@
-"""What the blocks of a model keep for the backward pass, and how long they take: measured in forward passes.
+"""What the blocks of a model keep for the backward pass, and how long they take.
 
-Nothing is kept meanwhile, so that a pass can be measured whose activations would not fit. On fake tensors,
-which take no time, operations are counted instead. What follows from the costs is left to `kept_blocks`.
+Measured in forward passes.
+
+Nothing is kept meanwhile, so that a pass can be measured whose activations would not fit. On fake
+tensors, which take no time, operations are counted instead. What follows from the costs is left to
+`kept_blocks`.
 """
 
 from __future__ import annotations
@@ -63,10 +66,12 @@ def keep_what_fits(
     kept = cost.choose_kept(limit_bytes)
     if kept is None:
         error = KeepsTooMuchError(
-            f"a forward pass keeps {cost.least_bytes:,} bytes even if all blocks are computed again, "
-            f"and may keep {limit_bytes:,}",
+            f"a forward pass keeps {cost.least_bytes:,} bytes even if all blocks are computed"
+            f" again, and may keep {limit_bytes:,}",
             field="plan.recompute",
-            allowed=f"at least {cost.least_bytes}B for each micro batch that is under way, or blocks",
+            allowed=(
+                f"at least {cost.least_bytes}B for each micro batch that is under way, or blocks"
+            ),
             next_step="Allow more, or set plan.micro_batch to less.",
         )
         error.excess = cost.least_bytes / max(limit_bytes, 1)
@@ -85,14 +90,19 @@ def measure_pass(
     buffers = list(model.buffers())
     before = [each.clone() for each in buffers]
     device = next((each.device for each in model.parameters()), torch.device("cpu"))
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        torch.enable_grad(),
+    ):
         meter = _Meter(model, blocks, device)
         meter.watch(compute)
         if not meter.is_fake:
             for _ in range(_NUM_TIMED):  # after the first pass, which warms up
                 again = _Meter(model, blocks, device)
                 again.watch(compute)
-                meter.costs = {block: min(cost, again.costs[block]) for block, cost in meter.costs.items()}
+                meter.costs = {
+                    block: min(cost, again.costs[block]) for block, cost in meter.costs.items()
+                }
     with torch.no_grad():
         for each, value in zip(buffers, before, strict=True):
             each.copy_(value)
@@ -173,7 +183,10 @@ class _Meter:
             is_same = self._current is not None and self._place_of(self._current) == held.place
             held.is_own = held.is_own and is_same
             return
-        if any(local_part(each).untyped_storage()._cdata == storage._cdata for each in self._persistent()):
+        if any(
+            local_part(each).untyped_storage()._cdata == storage._cdata
+            for each in self._persistent()
+        ):
             return
         if self._current is None:
             self._hold(storage, len(self.costs), False)

@@ -1,4 +1,7 @@
-"""What a strategy can do, known without importing torch: planning reads it before any worker starts."""
+"""What a strategy can do, known without importing torch.
+
+Planning reads it before any worker starts.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,16 @@ class Capabilities:
 
     Attributes:
         max_workers: The most workers that can share a step; None for any number.
-        holds_whole_model: Whether each worker holds all parameters, so that it can compute on its own.
-        on_one_worker: Name of the strategy that makes the same step on a single worker with less overhead;
-            None for this one itself.
+        holds_whole_model: Whether each worker holds all parameters, so that it can compute on its
+            own.
+        on_one_worker: Name of the strategy that makes the same step on a single worker with less
+            overhead; None for this one itself.
         takes_exchange: Whether replicas can agree in other ways than by averaging each gradient.
         divides_state: Whether each worker holds only its share of the optimizer's state.
-        axis: The dimension of the plan by which the workers of a replica divide the model; None where each
-            worker is a replica.
-        takes_shard: Whether replicas may divide parameters among as many of them as `plan.shard` says.
+        axis: The dimension of the plan by which the workers of a replica divide the model; None
+            where each worker is a replica.
+        takes_shard: Whether replicas may divide parameters among as many of them as `plan.shard`
+            says.
         is_exact: Whether N workers make the step of one worker, up to rounding.
         records_kernels: Whether CUDA graphs can record its passes, which wait for no other worker.
     """
@@ -40,7 +45,10 @@ class Capabilities:
 
     @property
     def has_whole_step(self) -> bool:
-        """Whether each worker can make a whole step: it holds the model and the optimizer's state."""
+        """Whether each worker can make a whole step.
+
+        It holds the model and the optimizer's state.
+        """
         return self.holds_whole_model and not self.divides_state
 
     @property
@@ -55,7 +63,9 @@ BUILT_IN = {
     "zero1": Capabilities(divides_state=True),
     "fsdp": Capabilities(divides_state=True, holds_whole_model=False, takes_shard=True),
     "tensor": Capabilities(holds_whole_model=False, axis="tensor", takes_shard=True),
-    "pipeline": Capabilities(divides_state=True, holds_whole_model=False, axis="stages", takes_shard=True),
+    "pipeline": Capabilities(
+        divides_state=True, holds_whole_model=False, axis="stages", takes_shard=True
+    ),
 }
 BY_AXIS = {able.axis: name for name, able in BUILT_IN.items() if able.axis is not None}
 """The strategy for a model that is to be divided, by the dimension of the plan."""

@@ -17,7 +17,10 @@ from workbench.training.strategies.strategy import OptimizerFactory, Worker
 
 
 class ClientSteps(Single):
-    """Steps of one worker alone, begun anew for each client; the loss may hold on to the round's weights."""
+    """Steps of one worker alone, begun anew for each client.
+
+    The loss may hold on to the round's weights.
+    """
 
     capabilities: ClassVar[Capabilities] = BUILT_IN["single"]
 

@@ -29,7 +29,9 @@ class Conflict:
 
 
 def conflict_in(plan: PartialPlan) -> Conflict | None:
-    """Return the first value that the others exclude; None where a plan is possible as far as it is decided.
+    """Return the first value that the others exclude.
+
+    None where a plan is possible as far as it is decided.
 
     Example:
         >>> conflict_in(PartialPlan.of(workers=2, compile="cuda_graphs")).dimension
@@ -55,7 +57,8 @@ def _of_schedule(plan: PartialPlan) -> Conflict | None:
 def _of_recording(plan: PartialPlan) -> Conflict | None:
     if plan.get("compile") != "cuda_graphs":
         return None
-    # Blocks that are computed again restore the states of generators, which a recording cannot hold.
+    # Blocks that are computed again restore the states of generators, which a recording cannot
+    # hold.
     recomputes = plan.get("recompute") not in (None, "none")
     able = _able(plan)
     if not recomputes and (plan.workers or 1) == 1 and (able is None or able.records_kernels):
@@ -76,15 +79,18 @@ def _of_memory_format(plan: PartialPlan) -> Conflict | None:
         return None
     return Conflict(
         "memory_format",
-        "images lie with their channels last only where each worker holds the whole model and replicas "
-        "average its gradients",
+        "images lie with their channels last only where each worker holds the whole model and"
+        " replicas average its gradients",
         "auto, contiguous",
         f"Set it to contiguous, or plan.strategy to single or ddp and plan.exchange to {USUAL}.",
     )
 
 
 def _able(plan: PartialPlan) -> Capabilities | None:
-    """Return what the strategy can do; that for one worker where the workers are open, None where it is."""
+    """Return what the strategy can do.
+
+    That for one worker where the workers are open, None where it is.
+    """
     strategy = plan.get("strategy")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         return None

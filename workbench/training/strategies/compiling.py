@@ -1,7 +1,7 @@
 """Code that torch.compile makes for the training of a model; evaluations use the model as it is.
 
-The compiled module shares the parameters of the model, whose names stay what they are. How long the first
-call takes is measured by training.
+The compiled module shares the parameters of the model, whose names stay what they are. How long the
+first call takes is measured by training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def compile_forward(module: nn.Module) -> None:
 
 
 def as_it_is() -> AbstractContextManager[Any]:
-    """Let compiled modules run as they were written for a while: evaluations would compile them again."""
+    """Let compiled modules run as they were written for a while.
+
+    Evaluations would compile them again.
+    """
     return torch.compiler.set_stance("force_eager")
 
 
@@ -37,7 +40,10 @@ def _compile(target: Any) -> Any:
 
 
 def num_compiled() -> int:
-    """Return how often this process has compiled something: a new kind of batch may take it again."""
+    """Return how often this process has compiled something.
+
+    A new kind of batch may take it again.
+    """
     utils: Any = importlib.import_module("torch._dynamo.utils")
     return int(utils.counters["stats"]["unique_graphs"])
 

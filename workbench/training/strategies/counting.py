@@ -1,7 +1,9 @@
-"""The step of a loss that counts by something else than samples, such as the targets that are not left out.
+"""The step of a loss that counts by something else than samples, such as the targets that are not
+left out.
 
-How much a step counts is known once all of its micro batches were computed on all workers. So gradients of
-totals are accumulated and exchanged, in units of the samples of the step, and then divided by what it counts.
+How much a step counts is known once all of its micro batches were computed on all workers. So
+gradients of totals are accumulated and exchanged, in units of the samples of the step, and then
+divided by what it counts.
 """
 
 from __future__ import annotations
@@ -16,8 +18,13 @@ from workbench.training.strategies.shards import local_part
 
 
 def is_counted(loss: Any) -> bool:
-    """Return whether the parts of a step count by something else than their samples; see CountedLoss."""
-    return getattr(loss, "is_counted", False)  # a test for the protocol would take longer at each step
+    """Return whether the parts of a step count by something else than their samples.
+
+    See CountedLoss.
+    """
+    return getattr(
+        loss, "is_counted", False
+    )  # a test for the protocol would take longer at each step
 
 
 class CountedStep:
@@ -65,9 +72,13 @@ class CountedStep:
             self._sums = measured if self._sums is None else self._sums + measured
 
     def settle(
-        self, parameters: Iterable[Tensor], total_of: Callable[[Tensor], Tensor], device: torch.device
+        self,
+        parameters: Iterable[Tensor],
+        total_of: Callable[[Tensor], Tensor],
+        device: torch.device,
     ) -> Tensor:
-        """Divide the gradients so far by what the step counts, of which all micro batches were added.
+        """Divide the gradients so far by what the step counts, of which all micro batches were
+        added.
 
         Args:
             parameters: Their gradients are those of the step.
@@ -93,7 +104,10 @@ class CountedStep:
         return self.factor
 
     def finish(
-        self, parameters: Iterable[Tensor], total_of: Callable[[Tensor], Tensor], device: torch.device
+        self,
+        parameters: Iterable[Tensor],
+        total_of: Callable[[Tensor], Tensor],
+        device: torch.device,
     ) -> Tensor:
         """Divide the gradients by what the step counts, unless that is done.
 

@@ -1,8 +1,10 @@
-"""Micro batches whose kernels are recorded in CUDA graphs and replayed: to launch each would take longer.
+"""Micro batches whose kernels are recorded in CUDA graphs and replayed.
 
-What is recorded is a forward and a backward pass over samples of one shape; its gradients are added to those
-that are there. The update, and everything between steps, is computed as ever. Which plans can record is left
-to `combinations`.
+To launch each would take longer.
+
+What is recorded is a forward and a backward pass over samples of one shape; its gradients are added
+to those that are there. The update, and everything between steps, is computed as ever. Which plans
+can record is left to `combinations`.
 
 Source: PyTorch documentation, "CUDA semantics", section "CUDA Graphs" (whole-network capture).
 """
@@ -23,7 +25,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from workbench.foundation.errors import ExperimentError
 
 NUM_AS_THEY_ARE = 2
-"""Micro batches of a shape that are computed before one is recorded: libraries prepare themselves then."""
+"""Micro batches of a shape that are computed before one is recorded.
+
+Libraries prepare themselves then.
+"""
 MAX_RECORDED = 16
 """Shapes that are recorded; micro batches of further ones are computed as they are."""
 
@@ -32,7 +37,9 @@ Forward = Callable[[Any, Any, float], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class _Recording:
-    """One shape: where its samples must lie, the two passes over them, and where the loss lies then."""
+    """One shape: where its samples must lie, the two passes over them, and where the loss lies
+    then.
+    """
 
     samples: Sequence[Tensor]
     forward: torch.cuda.CUDAGraph
@@ -47,8 +54,8 @@ class Recorder:
         """Make a recorder for one model.
 
         Args:
-            forward: (inputs, targets, part) -> the loss, and what the backward pass begins with, which is
-                the loss times its part of the step, scaled.
+            forward: (inputs, targets, part) -> the loss, and what the backward pass begins with,
+                which is the loss times its part of the step, scaled.
             mark: Called at the end of each pass with its name.
         """
         self._forward = forward
@@ -69,7 +76,8 @@ class Recorder:
             Its loss.
 
         Raises:
-            ExperimentError: If a replay would not compute what the model computes, or it cannot be recorded.
+            ExperimentError: If a replay would not compute what the model computes, or it cannot be
+                recorded.
         """
         leaves, structure = tree_flatten((inputs, targets))
         samples = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -95,7 +103,9 @@ class Recorder:
         scaled.backward()
         self._mark("backward")
         if not all(map(np.array_equal, before, _random_states())):
-            raise _cannot_record("it draws random numbers on the CPU, which each replay would repeat")
+            raise _cannot_record(
+                "it draws random numbers on the CPU, which each replay would repeat"
+            )
         return loss.detach()
 
     def _record(self, leaves: Sequence[Any], structure: Any, part: float) -> _Recording:
@@ -112,9 +122,13 @@ class Recorder:
         except RuntimeError as error:
             # Ending the recording fails as well then.
             out_of_memory = [
-                each for each in (error, error.__context__) if isinstance(each, torch.OutOfMemoryError)
+                each
+                for each in (error, error.__context__)
+                if isinstance(each, torch.OutOfMemoryError)
             ]
-            raise out_of_memory[0] if out_of_memory else _cannot_record(_first_line(error)) from error
+            raise (
+                out_of_memory[0] if out_of_memory else _cannot_record(_first_line(error))
+            ) from error
         samples = [each for each in held if isinstance(each, Tensor)]
         return _Recording(samples, forward, backward, loss.detach())
 
@@ -122,7 +136,8 @@ class Recorder:
 def _shape_of(leaves: Sequence[Any], rest: Hashable) -> Hashable:
     """Return what two micro batches have in common that one recording serves."""
     return rest, tuple(
-        (leaf.shape, leaf.dtype, leaf.stride()) if isinstance(leaf, Tensor) else repr(leaf) for leaf in leaves
+        (leaf.shape, leaf.dtype, leaf.stride()) if isinstance(leaf, Tensor) else repr(leaf)
+        for leaf in leaves
     )
 
 

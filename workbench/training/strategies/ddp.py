@@ -1,7 +1,7 @@
 """Every worker holds the whole model; gradients are averaged while the backward pass still runs.
 
-Batch normalisation normalises by the samples of one micro batch on one worker, as everywhere with data
-parallelism; its running statistics are averaged before they are used or stored.
+Batch normalisation normalises by the samples of one micro batch on one worker, as everywhere with
+data parallelism; its running statistics are averaged before they are used or stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from workbench.training.strategies.unused_parameters import leaves_unused
 
 _DDP_ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
 _LEAVES_BUFFERS: dict[str, Any] = {
-    "forward_sync_buffers" if "forward_sync_buffers" in _DDP_ARGUMENTS else "broadcast_buffers": False
+    (
+        "forward_sync_buffers" if "forward_sync_buffers" in _DDP_ARGUMENTS else "broadcast_buffers"
+    ): False
 }
 """Torch renamed the argument in 2.13."""
 _UNFINISHED = "Expected to have finished reduction"
@@ -99,7 +101,9 @@ class DataParallel(Single):
             exchange.after_step()
 
     def _agree(self) -> None:
-        """Give every replica the same weights, and the same mean of them, before these are used or stored."""
+        """Give every replica the same weights, and the same mean of them, before these are used or
+        stored.
+        """
         exchange = self._settings.exchange
         if isinstance(exchange, ParameterExchange):
             exchange.agree()
@@ -150,12 +154,15 @@ class DataParallel(Single):
             return super()._forward(inputs, targets)
         if self._is_graph_known:
             return self._synchronised(inputs, targets)
-        # The first exchange: to look for unused parameters in every step would cost each of them time.
+        # The first exchange: to look for unused parameters in every step would cost each of them
+        # time.
         self._is_graph_known = True
         before = [buffer.clone() for buffer in self._model.buffers()]
         loss = self._synchronised(inputs, targets)
         total = loss[0] if isinstance(loss, tuple) else loss
-        unused = torch.tensor(float(leaves_unused(total, self._parameters)), device=self._worker.device)
+        unused = torch.tensor(
+            float(leaves_unused(total, self._parameters)), device=self._worker.device
+        )
         if self._worker.group.total(unused).item() == 0:
             return loss
         del loss, total
@@ -179,8 +186,9 @@ class DataParallel(Single):
             ) from error
 
     def _exchange_gradients(self, now: bool) -> None:
-        # What DistributedDataParallel.no_sync does, without a context for each micro batch. Gradients of
-        # parameters that only some micro batches use would be left out of an exchange after the last one.
+        # What DistributedDataParallel.no_sync does, without a context for each micro batch.
+        # Gradients of parameters that only some micro batches use would be left out of an exchange
+        # after the last one.
         placed = self._trained
         if not isinstance(placed, DistributedDataParallel):
             return  # replicas step by themselves
@@ -199,7 +207,9 @@ def average_statistics(model: nn.Module, group: Group | Part) -> None:
     statistics: list[Tensor] = []
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._NormBase):
-            statistics += [item for item in (module.running_mean, module.running_var) if item is not None]
+            statistics += [
+                item for item in (module.running_mean, module.running_var) if item is not None
+            ]
     if not statistics or group.num_workers == 1:
         return
     with torch.no_grad():

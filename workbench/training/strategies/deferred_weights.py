@@ -1,7 +1,8 @@
 """Layers that compute the gradients of their weights later than that of their inputs.
 
-In a pipeline the stage before waits for the latter only. Linear and convolutional layers can do that, all
-others compute both at once. When the gradients that wait are computed is left to the pipeline.
+In a pipeline the stage before waits for the latter only. Linear and convolutional layers can do
+that, all others compute both at once. When the gradients that wait are computed is left to the
+pipeline.
 
 Source: Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.
 """
@@ -98,7 +99,9 @@ class _Convolution(_Layer):
         _, weight, bias = self._backward(inputs, gradient, False)
         return weight, bias
 
-    def _backward(self, inputs: Tensor, gradient: Tensor, is_of_inputs: bool) -> tuple[Any, Any, Any]:
+    def _backward(
+        self, inputs: Tensor, gradient: Tensor, is_of_inputs: bool
+    ) -> tuple[Any, Any, Any]:
         layer: Any = self
         has_bias = self.bias is not None
         return torch.ops.aten.convolution_backward(

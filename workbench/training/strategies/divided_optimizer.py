@@ -1,7 +1,7 @@
 """An optimizer of which each worker holds a part: it updates some parameters, whole ones.
 
-So an update is what it is on one worker, as long as that of a parameter depends on no other parameter. Which
-worker holds what, and who exchanges gradients, is left to the strategies.
+So an update is what it is on one worker, as long as that of a parameter depends on no other
+parameter. Which worker holds what, and who exchanges gradients, is left to the strategies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
 
 
 class PartialOptimizer:
-    """What a strategy needs of an optimizer, for the parameters of one worker; states go by all of them."""
+    """What a strategy needs of an optimizer, for the parameters of one worker.
+
+    States go by all of them.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,9 @@ class PartialOptimizer:
             [each for number, each in zip(numbered, item["params"], strict=True) if number in ours]
             for numbered, item in zip(self._numbers, groups, strict=True)
         ]
-        self._own = make([{**item, "params": params} for item, params in zip(groups, own, strict=True)])
+        self._own = make(
+            [{**item, "params": params} for item, params in zip(groups, own, strict=True)]
+        )
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -83,7 +88,9 @@ class PartialOptimizer:
         self._own.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as one worker would have it, gathered on rank 0; every worker must call it.
+        """Return the state as one worker would have it, gathered on rank 0.
+
+        Every worker must call it.
 
         The other workers return what they hold.
         """
@@ -107,7 +114,9 @@ class PartialOptimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take this worker's part of what `state_dict` of any optimizer of the same parameters returned."""
+        """Take this worker's part of what `state_dict` of any optimizer of the same parameters
+        returned.
+        """
         places = {number: place for place, number in enumerate(self._held)}
         parameters = [each for item in self._own.param_groups for each in item["params"]]
         groups = [
@@ -125,7 +134,8 @@ class PartialOptimizer:
 
 
 class DividedOptimizer(PartialOptimizer):
-    """An optimizer whose state is divided among workers that have the same parameters and gradients.
+    """An optimizer whose state is divided among workers that have the same parameters and
+    gradients.
 
     Each worker sends what it has updated to the others.
 

@@ -1,9 +1,10 @@
-"""Parameters, gradients and optimizer state are cut into shards, one for each worker (torch's FSDP2).
+"""Parameters, gradients and optimizer state are cut into shards, one for each worker (torch's
+FSDP2).
 
-A block's parameters are gathered when the block is computed and dropped afterwards, so a model may be
-larger than one device. All workers must call the model equally often: see StepBatch and `predict`. With
-hybrid sharding some workers, such as those of a node, divide a copy of the parameters among them; those that
-hold the same shard of different copies add up its gradients.
+A block's parameters are gathered when the block is computed and dropped afterwards, so a model may
+be larger than one device. All workers must call the model equally often: see StepBatch and
+`predict`. With hybrid sharding some workers, such as those of a node, divide a copy of the
+parameters among them; those that hold the same shard of different copies add up its gradients.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class FullySharded(DataParallel):
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
-        if self._mean is not None:  # which is exchanged with shards, and predicting leaves some gathered
+        if (
+            self._mean is not None
+        ):  # which is exchanged with shards, and predicting leaves some gathered
             reshard(self._model)
         super().train(mode)
 
@@ -61,20 +64,28 @@ class FullySharded(DataParallel):
         """Take over what a strategy returned; see Strategy.load."""
         own = self._model.state_dict()
         weights = {
-            key: {name: own_shard(value, own[name]) for name, value in state[key].items() if name in own}
+            key: {
+                name: own_shard(value, own[name])
+                for name, value in state[key].items()
+                if name in own
+            }
             for key in WEIGHTS
             if key in state
         }
         optimizer = dict(state["optimizer"])
         optimizer["state"] = {
-            index: {name: own_shard(value, self._parameters[index]) for name, value in values.items()}
+            index: {
+                name: own_shard(value, self._parameters[index]) for name, value in values.items()
+            }
             for index, values in optimizer["state"].items()
         }
         super().load({**state, **weights, "optimizer": optimizer})
 
     def alone_bytes(self) -> int:
         """Return the size of all parameters and gradients; see Probeable.alone_bytes."""
-        return 2 * sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
+        return 2 * sum(
+            parameter.numel() * parameter.element_size() for parameter in self._parameters
+        )
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -90,7 +101,9 @@ class FullySharded(DataParallel):
             with super().alone():
                 yield
         finally:
-            for parameter in self._model.parameters():  # whole ones, which the optimizer does not know
+            for (
+                parameter
+            ) in self._model.parameters():  # whole ones, which the optimizer does not know
                 parameter.grad = None
             self._keep_gathered(cut, False)
             for module in cut:
@@ -99,7 +112,9 @@ class FullySharded(DataParallel):
     def _keep_gathered(self, cut: Sequence[FSDPModule], kept: bool) -> None:
         for module in cut:
             module.set_reshard_after_backward(not kept, recurse=False)
-            if module is not self._model:  # whose parameters stay gathered after the forward pass anyway
+            if (
+                module is not self._model
+            ):  # whose parameters stay gathered after the forward pass anyway
                 module.set_reshard_after_forward(not kept, recurse=False)
 
     def close(self) -> None:

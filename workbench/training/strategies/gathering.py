@@ -16,8 +16,12 @@ from workbench.training.strategies.group import Group, receive_on_cpu
 Key = TypeVar("Key", int, str)
 
 
-def gather_on_first(parts: Mapping[Key, Mapping[str, Any]], group: Group) -> dict[Key, dict[str, Any]]:
-    """Return the parts of all workers on rank 0, and on the others their own; every worker must call it.
+def gather_on_first(
+    parts: Mapping[Key, Mapping[str, Any]], group: Group
+) -> dict[Key, dict[str, Any]]:
+    """Return the parts of all workers on rank 0, and on the others their own.
+
+    Every worker must call it.
 
     One tensor after the other is sent, from CPU to CPU. Those of rank 0 stay the same objects.
 

@@ -1,8 +1,9 @@
-"""Squared norms of the gradients of a step and of its parts, from which the noise of gradients is estimated.
+"""Squared norms of the gradients of a step and of its parts, from which the noise of gradients is
+estimated.
 
-A part is one micro batch of one worker. Its own gradient is seen by a hook where it flows into a parameter,
-before anything is added to it or exchanged, so nothing is copied and the step stays what it is, bit for bit.
-What follows from the norms, and how often to take them, is left to others.
+A part is one micro batch of one worker. Its own gradient is seen by a hook where it flows into a
+parameter, before anything is added to it or exchanged, so nothing is copied and the step stays what
+it is, bit for bit. What follows from the norms, and how often to take them, is left to others.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from workbench.training.strategies.shards import is_cut, local_part
 from workbench.training.strategies.strategy import MicroBatch, StepBatch
 
 MAX_HELD_BYTES = 4 << 20
-"""Norms of many small gradients are taken at once, and no more memory than that is kept from being freed."""
+"""Norms of many small gradients are taken at once, and no more memory than that is kept from being
+freed.
+"""
 
 
 class WatchedBatch:
     """A batch that sees the gradient of each of its micro batches, while it is entered.
 
-    Norms are taken in fp32 and added up in fp64. A parameter that a micro batch does not reach adds nothing.
+    Norms are taken in fp32 and added up in fp64. A parameter that a micro batch does not reach adds
+    nothing.
     """
 
     def __init__(self, batch: StepBatch, leaves: Iterable[Tensor]) -> None:
@@ -66,29 +70,36 @@ class WatchedBatch:
     def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
-        # A list of hooks that has become empty would still be walked through in every later backward pass.
+        # A list of hooks that has become empty would still be walked through in every later
+        # backward pass.
         for leaf in self._untouched:
             leaf._backward_hooks = None
         self._handles, self._untouched, self._held = [], [], []
 
     def sqr_norms(self, parameters: Sequence[Tensor], device: torch.device) -> Tensor:
-        """Return the mean of the squared norms of the gradients of the micro batches, and that of the step.
+        """Return the mean of the squared norms of the gradients of the micro batches, and that of
+        the step.
 
         Args:
-            parameters: The trained parameters, whose gradients are those of the step; of sharded ones the
-                shard of this worker counts.
+            parameters: The trained parameters, whose gradients are those of the step; of sharded
+                ones the shard of this worker counts.
             device: Where they are.
 
         Returns:
             Two numbers in fp64, on the device.
         """
-        gradients = [_dense(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        gradients = [
+            _dense(parameter.grad) for parameter in parameters if parameter.grad is not None
+        ]
         norms = [*self._norms, *_norms(gradients)]
         if not norms:
             return torch.zeros(2, dtype=torch.float64, device=device)
         num_parts, num_gradients = len(self._norms), len(gradients)
         factors = torch.tensor(
-            [[*self._factors, *[0.0] * num_gradients], [*[0.0] * num_parts, *[1.0] * num_gradients]],
+            [
+                [*self._factors, *[0.0] * num_gradients],
+                [*[0.0] * num_parts, *[1.0] * num_gradients],
+            ],
             dtype=torch.float64,
         )
         return factors.to(device, non_blocking=True) @ torch.stack(norms).double().square()

@@ -1,8 +1,9 @@
 """The workers of one trial as one group: where they meet, and what they add up.
 
-Rank 0 opens a store for TCP connections once in its life; every trial meets under a prefix of its own, so
-a warm worker meets its next companions within milliseconds. One worker alone needs no group and makes one
-only for a strategy that cannot do without. What is exchanged in a step is left to the strategies.
+Rank 0 opens a store for TCP connections once in its life; every trial meets under a prefix of its
+own, so a warm worker meets its next companions within milliseconds. One worker alone needs no group
+and makes one only for a strategy that cannot do without. What is exchanged in a step is left to the
+strategies.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import psutil
 import torch
 import torch.distributed
 
-# Its functions take the group that exists when it is imported as their default, and would keep it for ever.
+# Its functions take the group that exists when it is imported as their default, and would keep it
+# for ever.
 import torch.distributed.nn.functional
 from torch import Tensor
 from torch.distributed import distributed_c10d
@@ -34,12 +36,23 @@ dist: Any = torch.distributed  # some of its names are made in C++, without type
 MEETING_TIMEOUT = datetime.timedelta(seconds=120)
 CONNECT_TIMEOUT = datetime.timedelta(seconds=10)
 CONNECT_ATTEMPTS = 3
-"""Workers that meet again at once may, rarely, wait for each other's connection for ever: they try again."""
+"""Workers that meet again at once may, rarely, wait for each other's connection for ever.
+
+They try again.
+"""
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
 """Rank 0 may wait for a decision about its report; who died is found out by others, much sooner."""
 
 _MAX_DIMENSIONS = 8
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
+_DTYPES = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.float64,
+    torch.int64,
+    torch.int32,
+    torch.bool,
+)
 """The types of tensors that one worker can send to another."""
 
 _SHARED_GPUS = "workers that share a GPU with another one"
@@ -49,8 +62,11 @@ _opened: tuple[str, Any] | None = None
 _is_joined = False
 """Whether this process is in the group of a trial."""
 _left: Any = None
-"""The group that was left last. A strategy that is dropped must not be what ends it: that would happen with
-Python's lock held, which the group's threads may wait for at that moment, and neither would ever go on."""
+"""The group that was left last.
+
+A strategy that is dropped must not be what ends it: that would happen with Python's lock held,
+which the group's threads may wait for at that moment, and neither would ever go on.
+"""
 
 
 def open_meeting_point(host: str) -> str:
@@ -64,13 +80,17 @@ def open_meeting_point(host: str) -> str:
     """
     global _opened
     if _opened is None or _opened[0] != host:
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=MEETING_TIMEOUT)
+        store = dist.TCPStore(
+            host, 0, is_master=True, wait_for_workers=False, timeout=MEETING_TIMEOUT
+        )
         _opened = (host, store)
     return f"{host}:{_opened[1].port}"
 
 
 def let_go() -> None:
-    """End the connections of the group that was left: exchanges of the others with this worker fail.
+    """End the connections of the group that was left.
+
+    Exchanges of the others with this worker fail.
 
     To be called when nothing refers to the trial's model any more, but for cycles.
     """
@@ -119,7 +139,8 @@ class Group:
     Attributes:
         rank: From 0 to num_workers - 1.
         num_workers: Workers of the trial.
-        store: Where the workers met, for what they exchange without a collective; None for one worker.
+        store: Where the workers met, for what they exchange without a collective; None for one
+            worker.
         address: Of this machine, as the other workers see it; "" for one worker.
     """
 
@@ -157,12 +178,14 @@ class Group:
     def mesh(self, **sizes: int) -> Any:
         """Return the group as a device mesh; every worker must call it.
 
-        What torch has kept of operations on tensors of a mesh, it uses for any mesh of the same shape and
-        names, whose groups may have been left since: so the name of each dimension is that of one group only.
+        What torch has kept of operations on tensors of a mesh, it uses for any mesh of the same
+        shape and names, whose groups may have been left since: so the name of each dimension is
+        that of one group only.
 
         Args:
-            **sizes: Workers along each dimension; those along the last one are neighbours. Their product is
-                the number of workers. Where the mesh is used, `dimension_name` returns the name of each.
+            **sizes: Workers along each dimension; those along the last one are neighbours. Their
+                product is the number of workers. Where the mesh is used, `dimension_name` returns
+                the name of each.
 
         Raises:
             ExperimentError: If some of the workers share a GPU.
@@ -170,11 +193,13 @@ class Group:
         self.torch_group()
         if self._shares_gpus:
             raise ExperimentError(
-                "workers that share a GPU cannot divide parameters: NCCL refuses two workers on one GPU, and "
-                "gloo cannot exchange parts that are on it",
+                "workers that share a GPU cannot divide parameters: NCCL refuses two workers on one"
+                " GPU, and gloo cannot exchange parts that are on it",
                 field="resources.gpus_per_worker",
                 allowed="1 or more with plan.strategy fsdp or tensor, and with plan.shard",
-                next_step="Give each worker a whole GPU, or choose the strategy ddp, zero1 or pipeline.",
+                next_step=(
+                    "Give each worker a whole GPU, or choose the strategy ddp, zero1 or pipeline."
+                ),
             )
         names = tuple(f"{name}{_OF_GROUP}{self._name}" for name in sizes)
         return dist.init_device_mesh(self._device.type, tuple(sizes.values()), mesh_dim_names=names)
@@ -198,7 +223,10 @@ class Group:
         return made
 
     def total(self, values: Tensor) -> Tensor:
-        """Return the sum of `values` over all workers; every worker must call it in the same order."""
+        """Return the sum of `values` over all workers.
+
+        Every worker must call it in the same order.
+        """
         if self.num_workers == 1:
             return values
         summed = values.clone()
@@ -245,11 +273,16 @@ class Group:
         """
         if like is not None:
             return receive_on_cpu(like.shape, like.dtype, sender).to(self._device)
-        dtype, num_dimensions, *shape = receive_on_cpu([2 + _MAX_DIMENSIONS], torch.int64, sender).tolist()
+        dtype, num_dimensions, *shape = receive_on_cpu(
+            [2 + _MAX_DIMENSIONS], torch.int64, sender
+        ).tolist()
         return receive_on_cpu(shape[:num_dimensions], _DTYPES[dtype], sender).to(self._device)
 
     def gather(self, content: Any) -> list[Any]:
-        """Return the `content` of every worker, by rank; every worker must call it in the same order."""
+        """Return the `content` of every worker, by rank.
+
+        Every worker must call it in the same order.
+        """
         if self.num_workers == 1:
             return [content]
         gathered: list[Any] = [None] * self.num_workers
@@ -317,7 +350,10 @@ def dimension_name(full_name: str) -> str:
 
 
 def _forget_operations() -> None:
-    """Drop what torch has kept of operations on the tensors of a group: it would keep the group, too."""
+    """Drop what torch has kept of operations on the tensors of a group.
+
+    It would keep the group, too.
+    """
     if "torch.distributed.tensor" in sys.modules:
         from torch.distributed.tensor import _collective_utils, _redistribute
         from torch.distributed.tensor.debug import _clear_sharding_prop_cache
@@ -330,7 +366,9 @@ def _forget_operations() -> None:
 
 
 def _init_unless_joined(*arguments: Any, **options: Any) -> None:
-    """Join a process group as torch does; in the group of a trial it is joined already, and nothing happens.
+    """Join a process group as torch does.
+
+    In the group of a trial it is joined already, and nothing happens.
 
     Scripts for several processes begin with this call, and torch refuses the second one.
 
@@ -346,7 +384,9 @@ def _init_unless_joined(*arguments: Any, **options: Any) -> None:
                 f"init_process_group is called with {name}={options[name]}, "
                 f"but the workers of the trial have a group with {name}={known}",
                 field="train",
-                next_step=f"Leave {name} out, or call torch.distributed.destroy_process_group() before.",
+                next_step=(
+                    f"Leave {name} out, or call torch.distributed.destroy_process_group() before."
+                ),
             )
 
 
@@ -373,7 +413,9 @@ def connect(meeting: str) -> Any:
     _use_interface_of(_own_address(host, port))
     if _opened is not None and (host, port) == (_opened[0], _opened[1].port):
         return dist.PrefixStore(prefix, _opened[1])
-    store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=MEETING_TIMEOUT)
+    store = dist.TCPStore(
+        host, port, is_master=False, wait_for_workers=False, timeout=MEETING_TIMEOUT
+    )
     return dist.PrefixStore(prefix, store)
 
 
@@ -384,7 +426,9 @@ def _host_and_port(meeting: str) -> tuple[str, int]:
 
 def _own_address(host: str, port: int) -> str:
     """Return the address of this machine from which a meeting point is reached."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
+    ) as probe:
         probe.connect((host, port))
         return probe.getsockname()[0]
 
@@ -392,7 +436,8 @@ def _own_address(host: str, port: int) -> str:
 def _use_interface_of(own_address: str) -> None:
     """Let gloo and NCCL use the network over which the meeting point is reached.
 
-    Left alone, gloo takes the interface of the host's name, which may be one that other nodes do not see.
+    Left alone, gloo takes the interface of the host's name, which may be one that other nodes do
+    not see.
     """
     for interface, addresses in psutil.net_if_addrs().items():
         if any(item.address == own_address for item in addresses):

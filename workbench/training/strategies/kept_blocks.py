@@ -1,11 +1,13 @@
-"""Which blocks of a model keep their activations, and which are computed again, within a number of bytes.
+"""Which blocks of a model keep their activations, and which are computed again, within a number of
+bytes.
 
-Every block's inputs are kept in any case. A block that keeps the rest of its activations takes memory from
-its forward to its backward pass, one that does not only while it is computed again. Of all choices that fit,
-the one that computes the least again is found by dynamic programming. What blocks cost is measured by others.
+Every block's inputs are kept in any case. A block that keeps the rest of its activations takes
+memory from its forward to its backward pass, one that does not only while it is computed again. Of
+all choices that fit, the one that computes the least again is found by dynamic programming. What
+blocks cost is measured by others.
 
-Source: the knapsack of Beaumont et al. 2021, "Efficient Combination of Rematerialization and Offloading for
-Training DNNs", restricted to single blocks.
+Source: the knapsack of Beaumont et al. 2021, "Efficient Combination of Rematerialization and
+Offloading for Training DNNs", restricted to single blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _MAX_STATES = 1024
-"""Choices that are compared at each block: beyond, of those that take about as much memory the fastest."""
+"""Choices that are compared at each block.
+
+Beyond, of those that take about as much memory the fastest.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,8 @@ class BlockCost:
     Attributes:
         own_bytes: What it keeps beside its inputs unless it is computed again.
         seconds: How long computing it again takes, or another measure of that, >= 0.
-        before_bytes: What is kept in any case from before this block on: its inputs, and what lies between
-            the block before and this one.
+        before_bytes: What is kept in any case from before this block on: its inputs, and what lies
+            between the block before and this one.
     """
 
     own_bytes: int
@@ -58,7 +63,8 @@ class PassCost:
         return self.peak_bytes([True] * len(self.blocks))
 
     def peak_bytes(self, kept: Sequence[bool]) -> int:
-        """Return the most that is kept at any moment, from the first block's forward to its backward pass.
+        """Return the most that is kept at any moment, from the first block's forward to its
+        backward pass.
 
         Args:
             kept: For each block whether it keeps its activations.
@@ -72,7 +78,9 @@ class PassCost:
 
     def again_s(self, kept: Sequence[bool]) -> float:
         """Return how long the blocks take that are computed again; argument as in `peak_bytes`."""
-        return sum(block.seconds for block, is_kept in zip(self.blocks, kept, strict=True) if not is_kept)
+        return sum(
+            block.seconds for block, is_kept in zip(self.blocks, kept, strict=True) if not is_kept
+        )
 
     def choose_kept(self, limit_bytes: float) -> list[bool] | None:
         """Return which blocks keep their activations so that the least is computed again.
@@ -81,8 +89,8 @@ class PassCost:
             limit_bytes: The most that may be kept at any moment.
 
         Returns:
-            For each block whether it keeps its activations; None where not even computing all of them again
-            is enough.
+            For each block whether it keeps its activations; None where not even computing all of
+            them again is enough.
         """
         states: list[_State] = [_State(0, 0.0, None)]
         always = 0
@@ -91,7 +99,9 @@ class PassCost:
             # What a block keeps is there in its backward pass, however it came about.
             room = limit_bytes - always - block.own_bytes
             fitting = [state for state in states if state.kept_bytes <= room]
-            states = _thinned(_fastest(itertools.chain.from_iterable(_next(each, block) for each in fitting)))
+            states = _thinned(
+                _fastest(itertools.chain.from_iterable(_next(each, block) for each in fitting))
+            )
         room = limit_bytes - always - self.after_bytes
         fitting = [state for state in states if state.kept_bytes <= room]
         if not fitting:
@@ -100,7 +110,10 @@ class PassCost:
 
 
 class _State(NamedTuple):
-    """What some choice for the first blocks costs; `last` is the choice for the last one and the others."""
+    """What some choice for the first blocks costs.
+
+    `last` is the choice for the last one and the others.
+    """
 
     kept_bytes: int
     again_s: float

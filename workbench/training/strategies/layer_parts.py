@@ -1,8 +1,10 @@
-"""How the layers of a model are cut for tensor parallelism: pairs of linear layers, and heads of attention.
+"""How the layers of a model are cut for tensor parallelism.
 
-A model defines them by `layer_pairs`, or is a plain sequence. The first layer of a pair is cut by outputs,
-the second by inputs, so that only the sum of what the second ones compute is exchanged. Training the parts
-is left to `tensor`.
+Pairs of linear layers, and heads of attention.
+
+A model defines them by `layer_pairs`, or is a plain sequence. The first layer of a pair is cut by
+outputs, the second by inputs, so that only the sum of what the second ones compute is exchanged.
+Training the parts is left to `tensor`.
 """
 
 from __future__ import annotations
@@ -59,8 +61,9 @@ def cut_layers(model: nn.Module, mesh: Any) -> dict[str, RowOrder]:
     """Cut the layers of a model in place.
 
     Args:
-        model: A `nn.Sequential`; or it has `layer_pairs`, which returns names of two linear layers and the
-            number of blocks in the rows of the first one, and `take_part`, where something counts parts.
+        model: A `nn.Sequential`; or it has `layer_pairs`, which returns names of two linear layers
+            and the number of blocks in the rows of the first one, and `take_part`, where something
+            counts parts.
         mesh: The workers of a replica, in one dimension.
 
     Returns:
@@ -112,8 +115,8 @@ def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
         linear: Any = model.get_submodule(first)
         if linear.out_features % (num_blocks * num_parts):
             raise ExperimentError(
-                f"{first} has {linear.out_features // num_blocks} outputs, which {num_parts} workers "
-                "cannot share equally",
+                f"{first} has {linear.out_features // num_blocks} outputs, which {num_parts}"
+                " workers cannot share equally",
                 field="plan.tensor",
                 allowed="divisors of the width",
             )
@@ -124,7 +127,9 @@ def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
 
 
 def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
-    """Return the pairs that a model defines, or those in a sequence with nothing but activations between."""
+    """Return the pairs that a model defines, or those in a sequence with nothing but activations
+    between.
+    """
     if hasattr(model, "layer_pairs"):
         found = list(cast(Any, model).layer_pairs())
     elif isinstance(model, nn.Sequential):
@@ -139,7 +144,9 @@ def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
         raise ExperimentError(
             f"it is not known how the layers of a {type(model).__name__} are cut into parts",
             field="plan.tensor",
-            allowed="1; or more with transformer, mlp, nn.Sequential or a model that has layer_pairs",
+            allowed=(
+                "1; or more with transformer, mlp, nn.Sequential or a model that has layer_pairs"
+            ),
             next_step="Add the method, set plan.tensor to 1, or use the strategy fsdp.",
         )
     if not found:

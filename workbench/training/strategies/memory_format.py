@@ -1,4 +1,5 @@
-"""Images and weights of convolutions that lie in memory with their channels last, as fast kernels read them.
+"""Images and weights of convolutions that lie in memory with their channels last, as fast kernels
+read them.
 
 Shapes stay what they are, and so do names and values. Which plans can is left to `combinations`.
 """
@@ -18,7 +19,8 @@ _NUM_DIMENSIONS = 4
 
 def lay_channels_last(model: nn.Module) -> None:
     """Lay the weights of convolutions of images with their channels last, in place."""
-    # Not `model.to`, which cannot replace parameters without values: those with which memory is estimated.
+    # Not `model.to`, which cannot replace parameters without values: those with which memory is
+    # estimated.
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if tensor.dim() == _NUM_DIMENSIONS:
             tensor.data = tensor.data.to(memory_format=torch.channels_last)

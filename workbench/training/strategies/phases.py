@@ -1,8 +1,8 @@
 """The steps of a model that has several optimizers, one after the other: a phase for each.
 
-In its phase an optimizer accumulates the gradients of its own loss over all micro batches of a step, workers
-exchange them, and it updates its own parameters; the next phase sees them changed. What the losses are is
-left to the model.
+In its phase an optimizer accumulates the gradients of its own loss over all micro batches of a
+step, workers exchange them, and it updates its own parameters; the next phase sees them changed.
+What the losses are is left to the model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class PhasedModel(Protocol):
     optimizers: dict[str, Optimizer]
 
     def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
-        """Return the loss of a micro batch for one optimizer, or its total and count; None for no step."""
+        """Return the loss of a micro batch for one optimizer, or its total and count.
+
+        None for no step.
+        """
         ...
 
 
@@ -60,14 +63,22 @@ class Phased(DataParallel):
         self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         self._optimizers = cast(PhasedModel, model).optimizers
         for item in self._optimizers.values():
-            if worker.device.type == "cuda" and item.state:  # made before the model was on the device
+            if (
+                worker.device.type == "cuda" and item.state
+            ):  # made before the model was on the device
                 item.load_state_dict(item.state_dict())
         self._optimizer = cast(Optimizer, _Together(self._optimizers))
         self._rates = {
-            name: [group["lr"] for group in item.param_groups] for name, item in self._optimizers.items()
+            name: [group["lr"] for group in item.param_groups]
+            for name, item in self._optimizers.items()
         }
         self._owned: dict[str, list[Tensor]] = {
-            name: [each for group in item.param_groups for each in group["params"] if each.requires_grad]
+            name: [
+                each
+                for group in item.param_groups
+                for each in group["params"]
+                if each.requires_grad
+            ]
             for name, item in self._optimizers.items()
         }
         self._parameters = [each for owned in self._owned.values() for each in owned]
@@ -97,7 +108,10 @@ class Phased(DataParallel):
         return total
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
-        """Make a step and take the norms of each phase, which add up; see NoiseMeasuring.measure."""
+        """Make a step and take the norms of each phase, which add up.
+
+        See NoiseMeasuring.measure.
+        """
         held: list[MicroBatch] = list(batch)  # each phase goes through them again
         total = torch.zeros((), device=self._worker.device)
         norms = torch.zeros(2, dtype=torch.float64, device=self._worker.device)
@@ -116,7 +130,8 @@ class Phased(DataParallel):
                 one = torch.ones((), dtype=torch.float64, device=found.device)
                 found /= self._scaler.scale(one).square()
             norms += found
-        # Each worker holds the gradient of the step; its micro batches count relative to the whole step.
+        # Each worker holds the gradient of the step; its micro batches count relative to the whole
+        # step.
         return MeasuredStep(total, norms / self._worker.num_replicas)
 
     def update(self, lr: float) -> None:
@@ -145,7 +160,10 @@ class Phased(DataParallel):
         super().close()
 
     def _phase(self, name: str, batch: Any, num_samples: int) -> Tensor | None:
-        """Accumulate and exchange the gradients of one optimizer; return this worker's share of its loss."""
+        """Accumulate and exchange the gradients of one optimizer.
+
+        Return this worker's share of its loss.
+        """
         self._finish_phase()
         mark, share = self._settings.mark, None
         counted: CountedStep | None = None
@@ -197,7 +215,10 @@ class Phased(DataParallel):
         return self._worker.group.total(count) if is_shared else count
 
     def _exchange(self, owned: Sequence[Tensor]) -> None:
-        """Add up gradients over the workers; a parameter that was not reached on one of them counts 0."""
+        """Add up gradients over the workers.
+
+        A parameter that was not reached on one of them counts 0.
+        """
         if self._worker.num_workers == 1 or self._is_alone:
             return
         flat = torch.cat(

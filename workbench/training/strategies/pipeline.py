@@ -1,8 +1,9 @@
 """Each worker of a replica holds a stage of the model; micro batches flow through the stages.
 
-Stages pass on activations and gradients through the memory of the host. Replicas of a stage add up their
-gradients after the last micro batch, or divide its parameters among them as `fsdp` does. What the pieces of a
-model are is left to `sequence`, in which order a stage computes to `pipeline_order`.
+Stages pass on activations and gradients through the memory of the host. Replicas of a stage add up
+their gradients after the last micro batch, or divide its parameters among them as `fsdp` does. What
+the pieces of a model are is left to `sequence`, in which order a stage computes to
+`pipeline_order`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Pipeline(Single):
         groups = [{"params": [each for _, each in named]}] if group is None else group(named)
         everything: list[Tensor] = [each for item in groups for each in item["params"]]
         holders = _holders(model, stages)
-        ours = [number for number, each in enumerate(everything) if self._stage in holders[id(each)]]
+        ours = [
+            number for number, each in enumerate(everything) if self._stage in holders[id(each)]
+        ]
         first = {key for key, found in holders.items() if found[0] == self._stage}
         state = model.state_dict(keep_vars=True)
         self._names = {name for name, each in state.items() if id(each) in first}
@@ -69,15 +72,22 @@ class Pipeline(Single):
         placed = self._place_pieces(model, stages[self._stage])
         self._schedule, self._waiting = self._settings.pipeline_schedule, Waiting()
         if self._schedule == "zero_bubble":
-            defer_weights(itertools.chain(*(each.modules for each in stages[self._stage])), self._waiting)
+            defer_weights(
+                itertools.chain(*(each.modules for each in stages[self._stage])), self._waiting
+            )
         groups = [
-            {**item, "params": [placed.get(id(each), each) for each in item["params"]]} for item in groups
+            {**item, "params": [placed.get(id(each), each) for each in item["params"]]}
+            for item in groups
         ]
-        held = [(placed[id(everything[number])], holders[id(everything[number])]) for number in ours]
+        held = [
+            (placed[id(everything[number])], holders[id(everything[number])]) for number in ours
+        ]
         self._parameters = [each for each, _ in held]
         self._counted = [each for each, stages_of_it in held if stages_of_it[0] == self._stage]
         self._tied = [item for item in held if len(item[1]) > 1]
-        self._optimizer = cast(Optimizer, PartialOptimizer(optimizer, groups, ours, sent, worker.group))
+        self._optimizer = cast(
+            Optimizer, PartialOptimizer(optimizer, groups, ours, sent, worker.group)
+        )
         self._scaler = None
         self._mean = self._begin_mean()
 
@@ -95,7 +105,9 @@ class Pipeline(Single):
                     add_gradients()
             elif task == "backward":
                 if self._is_sharded and number in (0, len(batch) - 1):
-                    cast(Any, self._pieces[0].call).set_requires_gradient_sync(number == len(batch) - 1)
+                    cast(Any, self._pieces[0].call).set_requires_gradient_sync(
+                        number == len(batch) - 1
+                    )
                 self._backward(*under_way.popleft())
                 without_weights.append([*self._waiting])
                 self._waiting.clear()
@@ -121,12 +133,17 @@ class Pipeline(Single):
         self._finish_sending()
         self._exchange()
         if counted is not None:
-            step_loss = counted.finish(self._parameters, self._worker.group.total, self._worker.device)
+            step_loss = counted.finish(
+                self._parameters, self._worker.group.total, self._worker.device
+            )
         mark("backward")
         return step_loss
 
     def predict(self, inputs: Any) -> Any:
-        """Return the outputs for a batch on the last stage, and None on the others; see Strategy.predict."""
+        """Return the outputs for a batch on the last stage, and None on the others.
+
+        See Strategy.predict.
+        """
         with self._without_gradients(), self._autocast:
             self._finish_sending()
             result = self._compute(self._received(inputs))
@@ -147,7 +164,9 @@ class Pipeline(Single):
     def needs_statistics(self) -> bool:
         """Whether batch normalisation lacks statistics; see StatisticsRenewing.needs_statistics."""
         mean = self._mean
-        return self._mixes_samples and mean is not None and mean.is_begun and not mean.keeps_statistics
+        return (
+            self._mixes_samples and mean is not None and mean.is_begun and not mean.keeps_statistics
+        )
 
     def renew_statistics(self, inputs: Iterable[Any]) -> None:
         """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
@@ -190,7 +209,9 @@ class Pipeline(Single):
         weights: dict[str, Any] = {}
         for key in (each for each in WEIGHTS if each in state):
             held: Any = OrderedDict(
-                (name, own_shard(value, own[name])) for name, value in state[key].items() if name in own
+                (name, own_shard(value, own[name]))
+                for name, value in state[key].items()
+                if name in own
             )
             # Without versions torch adds counters of batches to the layers of other stages.
             held._metadata = own._metadata
@@ -254,9 +275,15 @@ class Pipeline(Single):
             self._without_gradients, self._num_averaged = torch.no_grad, self._worker.num_replicas
             self._pieces = [cut_pieces(pieces, mesh_of(self._worker, shard, always="shard"))]
         placed: dict[int, Any] = {}
-        for identity, parameters, name in sorted(places, key=lambda place: is_cut(place[1][place[2]])):
+        for identity, parameters, name in sorted(
+            places, key=lambda place: is_cut(place[1][place[2]])
+        ):
             placed[identity] = parameters[name]
-        for identity, parameters, name in places:  # modules of other stages may be tied to those of this one
+        for (
+            identity,
+            parameters,
+            name,
+        ) in places:  # modules of other stages may be tied to those of this one
             parameters[name] = placed[identity]
         return placed
 
@@ -267,7 +294,10 @@ class Pipeline(Single):
             reshard(cast(nn.Module, self._pieces[0].call))
 
     def _received(self, inputs: Any) -> Any:
-        """Return what this stage computes on: the inputs of the model, or what the stage before sent."""
+        """Return what this stage computes on.
+
+        The inputs of the model, or what the stage before sent.
+        """
         if self._stage == 0:
             return inputs
         received = self._worker.group.receive(self._worker.rank - 1)
@@ -289,7 +319,8 @@ class Pipeline(Single):
     def _send(self, values: Any, receiver: int) -> None:
         if not isinstance(values, Tensor):
             raise ExperimentError(
-                f"a piece of the model returns {type(values).__name__}, but stages pass on one tensor",
+                f"a piece of the model returns {type(values).__name__}, but stages pass on one"
+                " tensor",
                 field="plan.stages",
                 allowed="pieces that return one tensor",
             )
@@ -310,7 +341,9 @@ class Pipeline(Single):
             each.wait()
 
     def _exchange(self) -> None:
-        """Add up the gradients of tied weights over their stages, and all of them over the replicas."""
+        """Add up the gradients of tied weights over their stages, and all of them over the
+        replicas.
+        """
         group, first = self._worker.group, self._worker.rank - self._stage
         for parameter, holders in self._tied:
             gradient = _gradient(parameter)
@@ -330,7 +363,9 @@ class Pipeline(Single):
 
     def _clip(self, largest_norm: float) -> None:
         norms = [
-            local_part(each.grad).double().square().sum() for each in self._counted if each.grad is not None
+            local_part(each.grad).double().square().sum()
+            for each in self._counted
+            if each.grad is not None
         ]
         own = torch.stack(norms).sum() if norms else torch.zeros((), dtype=torch.float64)
         total = self._worker.group.total(own.to(self._worker.device)) / self._num_holders
@@ -341,7 +376,10 @@ class Pipeline(Single):
 
 
 def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]]:
-    """Return the stages that need each parameter and buffer, by identity; the first one has the others."""
+    """Return the stages that need each parameter and buffer, by identity.
+
+    The first one has the others.
+    """
     holders: dict[int, list[int]] = {}
     for stage, pieces in enumerate(stages):
         modules = [module for piece in pieces for module in piece.modules]

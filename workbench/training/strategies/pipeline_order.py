@@ -1,11 +1,13 @@
-"""In which order a stage of a pipeline computes, how much it holds meanwhile, and how long a step takes.
+"""In which order a stage of a pipeline computes, how much it holds meanwhile, and how long a step
+takes.
 
-A backward pass may be two tasks: gradients of what a stage received, for which the stage before waits, and
-gradients of its weights, for which nobody does. Computing is left to `pipeline`; torch is not needed here.
+A backward pass may be two tasks: gradients of what a stage received, for which the stage before
+waits, and gradients of its weights, for which nobody does. Computing is left to `pipeline`; torch
+is not needed here.
 
-Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
-GPU Clusters Using Megatron-LM", section 2.2, for 1F1B; Qi et al. 2024, "Zero Bubble Pipeline Parallelism",
-section 2.2 (ZB-H1).
+Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient Large-Scale Language Model
+Training on GPU Clusters Using Megatron-LM", section 2.2, for 1F1B; Qi et al. 2024, "Zero Bubble
+Pipeline Parallelism", section 2.2 (ZB-H1).
 """
 
 from __future__ import annotations
@@ -27,16 +29,20 @@ def can_compute(plan: PartialPlan) -> bool:
     """
     if plan.get("pipeline_schedule") != "zero_bubble" or plan.stages == 1:
         return True
-    # Shards are exchanged in the backward pass, and blocks are computed again to keep little for it.
+    # Shards are exchanged in the backward pass, and blocks are computed again to keep little for
+    # it.
     return not plan.shard and plan.get("recompute") in (None, "none")
 
 
-def order(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> Iterator[tuple[Task, int]]:
+def order(
+    schedule: str, stage: int, num_stages: int, num_micro_batches: int
+) -> Iterator[tuple[Task, int]]:
     """Yield what a stage does in a step, and for which micro batch.
 
     Args:
-        schedule: gpipe: all forward, then all backward; 1f1b: in turns, as soon as a gradient can be there;
-            zero_bubble: as 1f1b, and gradients of weights later, while the stage would wait.
+        schedule: gpipe: all forward, then all backward; 1f1b: in turns, as soon as a gradient can
+            be there; zero_bubble: as 1f1b, and gradients of weights later, while the stage would
+            wait.
         stage: From 0 to num_stages - 1.
         num_stages: Stages of the model.
         num_micro_batches: Micro batches of the step.
@@ -47,7 +53,11 @@ def order(schedule: str, stage: int, num_stages: int, num_micro_batches: int) ->
         >>> [(task[0], number) for task, number in order("zero_bubble", 1, 2, 2)]
         [('f', 0), ('b', 0), ('f', 1), ('b', 1), ('w', 0), ('w', 1)]
     """
-    ahead = min(num_stages - 1 - stage, num_micro_batches) if _is_bounded(schedule) else num_micro_batches
+    ahead = (
+        min(num_stages - 1 - stage, num_micro_batches)
+        if _is_bounded(schedule)
+        else num_micro_batches
+    )
     for number in range(ahead):
         yield "forward", number
     for number in range(num_micro_batches):
@@ -93,8 +103,8 @@ def duration(schedule: str, num_stages: int, num_micro_batches: int) -> float:
     both = num_stages + num_micro_batches - 1
     if schedule != "zero_bubble":
         return float(both)
-    # Forward and backward flow through all stages; of the weights only those of a stage take time, all of
-    # which lie between where there are few micro batches.
+    # Forward and backward flow through all stages; of the weights only those of a stage take time,
+    # all of which lie between where there are few micro batches.
     return max(num_stages + 3 * num_micro_batches - 1, 2 * both + 1) / 3
 
 

@@ -1,7 +1,10 @@
-"""Steps with differential privacy (DP-SGD): the gradient of each sample is clipped, and noise hides each one.
+"""Steps with differential privacy (DP-SGD).
 
-A step takes each sample with the same small probability, so its size differs; the sum of clipped gradients
-is divided by the expected size. How much noise a promise needs, and what has been spent, is left to training.
+The gradient of each sample is clipped, and noise hides each one.
+
+A step takes each sample with the same small probability, so its size differs; the sum of clipped
+gradients is divided by the expected size. How much noise a promise needs, and what has been spent,
+is left to training.
 
 Source: Abadi et al., Deep Learning with Differential Privacy, 2016, algorithm 1.
 """
@@ -50,13 +53,16 @@ class PrivateSteps(Single):
         mixing = normalisations(model)
         if mixing:
             raise ExperimentError(
-                f"the model has {type(mixing[0]).__name__}, by which samples of a batch reach each other",
+                f"the model has {type(mixing[0]).__name__}, by which samples of a batch reach each"
+                " other",
                 field="training.private",
                 next_step="Use a model without it, such as the convnet with normalisation: group.",
             )
         super().setup(model, optimizer, worker)
         self._trained_by_name = {
-            name: parameter for name, parameter in self._model.named_parameters() if parameter.requires_grad
+            name: parameter
+            for name, parameter in self._model.named_parameters()
+            if parameter.requires_grad
         }
         # Seeded by the operating system: somebody who knew the noise could subtract it.
         self._generator = torch.Generator(worker.device)
@@ -79,7 +85,10 @@ class PrivateSteps(Single):
             mark("backward")
         for name, parameter in self._trained_by_name.items():
             noise = torch.randn(
-                parameter.shape, dtype=parameter.dtype, device=parameter.device, generator=self._generator
+                parameter.shape,
+                dtype=parameter.dtype,
+                device=parameter.device,
+                generator=self._generator,
             )
             sums[name] += noise * (hiding.noise_multiplier * hiding.max_norm)
             parameter.grad = sums[name] / hiding.expected_batch
@@ -99,16 +108,22 @@ class PrivateSteps(Single):
         } | dict(self._model.named_buffers())
 
         def loss_of_one(trained: dict[str, Tensor], one_input: Any, one_target: Any) -> Tensor:
-            given, wanted = _pytree.tree_map(lambda each: each.unsqueeze(0), (one_input, one_target))
+            given, wanted = _pytree.tree_map(
+                lambda each: each.unsqueeze(0), (one_input, one_target)
+            )
             called = _Called(self._model, self._settings.call)
             outputs = functional_call(
-                called, {f"model.{name}": each for name, each in (trained | fixed).items()}, (given,)
+                called,
+                {f"model.{name}": each for name, each in (trained | fixed).items()},
+                (given,),
             )
             loss: Any = self._settings.loss
             if not is_counted(loss):
                 return loss(outputs, wanted)
             total, count = loss.measure(outputs, wanted)
-            return total / torch.as_tensor(count).clamp(min=1)  # a sample that counts nothing has a loss of 0
+            return total / torch.as_tensor(count).clamp(
+                min=1
+            )  # a sample that counts nothing has a loss of 0
 
         trained = {name: each.detach() for name, each in self._trained_by_name.items()}
         try:
@@ -138,7 +153,9 @@ class _Called(nn.Module):
 
 
 def _clipping_factors(gradients: dict[str, Tensor], max_norm: float) -> Tensor:
-    """Return by what each sample's gradient is multiplied, so that its norm is at most `max_norm`."""
+    """Return by what each sample's gradient is multiplied, so that its norm is at most
+    `max_norm`.
+    """
     sqr_norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values())
     assert isinstance(sqr_norms, Tensor)
     return (max_norm / sqr_norms.sqrt().clamp(min=_MIN_NORM)).clamp(max=1.0)

@@ -1,8 +1,10 @@
-"""Activations that are computed again in the backward pass instead of being kept: less memory, more time.
+"""Activations that are computed again in the backward pass instead of being kept.
 
-Of a model's blocks only the inputs are kept. Nothing else changes: dropout drops the same units again, and
-running statistics see each batch once. What blocks cost is measured by `block_costs`, which of them keep
-their activations is chosen by `kept_blocks`.
+Less memory, more time.
+
+Of a model's blocks only the inputs are kept. Nothing else changes: dropout drops the same units
+again, and running statistics see each batch once. What blocks cost is measured by `block_costs`,
+which of them keep their activations is chosen by `kept_blocks`.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Block:
         self.is_recomputed = True
         self.meter: Meter | None = None
         self._forward = forward
-        self._norms = [part for each in modules for part in each.modules() if isinstance(part, _NormBase)]
+        self._norms = [
+            part for each in modules for part in each.modules() if isinstance(part, _NormBase)
+        ]
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the block, and arrange for what is kept of it."""
@@ -59,15 +63,18 @@ class Block:
                 return self._forward(*args, **kwargs)
         if not self.is_recomputed or not torch.is_grad_enabled():
             return self._forward(*args, **kwargs)
-        contexts = lambda: (contextlib.nullcontext(), _without_statistics(self._norms))  # noqa: E731
+
+        def contexts() -> tuple[Any, Any]:
+            return contextlib.nullcontext(), _without_statistics(self._norms)
+
         return checkpoint(self._forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 
 def recompute_blocks(model: nn.Module) -> list[Block]:
     """Arrange that a model's blocks are computed again in the backward pass.
 
-    Blocks are the members of lists and sequences that consist of parts themselves. A sequence of n plain
-    layers is cut into sqrt(n) pieces, which needs the least memory.
+    Blocks are the members of lists and sequences that consist of parts themselves. A sequence of n
+    plain layers is cut into sqrt(n) pieces, which needs the least memory.
 
     Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 
@@ -107,7 +114,10 @@ def _blocks_of(model: nn.Module) -> Iterator[Block]:
 
 
 def _divisible(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
-    """Yield each list or sequence of blocks with its composite members; without any it is one of layers."""
+    """Yield each list or sequence of blocks with its composite members.
+
+    Without any it is one of layers.
+    """
     if not isinstance(model, nn.Sequential | nn.ModuleList):
         for child in model.children():
             yield from _divisible(child)

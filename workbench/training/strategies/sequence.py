@@ -1,7 +1,8 @@
-"""A model as a sequence of pieces, each of which takes what the one before it returns, cut into stages.
+"""A model as a sequence of pieces, each of which takes what the one before it returns, cut into
+stages.
 
-A `torch.nn.Sequential` is one; another model states its pieces by a method `pieces`. What happens with the
-stages is left to the strategies.
+A `torch.nn.Sequential` is one; another model states its pieces by a method `pieces`. What happens
+with the stages is left to the strategies.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Piece:
 def pieces_of(model: nn.Module, num_stages: int) -> list[Piece]:
     """Return the pieces of a model, between any two of which it may be cut.
 
-    A model states them by a method `pieces`, which returns a list: a module each, or a function with the
-    modules that it uses, such as `(self.embed, self.tokens, self.positions)`.
+    A model states them by a method `pieces`, which returns a list: a module each, or a function
+    with the modules that it uses, such as `(self.embed, self.tokens, self.positions)`.
 
     Args:
         model: The model.
@@ -79,7 +80,10 @@ def _read(stated: Any) -> Piece:
 
 
 def _without_changed_inputs(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """Join a piece that changes its input to the one before it: what was received must stay as it is."""
+    """Join a piece that changes its input to the one before it.
+
+    What was received must stay as it is.
+    """
     waiting: list[Piece] = []
     for piece in pieces:
         if waiting and not getattr(piece.call, "inplace", False):

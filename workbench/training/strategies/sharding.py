@@ -1,7 +1,7 @@
 """Parameters of a model, or of a part of one, are cut into shards with torch's FSDP2.
 
-A block's parameters are gathered when it is computed, and dropped afterwards. Making a step with them is left
-to the strategies.
+A block's parameters are gathered when it is computed, and dropped afterwards. Making a step with
+them is left to the strategies.
 """
 
 from __future__ import annotations
@@ -35,10 +35,14 @@ def mesh_of(worker: Worker, shard: int, *, always: str) -> Any:
     """
     copies, parts = worker.num_replicas // shard, worker.workers_per_replica
     sizes = {"copy": copies, "shard": shard, "part": parts}
-    return worker.group.mesh(**{name: size for name, size in sizes.items() if size > 1 or name == always})
+    return worker.group.mesh(
+        **{name: size for name, size in sizes.items() if size > 1 or name == always}
+    )
 
 
-def cut_parameters(model: nn.Module, mesh: Any, prepare: Callable[[nn.Module], None] | None = None) -> None:
+def cut_parameters(
+    model: nn.Module, mesh: Any, prepare: Callable[[nn.Module], None] | None = None
+) -> None:
     """Cut the parameters of a model in place.
 
     Args:
@@ -60,7 +64,9 @@ def cut_pieces(pieces: Sequence[Piece], mesh: Any) -> Piece:
         mesh: As `mesh_of` returns it.
     """
     owners = Counter(
-        identity for piece in pieces for identity in {id(each) for each in _parameters(piece.modules)}
+        identity
+        for piece in pieces
+        for identity in {id(each) for each in _parameters(piece.modules)}
     )
     joined = []
     for piece in pieces:
@@ -111,12 +117,17 @@ def _cut(block: nn.Module, mesh: Any) -> None:
 
 
 def _copy_view(_module: nn.Module, _inputs: Any, outputs: Any) -> Any:
-    """Copy what is a view: where the next module changes it in place, torch would not gather parameters."""
+    """Copy what is a view: where the next module changes it in place, torch would not gather
+    parameters.
+    """
     return outputs.clone() if isinstance(outputs, Tensor) and outputs._is_view() else outputs
 
 
 def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-    """Let torch find the tensors in a dataclass that a module returns: there it begins the backward pass."""
+    """Let torch find the tensors in a dataclass that a module returns.
+
+    There it begins the backward pass.
+    """
     kind = type(outputs)
     if not dataclasses.is_dataclass(kind) or kind in _pytree.SUPPORTED_NODES:
         return
@@ -135,7 +146,9 @@ def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
     """Yield what to gather separately, innermost first: large members of lists and sequences."""
-    owners = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
+    owners = Counter(
+        id(parameter) for module in model.modules() for parameter in module._parameters.values()
+    )
     for module in reversed(list(model.modules())):
         if not isinstance(module, nn.ModuleList | nn.Sequential):
             continue

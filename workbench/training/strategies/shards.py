@@ -1,6 +1,7 @@
 """What this worker holds of a tensor that may be cut into shards, and the tensor as a whole.
 
-Torch's module of such tensors takes a second to import. Where nothing has imported it, nothing is cut.
+Torch's module of such tensors takes a second to import. Where nothing has imported it, nothing is
+cut.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def gathered(value: Any) -> Any:
-    """Return a tensor that may be cut as a whole; all of its holders must call it. Other values stay."""
+    """Return a tensor that may be cut as a whole; all of its holders must call it.
+
+    Other values stay.
+    """
     if not is_cut(value):
         return value
     from torch.distributed.tensor import Replicate

@@ -1,4 +1,6 @@
-"""One worker: the step that every other strategy is measured against, and that the others extend."""
+"""One worker: the step that every other strategy is measured against, and that the others
+extend.
+"""
 
 from __future__ import annotations
 
@@ -38,24 +40,34 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Single:
-    """Forward, backward and update in one process; accumulation, autocast, loss scaling and clipping."""
+    """Forward, backward and update in one process.
+
+    Accumulation, autocast, loss scaling and clipping.
+    """
 
     _num_averaged = 1
-    """Over how many workers the exchange of gradients takes the mean, where the step needs the sum."""
+    """Over how many workers the exchange of gradients takes the mean, where the step needs the
+    sum.
+    """
     _is_alone = False
     _blocks: Sequence[Block] = ()
     """What may be computed again in the backward pass."""
     _are_kept_chosen = False
     capabilities = BUILT_IN["single"]
     _without_gradients: type[torch.no_grad | torch.inference_mode] = torch.inference_mode
-    """What predictions are made in; parameters that are gathered in inference mode cannot be trained."""
+    """What predictions are made in.
+
+    Parameters that are gathered in inference mode cannot be trained.
+    """
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
     _recorder: Recorder | None = None
     _settles_before_exchange = False
     """Whether gradients must be divided by what a step counts before they are exchanged."""
     _counted_step: CountedStep | None = None
-    """The step that is being made or was made last, where its loss counts by something else than samples."""
+    """The step that is being made or was made last, where its loss counts by something else than
+    samples.
+    """
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
@@ -111,7 +123,9 @@ class Single:
                 mark("forward")
                 if counted is not None and index == last and self._settles_before_exchange:
                     counted.add(loss.detach(), weight)
-                    scaled = scaled * counted.settle(self._parameters, self._total_count, self._worker.device)
+                    scaled = scaled * counted.settle(
+                        self._parameters, self._total_count, self._worker.device
+                    )
                 scaled.backward()
                 mark("backward")
             if counted is not None:
@@ -128,7 +142,8 @@ class Single:
     def _begin_pass(self, inputs: Any, targets: Any, part: float) -> tuple[Tensor, Tensor]:
         """Return the loss of a micro batch, and what its backward pass begins with.
 
-        Of a loss that counts by something else than samples, total and count are returned as one tensor.
+        Of a loss that counts by something else than samples, total and count are returned as one
+        tensor.
         """
         found = self._forward(inputs, targets)
         loss, returned = (found[0], stacked(*found)) if isinstance(found, tuple) else (found, found)
@@ -156,7 +171,9 @@ class Single:
         num_replicas = self._worker.num_replicas
         if num_replicas > 1:
             shares = [1.0 / (self._num_averaged**2 * num_replicas), 1.0 / self._num_holders]
-            sqr_norms *= torch.tensor(shares, dtype=torch.float64).to(sqr_norms.device, non_blocking=True)
+            sqr_norms *= torch.tensor(shares, dtype=torch.float64).to(
+                sqr_norms.device, non_blocking=True
+            )
         if self._scaler is not None:
             one = torch.ones((), dtype=torch.float64, device=sqr_norms.device)
             sqr_norms /= self._scaler.scale(one).square()
@@ -173,7 +190,9 @@ class Single:
         if self._scaler is not None and (hook is not None or self._settings.clip_norm is not None):
             self._scaler.unscale_(self._optimizer)
         if hook is not None:
-            gradients = {name: item.grad for name, item in self._hooked.items() if item.grad is not None}
+            gradients = {
+                name: item.grad for name, item in self._hooked.items() if item.grad is not None
+            }
             with torch.no_grad():
                 hook(gradients)
         if self._settings.clip_norm is not None:
@@ -183,7 +202,9 @@ class Single:
         else:
             self._scaler.step(self._optimizer)
             self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=self._recorder is None)  # replays add to the same gradients
+        self._optimizer.zero_grad(
+            set_to_none=self._recorder is None
+        )  # replays add to the same gradients
         self._agree_after_step()
         if self._mean is not None:
             self._mean.follow()
@@ -235,7 +256,10 @@ class Single:
         }
 
     def _weights(self) -> dict[str, Any]:
-        """Return what this worker holds of the weights: shown ones, and trained ones where these differ."""
+        """Return what this worker holds of the weights.
+
+        Shown ones, and trained ones where these differ.
+        """
         weights: dict[str, Any] = {"model": self._model.state_dict()}
         if self._mean is not None:
             weights["averaged"] = self._mean.num_steps
@@ -283,13 +307,17 @@ class Single:
             torch.cuda.empty_cache()
 
     def _choose_kept(self, compute: Callable[[], Any], num_in_flight: int = 1) -> None:
-        """Choose once which blocks keep their activations, by a forward pass over one micro batch."""
+        """Choose once which blocks keep their activations, by a forward pass over one micro
+        batch.
+        """
         kept_bytes = self._settings.kept_bytes
         if kept_bytes is None or self._are_kept_chosen:
             return
         self._are_kept_chosen = True
         with self._autocast:
-            keep_what_fits(self._blocks, self._model, compute, kept_bytes // num_in_flight, self._agreed)
+            keep_what_fits(
+                self._blocks, self._model, compute, kept_bytes // num_in_flight, self._agreed
+            )
 
     def _whole_pass(self, inputs: Any, targets: Any) -> Tensor:
         return self._settings.loss(self._settings.call(self._model, self._laid(inputs)), targets)
@@ -303,11 +331,16 @@ class Single:
         return compiled(placed)
 
     def _place(self, model: nn.Module) -> nn.Module:
-        """Return what is called in training for a model on the device: the model itself, or around it."""
+        """Return what is called in training for a model on the device.
+
+        The model itself, or around it.
+        """
         return model
 
     def _agree_after_step(self) -> None:
-        """Agree with other replicas on what an update has changed, where gradients were not exchanged."""
+        """Agree with other replicas on what an update has changed, where gradients were not
+        exchanged.
+        """
 
     def _leaves(self) -> Iterable[Tensor]:
         """Return the parameters as the backward pass sees them."""
@@ -318,7 +351,10 @@ class Single:
 
     @functools.cached_property
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Computes in the precision of the plan; made once, as torch looks for devices each time."""
+        """Computes in the precision of the plan.
+
+        Made once, as torch looks for devices each time.
+        """
         dtype = _DTYPES.get(self._settings.precision)
         if dtype is None:
             return contextlib.nullcontext()
@@ -331,7 +367,9 @@ class Single:
 
     def _compared(self, outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
         loss: Any = self._settings.loss
-        return loss(outputs, targets) if self._counted_step is None else loss.measure(outputs, targets)
+        return (
+            loss(outputs, targets) if self._counted_step is None else loss.measure(outputs, targets)
+        )
 
     def _laid(self, inputs: Any) -> Any:
         return with_channels_last(inputs) if self._settings.is_channels_last else inputs
@@ -343,7 +381,9 @@ def normalisations(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
     return [
         item
         for item in model.modules()
-        if isinstance(item, kind) and item.running_mean is not None and item.num_batches_tracked is not None
+        if isinstance(item, kind)
+        and item.running_mean is not None
+        and item.num_batches_tracked is not None
     ]
 
 
@@ -352,6 +392,9 @@ def _copied(model: nn.Module) -> dict[str, Any]:
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return a model on a device; one that is there already is left alone, as fake tensors require."""
+    """Return a model on a device.
+
+    One that is there already is left alone, as fake tensors require.
+    """
     tensors = itertools.chain(model.parameters(), model.buffers())
     return model if all(item.device == device for item in tensors) else model.to(device)

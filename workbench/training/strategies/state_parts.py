@@ -1,7 +1,9 @@
-"""What each worker writes of a state that no worker holds as a whole: parts of tensors, each of them once.
+"""What each worker writes of a state that no worker holds as a whole.
 
-A part states where it lies in the whole tensor, so any strategy can put together what it needs of it with any
-number of workers. Writing and reading files is left to training.
+Parts of tensors, each of them once.
+
+A part states where it lies in the whole tensor, so any strategy can put together what it needs of
+it with any number of workers. Writing and reading files is left to training.
 """
 
 from __future__ import annotations
@@ -57,8 +59,12 @@ class Place:
         divided: set[str] = set()
         if is_cut(value):
             names = zip(value.device_mesh.mesh_dim_names, value.placements, strict=True)
-            divided = {dimension_name(name) for name, placement in names if not placement.is_replicate()}
-        return all(name in divided or getattr(self, name) == 0 for name in ("copy", "shard", "part"))
+            divided = {
+                dimension_name(name) for name, placement in names if not placement.is_replicate()
+            }
+        return all(
+            name in divided or getattr(self, name) == 0 for name in ("copy", "shard", "part")
+        )
 
 
 def parts_of(
@@ -70,7 +76,8 @@ def parts_of(
 
     Args:
         state: As a strategy's `state`, of what this worker holds; what is cut is not gathered.
-        place: By key where this worker is among those that hold a tensor; None where others write it.
+        place: By key where this worker is among those that hold a tensor; None where others write
+            it.
         rows: By key what arranged the rows of a tensor before it was cut; None where nothing did.
     """
     found = StateParts()
@@ -86,14 +93,19 @@ def parts_of(
             found.tensors[key] = (tuple(value.shape), list(_parts(value, rows(key))))
         else:
             found.values[key] = value
-    found.rest = {key: value for key, value in state.items() if key not in WEIGHTS} | {"optimizer": optimizer}
+    found.rest = {key: value for key, value in state.items() if key not in WEIGHTS} | {
+        "optimizer": optimizer
+    }
     return found
 
 
 def _parts(
     value: Tensor, arrange: Callable[[Tensor], Tensor] | None
 ) -> Iterator[tuple[tuple[int, ...], Tensor]]:
-    """Yield the parts of a tensor that this worker holds: rows that follow each other in the model."""
+    """Yield the parts of a tensor that this worker holds.
+
+    Rows that follow each other in the model.
+    """
     local = local_part(value).detach().cpu()
     if not is_cut(value):
         yield (0,) * value.ndim, local
@@ -121,7 +133,9 @@ def _indices(value: Any, dimension: int) -> Tensor:
         else:  # what FSDP makes of what was cut before
             placements.append(type(placement)(0, split_factor=placement.split_factor))
     indices = torch.arange(value.shape[dimension], device=value.device)
-    return local_part(distribute_tensor(indices, value.device_mesh, placements, src_data_rank=None)).cpu()
+    return local_part(
+        distribute_tensor(indices, value.device_mesh, placements, src_data_rank=None)
+    ).cpu()
 
 
 class TensorsOfParts(Mapping[Any, Any]):
@@ -182,5 +196,7 @@ def _joined(shape: tuple[int, ...], pieces: list[tuple[tuple[int, ...], Tensor]]
         return pieces[0][1]
     whole = torch.empty(shape, dtype=pieces[0][1].dtype)
     for start, piece in pieces:
-        whole[tuple(slice(at, at + size) for at, size in zip(start, piece.shape, strict=True))] = piece
+        whole[tuple(slice(at, at + size) for at, size in zip(start, piece.shape, strict=True))] = (
+            piece
+        )
     return whole

@@ -30,7 +30,8 @@ class Worker:
         num_workers: Workers that share each optimizer step.
         device: Where this worker computes.
         group: What the workers exchange something through.
-        workers_per_replica: Workers that hold one copy of the model together and so see the same samples.
+        workers_per_replica: Workers that hold one copy of the model together and so see the same
+            samples.
     """
 
     rank: int = 0
@@ -89,31 +90,36 @@ class StepSettings:
     Attributes:
         loss: (outputs, targets) -> mean over the samples of a batch; it may be a CountedLoss.
         precision: Type of the arithmetic: fp32, bf16 or fp16.
-        gradient_hook: Changes the gradients of a step, by the names of their parameters, in place before
-            they are clipped; only for strategies in which each worker holds all of them.
+        gradient_hook: Changes the gradients of a step, by the names of their parameters, in place
+            before they are clipped; only for strategies in which each worker holds all of them.
         clip_norm: Gradients are scaled down to at most this norm.
-        recompute: Whether the activations of the model's blocks are computed again in the backward pass.
-        kept_bytes: What the forward passes of all micro batches that are under way may keep at most, so that
-            blocks are computed again only beyond that; None for all blocks.
+        recompute: Whether the activations of the model's blocks are computed again in the backward
+            pass.
+        kept_bytes: What the forward passes of all micro batches that are under way may keep at
+            most, so that blocks are computed again only beyond that; None for all blocks.
         compiles: Whether torch.compile makes code for the model in the first step.
         records: Whether kernels are recorded in CUDA graphs and replayed; see `cuda_graphs`.
-        is_channels_last: Whether images and the weights of convolutions lie with their channels last.
-        mark: Called at the end of each part of a step with its name: data, forward, backward, update.
-        group: Divides named parameters into the groups of the optimizer; None for a single group. The rate of
-            a step is multiplied by the `lr_factor` of a group, and is 0 in its first `frozen_steps`.
+        is_channels_last: Whether images and the weights of convolutions lie with their channels
+            last.
+        mark: Called at the end of each part of a step with its name: data, forward, backward,
+            update.
+        group: Divides named parameters into the groups of the optimizer; None for a single group.
+            The rate of a step is multiplied by the `lr_factor` of a group, and is 0 in its first
+            `frozen_steps`.
         average: Makes the mean of the weights that is evaluated and stored; None for the weights.
-        find_unused: Whether workers look in each step for parameters that it leaves without a gradient; auto:
-            if the first step leaves any.
+        find_unused: Whether workers look in each step for parameters that it leaves without a
+            gradient; auto: if the first step leaves any.
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
         bucket_bytes: Size of the pieces in which gradients are exchanged; None for torch's.
-        pipeline_schedule: In which order a stage of a pipeline computes: 1f1b, gpipe, or zero_bubble, which
-            takes neither shards nor recomputed blocks.
-        example: Inputs of some samples, of which only the shapes are used; None where there are none.
+        pipeline_schedule: In which order a stage of a pipeline computes: 1f1b, gpipe, or
+            zero_bubble, which takes neither shards nor recomputed blocks.
+        example: Inputs of some samples, of which only the shapes are used; None where there are
+            none.
         exchange: How replicas agree; None for averaging each gradient.
         hiding: How each sample is hidden; None where the training is not private.
-        shard: Replicas among which the parameters that each worker would hold are divided; 0 for what the
-            strategy divides by itself.
+        shard: Replicas among which the parameters that each worker would hold are divided; 0 for
+            what the strategy divides by itself.
     """
 
     loss: Callable[[Any, Any], Tensor]
@@ -149,7 +155,9 @@ class MicroBatch(NamedTuple):
 
 
 class StepBatch(Protocol):
-    """One worker's samples of one optimizer step, cut into micro batches that are fetched when needed."""
+    """One worker's samples of one optimizer step, cut into micro batches that are fetched when
+    needed.
+    """
 
     @property
     def num_samples(self) -> int:
@@ -185,8 +193,11 @@ class MeasuredStep(NamedTuple):
     loss: Tensor
     """This worker's share of the mean loss of the step."""
     sqr_norms: Tensor
-    """This worker's shares of two squared norms, as fp64 on its device: the mean over the parts of the step,
-    the micro batches of all workers, of those of their own gradients; that of the gradient of the step."""
+    """This worker's shares of two squared norms, as fp64 on its device.
+
+    The mean over the parts of the step, the micro batches of all workers, of those of their own
+    gradients; that of the gradient of the step.
+    """
 
 
 class Strategy(Protocol):
@@ -202,8 +213,8 @@ class Strategy(Protocol):
 
         Args:
             model: On the CPU, the same on every worker.
-            optimizer: Makes the optimizer; called once the parameters are what they will be in training,
-                which sharding changes.
+            optimizer: Makes the optimizer; called once the parameters are what they will be in
+                training, which sharding changes.
             worker: Which worker this is.
         """
         ...
@@ -211,15 +222,15 @@ class Strategy(Protocol):
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the gradient of the loss of a step.
 
-        Gradients are exchanged once a step, at its last micro batch. Micro batches count by their weights,
-        or by what the loss counts.
+        Gradients are exchanged once a step, at its last micro batch. Micro batches count by their
+        weights, or by what the loss counts.
 
         Args:
             batch: This worker's micro batches.
 
         Returns:
-            This worker's share of the mean loss of the step, a detached scalar on the device: the shares
-            of all workers add up to the mean.
+            This worker's share of the mean loss of the step, a detached scalar on the device: the
+            shares of all workers add up to the mean.
         """
         ...
 
@@ -234,20 +245,24 @@ class Strategy(Protocol):
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch, in the precision of training and without gradients.
 
-        None on a worker that does not hold the end of the model: another one of its replica has them.
+        None on a worker that does not hold the end of the model: another one of its replica has
+        them.
         """
         ...
 
     def train(self, mode: bool) -> None:
-        """Switch dropout and batch statistics on (True) or off (False); every worker must call it."""
+        """Switch dropout and batch statistics on (True) or off (False).
+
+        Every worker must call it.
+        """
         ...
 
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler as tensors and plain values, for a checkpoint.
 
-        Every worker must call it. It is the whole state under the names of the model that came in, so any
-        strategy can load it with any number of workers. The tensors may be those in use: write or copy
-        them before the next step.
+        Every worker must call it. It is the whole state under the names of the model that came in,
+        so any strategy can load it with any number of workers. The tensors may be those in use:
+        write or copy them before the next step.
         """
         ...
 
@@ -262,16 +277,25 @@ class Strategy(Protocol):
 
 @runtime_checkable
 class WritableInParts(Protocol):
-    """A strategy of which no worker holds the whole state, so that each can write what it holds; optional."""
+    """A strategy of which no worker holds the whole state, so that each can write what it holds.
+
+    optional.
+    """
 
     def parts(self) -> StateParts:
-        """Return what this worker writes of what `state` would return; every worker must call it."""
+        """Return what this worker writes of what `state` would return.
+
+        Every worker must call it.
+        """
         ...
 
 
 @runtime_checkable
 class RateSetting(Protocol):
-    """A strategy that updates parameters before `update`, so it must know the rate of a step; optional."""
+    """A strategy that updates parameters before `update`, so it must know the rate of a step.
+
+    optional.
+    """
 
     def set_rate(self, lr: float) -> None:
         """Set the learning rate of the coming step."""
@@ -290,12 +314,16 @@ class StepCounting(Protocol):
 
 @runtime_checkable
 class NoiseMeasuring(Protocol):
-    """A strategy that can take the norms of gradients from which the gradient noise follows; optional."""
+    """A strategy that can take the norms of gradients from which the gradient noise follows.
+
+    optional.
+    """
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
         """Do what `forward_backward` does, bit for bit, and take norms of gradients.
 
-        Norms are those before clipping, free of the loss scale. All workers call it for the same steps.
+        Norms are those before clipping, free of the loss scale. All workers call it for the same
+        steps.
 
         Args:
             batch: This worker's micro batches; all of them have samples.
@@ -305,7 +333,10 @@ class NoiseMeasuring(Protocol):
 
 @runtime_checkable
 class StatisticsRenewing(Protocol):
-    """A strategy that may show weights to which statistics of batch normalisation do not fit; optional."""
+    """A strategy that may show weights to which statistics of batch normalisation do not fit.
+
+    optional.
+    """
 
     @property
     def needs_statistics(self) -> bool:
@@ -313,7 +344,9 @@ class StatisticsRenewing(Protocol):
         ...
 
     def renew_statistics(self, inputs: Iterable[Any]) -> None:
-        """Gather the statistics anew; every worker must call it, while the strategy is not training.
+        """Gather the statistics anew.
+
+        Every worker must call it, while the strategy is not training.
 
         Args:
             inputs: This worker's part of the training samples, in micro batches.
@@ -323,7 +356,10 @@ class StatisticsRenewing(Protocol):
 
 @runtime_checkable
 class Probeable(Protocol):
-    """A strategy that can make steps without the other workers, so that probes see their costs; optional."""
+    """A strategy that can make steps without the other workers, so that probes see their costs.
+
+    optional.
+    """
 
     def alone_bytes(self) -> int:
         """Return what this worker may hold more while it is alone than in other steps."""
@@ -332,8 +368,9 @@ class Probeable(Protocol):
     def alone(self) -> AbstractContextManager[None]:
         """Compute without exchanging anything for a while, to see what a step costs without that.
 
-        Meant for measurements whose parameters are thrown away. Inside, `forward_backward` and `update`
-        concern this worker only; gradients that are left at the end are dropped. Every worker must enter
-        and leave it, which exchanges nothing where each worker holds the whole model.
+        Meant for measurements whose parameters are thrown away. Inside, `forward_backward` and
+        `update` concern this worker only; gradients that are left at the end are dropped. Every
+        worker must enter and leave it, which exchanges nothing where each worker holds the whole
+        model.
         """
         ...

@@ -1,11 +1,11 @@
 """Each worker of a replica holds a part of every large layer; they add up what their parts compute.
 
-Layers are cut with torch's tensor parallelism, which exchanges activations twice a block. The optimizer
-works on the part that this worker holds. Replicas may divide these parts among them, as `fsdp` does. How a
-model is cut is left to `layer_parts`.
+Layers are cut with torch's tensor parallelism, which exchanges activations twice a block. The
+optimizer works on the part that this worker holds. Replicas may divide these parts among them, as
+`fsdp` does. How a model is cut is left to `layer_parts`.
 
-Source: Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
-Parallelism".
+Source: Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models Using
+Model Parallelism".
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class TensorParallel(Single):
         names = {id(each): name for name, each in named}
         self._parameters = [each for item in groups for each in item["params"]]
         self._names = [names[id(each)] for each in self._parameters]
-        # Updates of cut and whole parameters in one call are refused, those of their local parts are not.
+        # Updates of cut and whole parameters in one call are refused, those of their local parts
+        # are not.
         self._own = [nn.Parameter(local_part(each.detach())) for each in self._parameters]
         left = iter(self._own)
         parts = [{**item, "params": [next(left) for _ in item["params"]]} for item in groups]
@@ -115,7 +116,9 @@ class TensorParallel(Single):
         place = Place(copy, shard, worker.rank % self._num_parts)
 
         def rows(key: Key) -> Any:
-            order = self._orders.get(str(key[1]) if key[0] in WEIGHTS else self._names[cast(int, key[2])])
+            order = self._orders.get(
+                str(key[1]) if key[0] in WEIGHTS else self._names[cast(int, key[2])]
+            )
             return None if order is None else order.arrange
 
         return parts_of(self._held(), lambda key: place, rows)
@@ -142,9 +145,11 @@ class TensorParallel(Single):
         optimizer = dict(state["optimizer"])
         optimizer["state"] = {
             number: {
-                key: local_part(self._part(self._names[number], value, self._parameters[number]))
-                if isinstance(value, Tensor)
-                else value
+                key: (
+                    local_part(self._part(self._names[number], value, self._parameters[number]))
+                    if isinstance(value, Tensor)
+                    else value
+                )
                 for key, value in values.items()
             }
             for number, values in optimizer["state"].items()
@@ -172,7 +177,10 @@ class TensorParallel(Single):
         return self._replicas.total(count)
 
     def _agreed(self, cost: PassCost) -> PassCost:
-        """Return the costs on the first worker: to compute a block again, all parts of it must take part."""
+        """Return the costs on the first worker.
+
+        To compute a block again, all parts of it must take part.
+        """
         return cast(PassCost, self._worker.group.broadcast(cost))
 
     def _clip(self, largest_norm: float) -> None:
@@ -192,7 +200,9 @@ class TensorParallel(Single):
         return gathered(value) if order is None else order.restore(gathered(value))
 
     def _cut_as(self, number: int, value: Any) -> Any:
-        """Return what the optimizer remembers of this worker's part of a parameter as part of a whole."""
+        """Return what the optimizer remembers of this worker's part of a parameter as part of a
+        whole.
+        """
         parameter: Any = self._parameters[number]
         if not is_cut(parameter) or not isinstance(value, Tensor) or value.ndim == 0:
             return value

@@ -19,8 +19,8 @@ def leaves_unused(loss: Tensor, parameters: Iterable[Tensor]) -> bool:
         parameters: The trained parameters.
 
     Returns:
-        False where parts of the graph are made in the backward pass only, as by checkpoints that reenter it:
-        what they use cannot be seen.
+        False where parts of the graph are made in the backward pass only, as by checkpoints that
+        reenter it: what they use cannot be seen.
     """
     reached: set[int] = set()
     for node in _nodes(loss.grad_fn):

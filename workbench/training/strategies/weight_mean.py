@@ -1,7 +1,7 @@
 """A mean of the weights of a model, which is often better than the weights of the last step.
 
-It is held beside the model and exchanged with its weights while these are evaluated or stored. Each worker
-holds the mean of what it holds of the model, shards included.
+It is held beside the model and exchanged with its weights while these are evaluated or stored. Each
+worker holds the mean of what it holds of the model, shards included.
 """
 
 from __future__ import annotations
@@ -116,9 +116,11 @@ class MovingMean(_Held):
 
 
 class EqualMean(_Held):
-    """The mean of the weights at the end of each of the last epochs (SWA), all of which count alike.
+    """The mean of the weights at the end of each of the last epochs (SWA), all of which count
+    alike.
 
-    Source: Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima and Better Generalization".
+    Source: Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima and Better
+    Generalization".
     """
 
     keeps_statistics = False

@@ -1,6 +1,7 @@
 """Every worker holds the whole model and a share of the optimizer's state.
 
-Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models".
+Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+Models".
 """
 
 from __future__ import annotations

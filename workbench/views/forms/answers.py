@@ -76,7 +76,8 @@ class QueryContext:
         return self.draft.experiment
 
     def with_written_data(self) -> Experiment:
-        """Return the last valid experiment with the data that is written now, whatever else is wrong.
+        """Return the last valid experiment with the data that is written now, whatever else is
+        wrong.
 
         Raises:
             ExperimentError: If the data is not valid itself.
@@ -106,7 +107,9 @@ Report = Callable[[str], None]
 Arguments = dict[str, Any]
 
 
-def answer(context: QueryContext, topic: str, arguments: Mapping[str, Any], report: Report) -> BaseModel:
+def answer(
+    context: QueryContext, topic: str, arguments: Mapping[str, Any], report: Report
+) -> BaseModel:
     """Compute the result of a query.
 
     Args:
@@ -122,7 +125,9 @@ def answer(context: QueryContext, topic: str, arguments: Mapping[str, Any], repo
         WorkbenchError: If there is no result, with the reason.
     """
     if topic not in _ANSWERS:
-        raise ExperimentError(f"no query has the topic {topic!r}", field="topic", allowed=list(_ANSWERS))
+        raise ExperimentError(
+            f"no query has the topic {topic!r}", field="topic", allowed=list(_ANSWERS)
+        )
     return _ANSWERS[topic](context, dict(arguments), report)
 
 
@@ -141,7 +146,9 @@ def _data(context: QueryContext, _arguments: Arguments, _report: Report) -> Data
 
 
 def _needed_samples_per_s(context: QueryContext) -> float | None:
-    """Return the samples per second that training needs according to the advice, if there is one."""
+    """Return the samples per second that training needs according to the advice, if there is
+    one.
+    """
     from workbench.advisor.stored_advice import finite, mapping
 
     run = _stored_advice(context)
@@ -182,16 +189,25 @@ def _measure(context: QueryContext, arguments: Arguments, report: Report) -> Non
             listener=on_event,
         )
     except KeyboardInterrupt as error:  # the run of the advice was stopped
-        raise RunError("the advice was stopped; its measurements are kept and used the next time") from error
+        raise RunError(
+            "the advice was stopped; its measurements are kept and used the next time"
+        ) from error
 
 
 def _stored_advice(context: QueryContext) -> Run | None:
-    """Return the newest advice for the experiment, or else the last shown for its model and data."""
+    """Return the newest advice for the experiment, or else the last shown for its model and
+    data.
+    """
     store, experiment = context.open_store(), context.draft.experiment
     wanted = experiment.hash()
     found = [row.run_id for row in store.runs() if row.experiment_hash == wanted]
-    for run in [attach(run_id, store=store) for run_id in [*found, *filter(None, [context.advice_id])]]:
-        is_alike = (run.experiment.trained, run.experiment.data) == (experiment.trained, experiment.data)
+    for run in [
+        attach(run_id, store=store) for run_id in [*found, *filter(None, [context.advice_id])]
+    ]:
+        is_alike = (run.experiment.trained, run.experiment.data) == (
+            experiment.trained,
+            experiment.data,
+        )
         if is_alike and run.is_advice and run.advice is not None:
             return run
     return None
@@ -207,7 +223,9 @@ def _advice_summary(context: QueryContext, run: Run) -> AdviceSummary:
         card=card_of(advice),
         figures=tuple(_figures(run)),
         apply=tuple(_advised(context.draft, path, value) for path, value in settings.items()),
-        controls=tuple(_controls(context, run, choice.get("plan", {}), advice.get("objective", "time"))),
+        controls=tuple(
+            _controls(context, run, choice.get("plan", {}), advice.get("objective", "time"))
+        ),
     )
 
 
@@ -237,7 +255,9 @@ def _advised(draft: Draft, path: str, value: Any) -> AdvisedSetting:
     )
 
 
-def _controls(context: QueryContext, run: Run, plan: Mapping[str, Any], objective: str) -> list[FormField]:
+def _controls(
+    context: QueryContext, run: Run, plan: Mapping[str, Any], objective: str
+) -> list[FormField]:
     try:
         allowed = context.models_of(run.run_id).controls()
     except RunError:  # advice without fitted models
@@ -261,15 +281,21 @@ def _what_if(context: QueryContext, arguments: Arguments, _report: Report) -> Wh
 
     if context.advice_id is None:
         raise ExperimentError("nothing has been measured yet", next_step="Ask for advice first.")
-    known = {name: value for name, value in arguments.items() if name in PlanQuery.__dataclass_fields__}
-    query = PlanQuery(**{name: value for name, value in known.items() if value not in (None, _AUTO)})
+    known = {
+        name: value for name, value in arguments.items() if name in PlanQuery.__dataclass_fields__
+    }
+    query = PlanQuery(
+        **{name: value for name, value in known.items() if value not in (None, _AUTO)}
+    )
     return WhatIfResult.model_validate(context.models_of(context.advice_id).answer(query))
 
 
 def _preflight(context: QueryContext, _arguments: Arguments, _report: Report) -> PreflightReport:
     from workbench.runs.dry_run import forecast_run
 
-    found = forecast_run(context.draft.experiment, store=context.open_store(), address=context.draft.address)
+    found = forecast_run(
+        context.draft.experiment, store=context.open_store(), address=context.draft.address
+    )
     return PreflightReport.model_validate(found)
 
 
@@ -299,7 +325,9 @@ def _submit(context: QueryContext, address: str, report: Report) -> StartedRun:
         return StartedRun(run_id=sent.run_id, snapshot=snapshot(attach(sent.run_id, store=store)))
     words = ("show", sent.run_id, "--address", address)
     step = Suggestion("To show it", "show", sent.run_id, {"address": address}, words=words)
-    return StartedRun(run_id="", message=f"{sent.run_id} runs on the cluster. {write_for_panel(step)}")
+    return StartedRun(
+        run_id="", message=f"{sent.run_id} runs on the cluster. {write_for_panel(step)}"
+    )
 
 
 def _stop_advice(context: QueryContext, _arguments: Arguments, _report: Report) -> Confirmation:
@@ -319,7 +347,9 @@ def _result(context: QueryContext, arguments: Arguments, _report: Report) -> Run
 
 
 def _export(context: QueryContext, arguments: Arguments, _report: Report) -> Confirmation:
-    folder = _run(context, arguments).export(arguments.get("to") or "best", trial=arguments.get("trial"))
+    folder = _run(context, arguments).export(
+        arguments.get("to") or "best", trial=arguments.get("trial")
+    )
     return Confirmation(message=f"Exported to {folder}.")
 
 
@@ -334,7 +364,9 @@ def _extend(context: QueryContext, arguments: Arguments, _report: Report) -> Con
 def _enqueue(context: QueryContext, arguments: Arguments, _report: Report) -> Confirmation:
     run, params = _run(context, arguments), arguments.get("params")
     if not isinstance(params, dict):
-        raise ExperimentError("is not a configuration", field="params", allowed="values by parameter name")
+        raise ExperimentError(
+            "is not a configuration", field="params", allowed="values by parameter name"
+        )
     if run.finished:
         reply = run.extend(trials=1, enqueue=params, address=context.draft.address)
     else:

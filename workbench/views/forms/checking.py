@@ -1,6 +1,7 @@
 """Check an experiment that is still being written: whether it is valid, then whether it could run.
 
-If it is not a valid experiment, all reasons are reported at once. Nothing is started and no model is built.
+If it is not a valid experiment, all reasons are reported at once. Nothing is started and no model
+is built.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def check(
         experiment = Experiment(**document).with_payloads(payloads)
     except ExperimentError as error:
         cause = error.__cause__
-        return None, list(findings(cause, Experiment)) if isinstance(cause, ValidationError) else [error]
+        return None, (
+            list(findings(cause, Experiment)) if isinstance(cause, ValidationError) else [error]
+        )
     from workbench.sweeps.preflight import find_problems
 
     return experiment, list(find_problems(experiment, on_this_machine=on_this_machine))

@@ -1,4 +1,6 @@
-"""What follows from an edit of an experiment's document: changes elsewhere in it, made in the same step.
+"""What follows from an edit of an experiment's document.
+
+Changes elsewhere in it, made in the same step.
 
 The edit itself, undo and validation are left to the draft.
 """
@@ -18,8 +20,8 @@ Document = dict[str, Any]
 def follow_task(document: Document, touched: Collection[str]) -> list[str]:
     """Replace objectives that the data of another task does not have, in place.
 
-    Only a metric that comes with the workbench is replaced, and only where the data was changed and the
-    objectives were not.
+    Only a metric that comes with the workbench is replaced, and only where the data was changed and
+    the objectives were not.
 
     Args:
         document: The experiment as written.
@@ -33,10 +35,17 @@ def follow_task(document: Document, touched: Collection[str]) -> list[str]:
 
     parts = {path.partition(".")[0] for path in touched}
     objectives, task = document.get("objectives"), task_of_document(document)
-    if task is None or "data" not in parts or "objectives" in parts or not isinstance(objectives, list):
+    if (
+        task is None
+        or "data" not in parts
+        or "objectives" in parts
+        or not isinstance(objectives, list)
+    ):
         return []
     measured = reported_of_document(document)
-    free = [f"val_{name}" for name in default_metrics(task) if f"val_{name}" in measured] or ["val_loss"]
+    free = [f"val_{name}" for name in default_metrics(task) if f"val_{name}" in measured] or [
+        "val_loss"
+    ]
     free = [metric for metric in free if metric not in map(_metric_of, objectives)]
     notes: list[str] = []
     for index, objective in enumerate(objectives):
@@ -47,7 +56,9 @@ def follow_task(document: Document, touched: Collection[str]) -> list[str]:
         goal = goal_of(new)
         kept = {key: value for key, value in objective.items() if key == "value"}
         objectives[index] = {"metric": new, "goal": goal, **kept}
-        notes.append(f"The objective is now to {goal} {new}: {metric} is not measured for this data.")
+        notes.append(
+            f"The objective is now to {goal} {new}: {metric} is not measured for this data."
+        )
     return notes
 
 
@@ -97,7 +108,9 @@ def add_condition(document: Document, touched: Collection[str]) -> None:
         return
     with_momentum = [name for name in choices if isinstance(name, str) and name.lower() == "sgd"]
     if with_momentum and len(with_momentum) < len(choices):
-        momentum["when"] = {"optimizer": with_momentum[0] if len(with_momentum) == 1 else with_momentum}
+        momentum["when"] = {
+            "optimizer": with_momentum[0] if len(with_momentum) == 1 else with_momentum
+        }
 
 
 def drop_other_kinds(document: dict[str, Any], path: str) -> None:
@@ -126,7 +139,10 @@ def with_renamed_parent(domain: Any, before: str, after: str) -> Any:
     when = domain.get("when") if isinstance(domain, dict) else None
     if not isinstance(when, dict) or before not in when:
         return domain
-    return {**domain, "when": {after if key == before else key: value for key, value in when.items()}}
+    return {
+        **domain,
+        "when": {after if key == before else key: value for key, value in when.items()},
+    }
 
 
 def rename_in_advice(document: dict[str, Any], before: str, after: str) -> None:

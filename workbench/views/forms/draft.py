@@ -1,9 +1,9 @@
 """A draft of an experiment: edited by fields, as YAML or as Python, with undo.
 
-The document is the single source of truth. A change of a field is accepted even if it is invalid, because
-two changes may be valid together; `problems` then lists what is wrong, and `experiment` stays the last valid
-one. A text is accepted as a whole or not at all: an invalid one stays as typed. What a form shows is left to
-`fields`.
+The document is the single source of truth. A change of a field is accepted even if it is invalid,
+because two changes may be valid together; `problems` then lists what is wrong, and `experiment`
+stays the last valid one. A text is accepted as a whole or not at all: an invalid one stays as
+typed. What a form shows is left to `fields`.
 """
 
 from __future__ import annotations
@@ -174,7 +174,11 @@ class Draft:
         self._notify()
 
     def edit(
-        self, changes: Sequence[tuple[str, Any]], *, removals: Sequence[str] = (), label: str = "edit"
+        self,
+        changes: Sequence[tuple[str, Any]],
+        *,
+        removals: Sequence[str] = (),
+        label: str = "edit",
     ) -> None:
         """Change settings; all changes are undone in one step.
 
@@ -230,7 +234,10 @@ class Draft:
         self._notify()
 
     def write_yaml(self, text: str) -> None:
-        """Replace the experiment by YAML; an invalid text is kept, and discarded by an empty one."""
+        """Replace the experiment by YAML.
+
+        An invalid text is kept, and discarded by an empty one.
+        """
         self._yaml = self._read(text, "edit YAML", read_yaml)
         self._notify()
 
@@ -295,8 +302,10 @@ class Draft:
             raise DataError(
                 f"{path} already exists",
                 field="path",
-                next_step="Choose another file, or replace this one with save(path, overwrite=True) or the "
-                'checkbox "Replace an existing file".',
+                next_step=(
+                    "Choose another file, or replace this one with save(path, overwrite=True) or"
+                    ' the checkbox "Replace an existing file".'
+                ),
             )
         try:
             write_experiment(self.experiment, path)
@@ -306,7 +315,10 @@ class Draft:
         self._notify()
 
     def follow_notebook(self) -> None:
-        """Adopt what the notebook defines now: names unknown before, and new versions, with a note."""
+        """Adopt what the notebook defines now.
+
+        Names unknown before, and new versions, with a note.
+        """
         python, document = self._python, copy.deepcopy(self.document)
         try:
             found = self.notebook.resolve(document, _known())
@@ -328,7 +340,9 @@ class Draft:
                 self._notify()
 
     def _keep_kind(self, document: dict[str, Any], path: str) -> None:
-        """Keep a range of floats a range of floats if its bounds are whole numbers, and vice versa."""
+        """Keep a range of floats a range of floats if its bounds are whole numbers, and vice
+        versa.
+        """
         section, _, rest = path.partition(".")
         name, _, bound = rest.rpartition(".")
         domain, search = self.experiment.search.root.get(name), document.get(section)
@@ -339,7 +353,9 @@ class Draft:
             written.setdefault("type", domain.type)
 
     def _read_python(self, text: str) -> _Text | None:
-        return self._read(text, "edit Python", lambda typed: read_python(typed, self.notebook.lookup))
+        return self._read(
+            text, "edit Python", lambda typed: read_python(typed, self.notebook.lookup)
+        )
 
     def _read(self, text: str, label: str, reader: Callable[[str], dict[str, Any]]) -> _Text | None:
         if not text.strip():
@@ -374,7 +390,9 @@ class Draft:
         """Adopt a document, in its shortest form if it is valid."""
         here = self._address is None
         found, problems = check(document, self.notebook.payloads, on_this_machine=here)
-        self.problems = [self.notebook.explained(problem, document, _known()) for problem in problems]
+        self.problems = [
+            self.notebook.explained(problem, document, _known()) for problem in problems
+        ]
         self.problems += [] if self._address_problem is None else [self._address_problem]
         self.is_experiment = found is not None
         if found is not None:

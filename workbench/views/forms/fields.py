@@ -1,7 +1,7 @@
 """The sections and fields of a form, derived from the types that validate an experiment.
 
-Labels, help, bounds and choices come from the schemas of the sections, of the chosen model of the zoo and of
-the chosen data set. Validation is left to the draft.
+Labels, help, bounds and choices come from the schemas of the sections, of the chosen model of the
+zoo and of the chosen data set. Validation is left to the draft.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[Secti
         *(_list(document, name) for name in _LISTS),
         _alerts(document),
         _section("advise", OwnAdvice.__doc__, _advise(document)),
-        *(_section(name, kind.__doc__, _fields(document, name, kind)) for name, kind in _SECTIONS.items()),
+        *(
+            _section(name, kind.__doc__, _fields(document, name, kind))
+            for name, kind in _SECTIONS.items()
+        ),
     ]
 
 
@@ -135,12 +138,16 @@ def _top(document: Document) -> Fields:
     properties = _schema(Experiment)["properties"]
     names = ("name", "command", "step", "fidelity", "repeats", "seed", "report_to")
     fields = [_field(name, name, properties[name], {}, document, document) for name in names]
-    return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
+    return [
+        _of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields
+    ]
 
 
 def _of_command(field: FormField, document: Document) -> FormField:
     """Return a field that only a command reads."""
-    return field.model_copy(update={"applies": field.is_written or document.get("command") is not None})
+    return field.model_copy(
+        update={"applies": field.is_written or document.get("command") is not None}
+    )
 
 
 def _of_federation(field: FormField, document: Document) -> FormField:
@@ -160,12 +167,17 @@ def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     if name == "federated":
         return [_of_federation(field, document) for field in fields]
     if name == "resources":
-        return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
+        return [
+            _of_command(field, document) if field.path in _OF_COMMANDS else field
+            for field in fields
+        ]
     return fields
 
 
 def _applying(field: FormField, pruner: Any, calls_function: bool) -> FormField:
-    """Return a field of early stopping with whether the chosen pruner, and what is trained, read it."""
+    """Return a field of early stopping with whether the chosen pruner, and what is trained, read
+    it.
+    """
     name = field.path.rpartition(".")[2]
     readers = readers_of(name)
     applies = (readers is None or pruner in readers) and (calls_function or name != "unit")
@@ -173,7 +185,10 @@ def _applying(field: FormField, pruner: Any, calls_function: bool) -> FormField:
 
 
 def _advise(document: Document) -> Fields:
-    """Return what the advisor may choose of a function or a command; nothing for other trainings."""
+    """Return what the advisor may choose of a function or a command.
+
+    Nothing for other trainings.
+    """
     written, search = document.get("advise"), document.get("search")
     if document.get("train") is None and document.get("command") is None and written is None:
         return []
@@ -194,7 +209,9 @@ def _list(document: Document, name: str) -> Section:
     for index, item in enumerate(items):
         for field in fields_of_type(kind, item, f"{name}.{index}", document):
             is_metric = field.path.endswith(".metric")
-            fields.append(field.model_copy(update={"choices": tuple(reported)}) if is_metric else field)
+            fields.append(
+                field.model_copy(update={"choices": tuple(reported)}) if is_metric else field
+            )
     taken = [item.get("metric") for item in items if isinstance(item, Mapping)]
     metric = next((one for one in reported if one not in taken), "")
     min_items = _schema(Experiment)["properties"][name].get("minItems", 0)
@@ -214,7 +231,9 @@ def _alerts(document: Document) -> Section:
         on = next(field for field in found if field.path.endswith(".on"))
         # The kind comes first; the fields of an unknown kind are unknown.
         fields.append(
-            on.model_copy(update={"choices": tuple(RULES), "help": _sentence(kind) if kind else None})
+            on.model_copy(
+                update={"choices": tuple(RULES), "help": _sentence(kind) if kind else None}
+            )
         )
         fields += [field for field in found if field is not on and kind]
     help_ = _schema(Experiment)["properties"]["alerts"]["description"]
@@ -223,7 +242,10 @@ def _alerts(document: Document) -> Section:
 
 
 def _new_item(kind: type[BaseModel], metric: str) -> dict[str, Any]:
-    """Return what a new item starts with; settings only the user can know are left out, and reported."""
+    """Return what a new item starts with.
+
+    Settings only the user can know are left out, and reported.
+    """
     from workbench.experiment.metric_declarations import goal_of
 
     goal = goal_of(metric)
@@ -248,7 +270,9 @@ def _part(document: Document, part: str, own_names: list[str]) -> Fields:
 
 
 def _metrics(document: Document) -> Fields:
-    """Return the fields of what is reported, and of the directions of metrics that are no objective."""
+    """Return the fields of what is reported, and of the directions of metrics that are no
+    objective.
+    """
     from workbench.models import METRICS
 
     properties = _schema(Experiment)["properties"]
@@ -266,7 +290,9 @@ def component(written: Any) -> tuple[str | None, Mapping[str, Any]]:
     if not isinstance(written, Mapping):
         return None, {}
     name = written.get("name")
-    return name if isinstance(name, str) else None, {key: written[key] for key in written if key != "name"}
+    return name if isinstance(name, str) else None, {
+        key: written[key] for key in written if key != "name"
+    }
 
 
 def _help(document: Document, part: str) -> str | None:
@@ -297,7 +323,10 @@ def _options_type(part: str, name: str | None) -> type[BaseModel] | None:
 
 
 def _reported(document: Document) -> list[str]:
-    """Return the metrics that the training loop reports, validation first; none for other training."""
+    """Return the metrics that the training loop reports, validation first.
+
+    None for other training.
+    """
     if document.get("train") is not None or document.get("command") is not None:
         return []
     return sorted(reported_of_document(document), key=lambda name: not name.startswith("val_"))
@@ -312,10 +341,21 @@ def _field(
     document: Document,
 ) -> FormField:
     """Return one field."""
-    alternatives = [_followed(one, definitions) for one in schema.get("anyOf", schema.get("oneOf", [schema]))]
-    typed = [one for one in alternatives if one.get("type") != "null" and one.get("const") != "auto"]
-    listed = [value for one in typed for value in one.get("enum", [one["const"]] if "const" in one else [])]
-    main = next((one for one in typed if one.get("type") in ("integer", "number")), typed[0] if typed else {})
+    alternatives = [
+        _followed(one, definitions) for one in schema.get("anyOf", schema.get("oneOf", [schema]))
+    ]
+    typed = [
+        one for one in alternatives if one.get("type") != "null" and one.get("const") != "auto"
+    ]
+    listed = [
+        value
+        for one in typed
+        for value in one.get("enum", [one["const"]] if "const" in one else [])
+    ]
+    main = next(
+        (one for one in typed if one.get("type") in ("integer", "number")),
+        typed[0] if typed else {},
+    )
     unit = schema.get("unit")
     kind = _UNIT_KINDS.get(unit) or _KINDS.get(str(main.get("type")), "mapping")
     if listed and len(typed) == 1:
@@ -325,7 +365,9 @@ def _field(
         kind = "choice"
     value = values.get(name)
     default = schema.get("default")
-    if kind == "text" and isinstance(value, Mapping):  # such as objectives.0.value, which reads this too
+    if kind == "text" and isinstance(
+        value, Mapping
+    ):  # such as objectives.0.value, which reads this too
         value = ", ".join(f"{key}: {item}" for key, item in value.items())
     if kind == "duration":
         value, default = compact_duration(value), compact_duration(default)
@@ -344,7 +386,9 @@ def _field(
         default=plain(default),
         value=plain(value),
         is_written=name in values,
-        is_searched=section in _SEARCHABLE and isinstance(searched, Mapping) and parameter in searched,
+        is_searched=section in _SEARCHABLE
+        and isinstance(searched, Mapping)
+        and parameter in searched,
     )
 
 

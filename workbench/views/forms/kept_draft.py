@@ -1,7 +1,10 @@
-"""The draft of a form as it is kept beside the runs of a store: it comes back when its cell runs again.
+"""The draft of a form as it is kept beside the runs of a store.
 
-A draft belongs to a place, such as a cell of a notebook, and to the experiment that it began with: a cell
-that names another experiment begins anew. What happens to the draft in the meantime is left to `draft`.
+It comes back when its cell runs again.
+
+A draft belongs to a place, such as a cell of a notebook, and to the experiment that it began with:
+a cell that names another experiment begins anew. What happens to the draft in the meantime is left
+to `draft`.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ def key_of(*place: str) -> str:
     """Return the key of the draft of a place.
 
     Args:
-        *place: What distinguishes the place from others, such as the path of a notebook and the id of a cell.
+        *place: What distinguishes the place from others, such as the path of a notebook and the id
+            of a cell.
     """
     return hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]
 
@@ -98,7 +102,9 @@ class KeptDraft:
             self.run_id = found.run_id
             self._restore(found)
         self._end = draft.listen(self._changed.set)
-        self._thread = threading.Thread(target=self._save_changes, name="workbench-draft", daemon=True)
+        self._thread = threading.Thread(
+            target=self._save_changes, name="workbench-draft", daemon=True
+        )
         self._thread.start()
 
     def keep_run(self, run_id: str) -> None:
@@ -119,7 +125,9 @@ class KeptDraft:
     def _restore(self, found: DraftRecord) -> None:
         removed = [name for name in self._draft.document if name not in found.document]
         with contextlib.suppress(WorkbenchError):  # a newer version may know other settings
-            self._draft.edit(list(found.document.items()), removals=removed, label="earlier changes")
+            self._draft.edit(
+                list(found.document.items()), removals=removed, label="earlier changes"
+            )
             if self._draft.undo_label is not None:
                 self._draft.notes = [_RESTORED]
 

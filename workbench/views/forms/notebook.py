@@ -1,7 +1,7 @@
 """Classes and functions of notebook cells that an experiment may use by name.
 
-What a name stands for is embedded in the experiment. When the cell runs again with other code, the experiment
-gets the new version and a new hash, so the two are never confused.
+What a name stands for is embedded in the experiment. When the cell runs again with other code, the
+experiment gets the new version and a new hash, so the two are never confused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Notebook:
         return [
             name
             for name, found in list(self._namespace.items())
-            if callable(found) and getattr(found, "__module__", None) == "__main__" and name[0] != "_"
+            if callable(found)
+            and getattr(found, "__module__", None) == "__main__"
+            and name[0] != "_"
         ]
 
     def take(self, target: Any, *, field: str | None = None) -> str:
@@ -83,7 +85,9 @@ class Notebook:
         return next((name for name, newest in self._newest.items() if newest == written), None)
 
     def named(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a document with names of the notebook in place of references to their present code."""
+        """Return a document with names of the notebook in place of references to their present
+        code.
+        """
         copied = copy.deepcopy(dict(document))
         _rename(copied, lambda _, written: self.name_of(written) or written)
         return copied
@@ -118,7 +122,9 @@ class Notebook:
         _rename(document, taken)
         return found
 
-    def explained(self, problem: WorkbenchError, document: Mapping[str, Any], known: Known) -> WorkbenchError:
+    def explained(
+        self, problem: WorkbenchError, document: Mapping[str, Any], known: Known
+    ) -> WorkbenchError:
         """Return a problem, for an unknown name with the hint that a cell may define it.
 
         Args:
@@ -154,7 +160,9 @@ class Notebook:
                 continue
             again = self.take(target)
             if again != written:
-                _rename(document, lambda _, name, old=written, new=again: new if name == old else name)
+                _rename(
+                    document, lambda _, name, old=written, new=again: new if name == old else name
+                )
                 changed.append(name)
         return changed
 
@@ -185,4 +193,6 @@ def _rename(document: dict[str, Any], new_name: Callable[[str, Any], Any]) -> No
             document[part] = renamed(part, document[part])
     metrics = document.get("metrics")
     if isinstance(metrics, list):
-        document["metrics"] = [renamed(f"metrics.{index}", one) for index, one in enumerate(metrics)]
+        document["metrics"] = [
+            renamed(f"metrics.{index}", one) for index, one in enumerate(metrics)
+        ]

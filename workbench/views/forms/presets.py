@@ -24,8 +24,8 @@ def presets(folder: Path | None = None) -> dict[str, Path]:
     """Return the preset files by name.
 
     Args:
-        folder: The user's folder: its files and those of its `search_spaces` take precedence; None for the
-            current folder.
+        folder: The user's folder: its files and those of its `search_spaces` take precedence; None
+            for the current folder.
     """
     here = Path.cwd() if folder is None else folder
     return _experiments(here, here / _FOLDER, *_SHIPPED)
@@ -46,7 +46,9 @@ def example(folder: Path | None = None) -> NamedChoice | None:
 
 def described(folder: Path | None = None) -> list[NamedChoice]:
     """Return the presets with their first comments; arguments as of `presets`."""
-    return [NamedChoice(name=name, help=first_comment(path)) for name, path in presets(folder).items()]
+    return [
+        NamedChoice(name=name, help=first_comment(path)) for name, path in presets(folder).items()
+    ]
 
 
 def preset_path(name: str, folder: Path | None = None) -> Path:

@@ -1,8 +1,8 @@
 """The messages between a form and the kernel that holds its experiment.
 
-The kernel holds the truth: the form sends what the user did, and shows the state that comes back. A query
-requests something that takes a while; its answers follow from another thread. The TypeScript types of the
-form are generated from this file. Numbers that are not finite travel as strings.
+The kernel holds the truth: the form sends what the user did, and shows the state that comes back. A
+query requests something that takes a while; its answers follow from another thread. The TypeScript
+types of the form are generated from this file. Numbers that are not finite travel as strings.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ Topic = Literal[
     "enqueue",
     "file",
 ]
-FieldKind = Literal["number", "whole", "choice", "text", "switch", "duration", "size", "names", "mapping"]
+FieldKind = Literal[
+    "number", "whole", "choice", "text", "switch", "duration", "size", "names", "mapping"
+]
 Mapping = dict[str, JsonValue]
 
 
 class _Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    number: int = Field(description="Increases with each message; the state says which it includes.")
+    number: int = Field(
+        description="Increases with each message; the state says which it includes."
+    )
 
 
 class Response(BaseModel):
@@ -57,7 +61,9 @@ class Edit(_Request):
     """Change settings; all changes are undone in one step."""
 
     type: Literal["edit"]
-    changes: tuple[tuple[str, JsonValue], ...] = Field(description="Dotted paths with their new values.")
+    changes: tuple[tuple[str, JsonValue], ...] = Field(
+        description="Dotted paths with their new values."
+    )
     removals: tuple[str, ...] = Field(default=(), description="Dotted paths of settings to remove.")
     label: str
 
@@ -129,7 +135,17 @@ class Query(_Request):
 
 
 Request = (
-    Hello | Edit | Remove | Rename | WriteText | History | Preset | OpenFile | SaveFile | SetAddress | Query
+    Hello
+    | Edit
+    | Remove
+    | Rename
+    | WriteText
+    | History
+    | Preset
+    | OpenFile
+    | SaveFile
+    | SetAddress
+    | Query
 )
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="type")])
 
@@ -145,17 +161,25 @@ class FormField(Response):
     low: float | None = None
     high: float | None = None
     low_open: bool = Field(default=False, description="Whether the lower bound itself is excluded.")
-    high_open: bool = Field(default=False, description="Whether the upper bound itself is excluded.")
+    high_open: bool = Field(
+        default=False, description="Whether the upper bound itself is excluded."
+    )
     choices: tuple[JsonValue, ...] | None = Field(
         default=None, description="All allowed values of a choice; suggestions for a text."
     )
     allows_auto: bool = False
-    allows_none: bool = Field(default=False, description="Whether null is a value other than the default.")
+    allows_none: bool = Field(
+        default=False, description="Whether null is a value other than the default."
+    )
     default: JsonValue
     value: JsonValue = Field(description="The written value; null if the default applies.")
-    is_written: bool = Field(default=False, description="Whether a value is written, which may be null.")
+    is_written: bool = Field(
+        default=False, description="Whether a value is written, which may be null."
+    )
     is_searched: bool = False
-    applies: bool = Field(default=True, description="Whether the setting has an effect at the moment.")
+    applies: bool = Field(
+        default=True, description="Whether the setting has an effect at the moment."
+    )
 
 
 class ItemList(Response):
@@ -173,7 +197,9 @@ class Section(Response):
     title: str
     help: str | None = None
     fields: tuple[FormField, ...]
-    items: ItemList | None = Field(default=None, description="Set if the section is a list of items.")
+    items: ItemList | None = Field(
+        default=None, description="Set if the section is a list of items."
+    )
 
 
 class NamedChoice(Response):
@@ -190,7 +216,9 @@ class FormState(Response):
     revision: int
     answered: int = Field(description="The last message that is included.")
     document: Mapping = Field(description="The experiment as written, including what is wrong.")
-    is_experiment: bool = Field(description="Whether it is valid; if not, answers use the last valid one.")
+    is_experiment: bool = Field(
+        description="Whether it is valid; if not, answers use the last valid one."
+    )
     problems: tuple[Problem, ...]
     yaml: str
     yaml_problem: Problem | None
@@ -204,7 +232,9 @@ class FormState(Response):
     saved_path: str | None
     is_saved: bool = Field(description="Whether the saved file has the current content.")
     address: str | None = Field(description="The address of the cluster; None for this machine.")
-    notes: tuple[str, ...] = Field(description="Notices, such as that a class of a cell has changed.")
+    notes: tuple[str, ...] = Field(
+        description="Notices, such as that a class of a cell has changed."
+    )
     sections: tuple[Section, ...]
     models: tuple[NamedChoice, ...]
     datasets: tuple[NamedChoice, ...]

@@ -1,7 +1,7 @@
 """Write an experiment as Python source, and read it back without executing any of it.
 
-The reader accepts literals, the types of `workbench`, and names that the caller resolves, such as a class of
-a notebook. Anything else is refused with its line. Validation is left to the experiment.
+The reader accepts literals, the types of `workbench`, and names that the caller resolves, such as a
+class of a notebook. Anything else is refused with its line. Validation is left to the experiment.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def read_python(text: str, lookup: Callable[[str], str | None]) -> dict[str, Any
         raise _refuse(None, "is nested too deeply") from error
     if reader.experiment is None:
         raise _refuse(
-            None, "does not define an experiment", next_step="Write: experiment = wb.Experiment(...)"
+            None,
+            "does not define an experiment",
+            next_step="Write: experiment = wb.Experiment(...)",
         )
     return reader.experiment
 
@@ -135,7 +137,9 @@ def _domain(written: Any) -> Any:
         return written
     kept = {key: written[key] for key in ("prior", "when") if written.get(key) is not None}
     try:
-        domain = Space.model_validate({"x": {key: item for key, item in written.items() if key not in kept}})
+        domain = Space.model_validate(
+            {"x": {key: item for key, item in written.items() if key not in kept}}
+        )
     except ValidationError:
         return written
     match domain.root["x"]:
@@ -153,7 +157,9 @@ def _domain(written: Any) -> Any:
 def _render(value: Any, indent: int) -> str:
     """Write a value on one line if it fits, else one item per line."""
     flat = _flat(value)
-    if len(flat) + indent <= _WIDTH and not (isinstance(value, _Call) and value.type == "Experiment"):
+    if len(flat) + indent <= _WIDTH and not (
+        isinstance(value, _Call) and value.type == "Experiment"
+    ):
         return flat
     inner = indent + 4
     match value:
@@ -175,11 +181,17 @@ def _render(value: Any, indent: int) -> str:
 def _flat(value: Any) -> str:
     match value:
         case _Call(kind, fields):
-            return f"wb.{kind}({', '.join(f'{name}={_flat(item)}' for name, item in fields.items())})"
+            return (
+                f"wb.{kind}({', '.join(f'{name}={_flat(item)}' for name, item in fields.items())})"
+            )
         case _Name(name):
             return name
         case dict():
-            return "{" + ", ".join(f"{_flat(name)}: {_flat(item)}" for name, item in value.items()) + "}"
+            return (
+                "{"
+                + ", ".join(f"{_flat(name)}: {_flat(item)}" for name, item in value.items())
+                + "}"
+            )
         case list() | tuple():
             return f"[{', '.join(_flat(item) for item in value)}]"
         case str():
@@ -212,7 +224,9 @@ class _Reader:
             ) if self._type_of(call.func) == "Experiment":
                 if self.experiment is not None:
                     raise _refuse(
-                        statement.lineno, "defines a second experiment", next_step="Remove one of the two."
+                        statement.lineno,
+                        "defines a second experiment",
+                        next_step="Remove one of the two.",
                     )
                 self.experiment = self._fields(call)
             case ast.Expr(value=ast.Constant(value=str())):
@@ -251,7 +265,8 @@ class _Reader:
             case ast.Constant(value=None | bool() | int() | float() | str() as value):
                 return value
             case ast.UnaryOp(
-                op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as number)
+                op=ast.USub() | ast.UAdd() as sign,
+                operand=ast.Constant(value=int() | float() as number),
             ) if not isinstance(number, bool):
                 return -number if isinstance(sign, ast.USub) else number
             case ast.List(elts=items) | ast.Tuple(elts=items):
@@ -264,7 +279,9 @@ class _Reader:
                 raise _refuse(
                     node.lineno,
                     f"{name} is not defined in this notebook",
-                    next_step="Run the cell that defines it, or write package.module:name in quotes.",
+                    next_step=(
+                        "Run the cell that defines it, or write package.module:name in quotes."
+                    ),
                 )
             case ast.Call() if (kind := self._type_of(node.func)) in _TYPES:
                 return self._call_value(str(kind), node)
@@ -288,7 +305,9 @@ class _Reader:
                 raise _refuse(value.lineno, "has a key that is not a string", allowed="strings")
             if key.value in mapping:
                 raise _refuse(
-                    key.lineno, f"the key {key.value!r} is repeated", next_step="Remove one of the two."
+                    key.lineno,
+                    f"the key {key.value!r} is repeated",
+                    next_step="Remove one of the two.",
                 )
             mapping[key.value] = self._value(value)
         return mapping

@@ -38,8 +38,8 @@ class Queries:
 
         Args:
             topic: The topic.
-            query: The number of the answer, unless a higher one was submitted before: several views of a
-                widget share the answers, and each waits for its own number or a higher one.
+            query: The number of the answer, unless a higher one was submitted before: several views
+                of a widget share the answers, and each waits for its own number or a higher one.
             arguments: The arguments by name.
         """
         self._highest[topic] = max(self._highest[topic], query)
@@ -59,7 +59,9 @@ class Queries:
         """Send no more answers."""
         self._is_closed = True
 
-    def _answer(self, topic: Topic, place: int, arguments: Mapping[str, Any], lock: threading.Lock) -> None:
+    def _answer(
+        self, topic: Topic, place: int, arguments: Mapping[str, Any], lock: threading.Lock
+    ) -> None:
         # One at a time: while the user types, all but the newest query are dropped here.
         with lock:
             if not self._is_newest(topic, place):
@@ -73,7 +75,10 @@ class Queries:
 
             try:
                 result = answer(
-                    self._context, topic, arguments, lambda text: send(status="working", progress=text)
+                    self._context,
+                    topic,
+                    arguments,
+                    lambda text: send(status="working", progress=text),
                 )
             except WorkbenchError as error:
                 send(status="failed", problem=error.to_problem())

@@ -1,6 +1,7 @@
 """The results of the queries of a form, by topic.
 
-Computing them is left to `answers`. The TypeScript types of the form are generated from this file, too.
+Computing them is left to `answers`. The TypeScript types of the form are generated from this file,
+too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Layer(Response):
     depth: int
     output_shape: tuple[int | str, ...] | None
     num_parameters: int = Field(description="Including those of nested layers.")
-    shares: str = Field(default="", description="The layer whose parameters it uses; empty if its own.")
+    shares: str = Field(
+        default="", description="The layer whose parameters it uses; empty if its own."
+    )
 
 
 class WorkerMemory(Response):
@@ -32,7 +35,9 @@ class WorkerMemory(Response):
     bytes: float
     parts: dict[str, float]
     fits: bool | None = None
-    largest_micro_batch: int | None = Field(default=None, description="The largest micro batch that fits.")
+    largest_micro_batch: int | None = Field(
+        default=None, description="The largest micro batch that fits."
+    )
     words: str | None = None
 
 
@@ -45,7 +50,8 @@ class ModelPreview(Response):
     memory: WorkerMemory | None
     problems: tuple[Problem, ...]
     words: str | None = Field(
-        default=None, description="A description of a model without layers, or why the memory is unknown."
+        default=None,
+        description="A description of a model without layers, or why the memory is unknown.",
     )
 
 
@@ -97,12 +103,16 @@ class DataSummary(Response):
     input_shape: tuple[int, ...] | None
     class_names: tuple[str, ...] | None
     class_counts: tuple[int, ...] | None
-    num_counted: int | None = Field(default=None, description="Number of training samples examined.")
+    num_counted: int | None = Field(
+        default=None, description="Number of training samples examined."
+    )
     target_histogram: Histogram | None = Field(default=None, description="For regression.")
     samples: tuple[ImageSample | RowSample | TextSample, ...]
     load_samples_per_s: float | None
     needed_samples_per_s: float | None
-    contents: tuple[str, ...] = Field(default=(), description="What a table consists of, in sentences.")
+    contents: tuple[str, ...] = Field(
+        default=(), description="What a table consists of, in sentences."
+    )
     warnings: tuple[str, ...]
 
 
@@ -147,7 +157,9 @@ class AdvisedSetting(Response):
     now: JsonValue
     value: JsonValue
     reason: str | None = None
-    removals: tuple[str, ...] = Field(default=(), description="Searched parameters that it replaces.")
+    removals: tuple[str, ...] = Field(
+        default=(), description="Searched parameters that it replaces."
+    )
 
 
 class AdviceSummary(Response):
@@ -192,8 +204,12 @@ class PreflightReport(Response):
 class StartedRun(Response):
     """A run that was started."""
 
-    run_id: str = Field(description="Empty if the run is kept in a store that this kernel cannot read.")
-    snapshot: str = Field(default="", description="Escaped HTML to show if live updates are unavailable.")
+    run_id: str = Field(
+        description="Empty if the run is kept in a store that this kernel cannot read."
+    )
+    snapshot: str = Field(
+        default="", description="Escaped HTML to show if live updates are unavailable."
+    )
     message: str = Field(default="", description="How to follow a run that is kept elsewhere.")
 
 
@@ -239,7 +255,8 @@ class RunResult(Response):
     best: ResultRow | None
     default_comparison: DefaultComparison | None
     certainty: tuple[str, ...] = Field(
-        default=(), description="On how many samples its score rests and how sure it is, in sentences."
+        default=(),
+        description="On how many samples its score rests and how sure it is, in sentences.",
     )
     leaderboard: tuple[ResultRow, ...]
     commands: tuple[LabelledSnippet, ...]

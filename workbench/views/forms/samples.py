@@ -28,7 +28,9 @@ def sampled(space: Space, num_samples: int = NUM_SAMPLES) -> SampledSpace:
     for name, domain in space.root.items():
         values = [params[name] for params in drawn if name in params]
         share = len(values) / num_samples
-        parameters.append(SampledParameter(name=name, exists_share=share, **_counted(domain, values)))
+        parameters.append(
+            SampledParameter(name=name, exists_share=share, **_counted(domain, values))
+        )
     return SampledSpace(num_samples=num_samples, parameters=tuple(parameters))
 
 

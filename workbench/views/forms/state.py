@@ -15,7 +15,9 @@ from workbench.views.forms.presets import described, example
 from workbench.views.forms.protocol import FormState, NamedChoice
 
 
-def state_of(draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None = None) -> FormState:
+def state_of(
+    draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None = None
+) -> FormState:
     """Return everything that a form shows of a draft.
 
     Args:
@@ -45,7 +47,10 @@ def state_of(draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None 
         address=draft.address,
         notes=tuple(draft.notes),
         sections=tuple(sections_of(draft.document, own_names)),
-        models=(*models(), *(NamedChoice(name=name, help="From this notebook.") for name in own_names)),
+        models=(
+            *models(),
+            *(NamedChoice(name=name, help="From this notebook.") for name in own_names),
+        ),
         datasets=tuple(datasets()),
         presets=tuple(described()),
         example=example() if draft.is_untouched else None,

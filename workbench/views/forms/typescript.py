@@ -1,4 +1,7 @@
-"""The TypeScript types of what the form shows: `python -m workbench.views.forms.typescript` prints them."""
+"""The TypeScript types of what the form shows.
+
+`python -m workbench.views.forms.typescript` prints them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,14 @@ from workbench.views.forms.results import Results
 
 def typescript() -> str:
     """Return the TypeScript source of all types of what the form shows."""
-    shared = {"../run_types": (AdviceCard,), "../action_types": (Problem,), "./request_types": REQUESTS}
-    return typescript_of((FormState, Answer, Results), "workbench.views.forms.typescript", shared=shared)
+    shared = {
+        "../run_types": (AdviceCard,),
+        "../action_types": (Problem,),
+        "./request_types": REQUESTS,
+    }
+    return typescript_of(
+        (FormState, Answer, Results), "workbench.views.forms.typescript", shared=shared
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""The messages about actions: what is offered with its dialog, what is requested, and what came of it.
+"""The messages about actions.
 
-The server checks a request against the table of actions. The TypeScript types are generated from this file.
+What is offered with its dialog, what is requested, and what came of it.
+
+The server checks a request against the table of actions. The TypeScript types are generated from
+this file.
 """
 
 from __future__ import annotations
@@ -27,20 +30,28 @@ class OfferField(_Response):
     """A field of the dialog of an action."""
 
     name: str = Field(description="The argument that it fills in.")
-    part_of: str | None = Field(default=None, description="The argument whose values by name it belongs to.")
+    part_of: str | None = Field(
+        default=None, description="The argument whose values by name it belongs to."
+    )
     label: str
     hint: str = ""
     value: str = Field(default="", description="What the field begins with.")
     fallback: str | None = Field(default=None, description="What is used where the field is empty.")
-    is_text: bool = Field(default=False, description="Whether what is typed is text, whatever it looks like.")
+    is_text: bool = Field(
+        default=False, description="Whether what is typed is text, whatever it looks like."
+    )
     choices: tuple[str, ...] = Field(default=(), description="What it may be; if empty, anything.")
-    is_list: bool = Field(default=False, description="Whether it is several texts, separated by commas.")
+    is_list: bool = Field(
+        default=False, description="Whether it is several texts, separated by commas."
+    )
     is_long: bool = Field(default=False, description="Whether it takes several lines.")
     may_be_empty: bool = Field(default=False, description="Whether empty text is a value.")
 
 
 class Offer(_Response):
-    """Something that can be done with a run or trial, and the command and the Python that do the same."""
+    """Something that can be done with a run or trial, and the command and the Python that do the
+    same.
+    """
 
     kind: str
     label: str
@@ -92,7 +103,10 @@ class SizeOfRun(_Response):
 
 
 class ExperimentFile(_Response):
-    """A file to begin with: an experiment can be started, a notebook opened, and tiers can be shown."""
+    """A file to begin with.
+
+    An experiment can be started, a notebook opened, and tiers can be shown.
+    """
 
     path: str = Field(description="Relative to the server's folder; of an example absolute.")
     name: str

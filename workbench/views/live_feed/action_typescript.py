@@ -1,4 +1,7 @@
-"""The TypeScript types of actions: `python -m workbench.views.live_feed.action_typescript` prints them."""
+"""The TypeScript types of actions.
+
+`python -m workbench.views.live_feed.action_typescript` prints them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pictures, tables and texts of a trial, for front ends: which there are, and the file of each."""
+"""The pictures, tables and texts of a trial, for front ends.
+
+Which there are, and the file of each.
+"""
 
 from __future__ import annotations
 

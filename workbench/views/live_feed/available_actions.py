@@ -45,7 +45,9 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
     )
 
 
-def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial) -> tuple[Offer, ...]:
+def offers_of_trial(
+    run_id: str, state: RunState, history: History, trial: Trial
+) -> tuple[Offer, ...]:
     """Return what can be done with a trial in its present state."""
     standing = Standing(
         state=state,
@@ -62,7 +64,10 @@ def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial
 
 
 def _trains_models(history: History) -> bool:
-    """Return whether a trial leaves a model that stands for itself; one of AutoML is that of one fold."""
+    """Return whether a trial leaves a model that stands for itself.
+
+    One of AutoML is that of one fold.
+    """
     return history.experiment.trains_model and not is_automl(history.experiment)
 
 
@@ -98,10 +103,14 @@ def _offer(
     )
     filled = {field.part_of or field.name for field in fields}
     examples = {one.name: one.example for one in action.arguments if one.example is not None}
-    snippet = snippet_of(action.kind, run_id, given if any(given.values()) else {**given, **examples})
+    snippet = snippet_of(
+        action.kind, run_id, given if any(given.values()) else {**given, **examples}
+    )
     return Offer(
         kind=action.kind,
-        label=action.label_for_trial if trial is not None and action.label_for_trial else action.label,
+        label=(
+            action.label_for_trial if trial is not None and action.label_for_trial else action.label
+        ),
         explanation=_RESULT if is_result else action.explanation,
         done_by=action.done_by,
         command=snippet.command,

@@ -1,7 +1,7 @@
 """The updates of a chart for one front end: everything at first, then only what is new.
 
-Curves are thinned before they are first sent. After that, new points are appended, until a curve is so long
-that sending it again, thinned, is cheaper to draw.
+Curves are thinned before they are first sent. After that, new points are appended, until a curve is
+so long that sending it again, thinned, is cheaper to draw.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from workbench.runs.plots.prepare import CurvesData
 from workbench.runs.plots.series import AXES, BEGINNING, Curve, Place
 from workbench.runs.plots.thinning import MIN_POINTS
 from workbench.views.live_feed.frames import Numbers
-from workbench.views.live_feed.protocol import BestSoFar, ChartQuery, ChartUpdate, CurveUpdate, QuantileBand
+from workbench.views.live_feed.protocol import (
+    BestSoFar,
+    ChartQuery,
+    ChartUpdate,
+    CurveUpdate,
+    QuantileBand,
+)
 from workbench.views.live_feed.run_tail import RunTail
 
 MAX_CURVES = 60
@@ -59,7 +65,9 @@ class ChartUpdates:
             ExperimentError: If no trial has reported the metric.
         """
         metric = query.metric or tail.data.experiment.objectives[0].metric
-        most = {"best": MAX_CURVES, "chosen": len(query.chosen), "all": MAX_CURVES_OF_ALL}[query.shown]
+        most = {"best": MAX_CURVES, "chosen": len(query.chosen), "all": MAX_CURVES_OF_ALL}[
+            query.shown
+        ]
         data = tail.overview(metric, query.axis or None, max(most, 1), query.chosen)
         key = (tail.run_id, metric, data.axis, data.x_unit)
         if key != self._key:
@@ -93,8 +101,12 @@ class ChartUpdates:
             best=_best(data, numbers) if is_new else None,
         )
 
-    def _resend(self, tail: RunTail, metric: str, data: CurvesData, numbers: Numbers) -> list[CurveUpdate]:
-        """Send in full the curves that the front end lacks, that were rewritten, or that grew too long."""
+    def _resend(
+        self, tail: RunTail, metric: str, data: CurvesData, numbers: Numbers
+    ) -> list[CurveUpdate]:
+        """Send in full the curves that the front end lacks, that were rewritten, or that grew too
+        long.
+        """
         drawn = []
         points_each = max(_MAX_POINTS // max(len(data.lines), 1), MIN_POINTS)
         shown = {line.trial for line in data.lines}
@@ -139,7 +151,9 @@ class ChartUpdates:
         return appended
 
 
-def _curve(trial: int, start: int, points: np.ndarray, data: CurvesData, numbers: Numbers) -> CurveUpdate:
+def _curve(
+    trial: int, start: int, points: np.ndarray, data: CurvesData, numbers: Numbers
+) -> CurveUpdate:
     x = points[:, AXES.index(data.axis)] / data.x_unit
     known = np.isfinite(x)
     return CurveUpdate(

@@ -1,4 +1,6 @@
-"""The result of an automatic run as a front end shows it: the model, its scores, and the leaderboard.
+"""The result of an automatic run as a front end shows it.
+
+The model, its scores, and the leaderboard.
 
 While the run is under way, the leaderboard lists the candidates so far.
 """
@@ -75,7 +77,11 @@ def candidates(history: History) -> Candidates | None:
     if not history.trials or not is_automl(history.experiment):
         return None
     # Loaded for such runs only.
-    from workbench.runs.automl.candidate_results import describe_counts, ranked_candidates, score_labels
+    from workbench.runs.automl.candidate_results import (
+        describe_counts,
+        ranked_candidates,
+        score_labels,
+    )
     from workbench.runs.automl.model_selection import describe
 
     found = ranked_candidates(history)

@@ -10,7 +10,12 @@ from workbench.experiment.goals import Goal
 from workbench.runs.comparison_table import Side, comparison_rows, labels_of
 from workbench.runs.plots.prepare_comparison import AXIS_TITLES, goal_in_any, prepare_best_so_far
 from workbench.views.live_feed.frames import Numbers
-from workbench.views.live_feed.protocol import ComparedFact, ComparedRun, Comparison, ComparisonQuery
+from workbench.views.live_feed.protocol import (
+    ComparedFact,
+    ComparedRun,
+    Comparison,
+    ComparisonQuery,
+)
 from workbench.views.live_feed.run_tail import RunTail
 
 _MAX_FACTS = 300
@@ -54,7 +59,9 @@ def _compared(
 ) -> ComparedRun:
     data = tail.cached(
         ("comparison", query.metric, query.axis, goal),
-        lambda: prepare_best_so_far(tail.data, metric=query.metric or None, axis=query.axis, goal=goal),
+        lambda: prepare_best_so_far(
+            tail.data, metric=query.metric or None, axis=query.axis, goal=goal
+        ),
         every_s=1.0,
     )
     return ComparedRun(

@@ -1,7 +1,7 @@
 """What a server follows: the runs that front ends show, the list of runs, the machines.
 
-One thread reads for all front ends; each run is read once, however many show it. While nobody watches,
-nothing is read.
+One thread reads for all front ends; each run is read once, however many show it. While nobody
+watches, nothing is read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from workbench.foundation.errors import RunNotFoundError, StoreError, StoreUnavailableError, WorkbenchError
+from workbench.foundation.errors import (
+    RunNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    WorkbenchError,
+)
 from workbench.hardware.resources import Sampler
 from workbench.store.database import Listener, RunRow, Store
 from workbench.store.database.run_ids import NEWEST
@@ -48,7 +53,8 @@ class Feed:
         self._store: Store | None = None
         self._news: Listener | None = None
         self._tails: dict[str, RunTail] = {}
-        # A separate lock: adding a listener, on the event loop of a server, must not wait for the store.
+        # A separate lock: adding a listener, on the event loop of a server, must not wait for the
+        # store.
         self._listening = threading.Lock()
         self._listeners: set[Callable[[], None]] = set()
         self._rows: list[RunRow] = []
@@ -157,7 +163,10 @@ class Feed:
         self._notify()
 
     def run_item(self, row: RunRow) -> RunItem:
-        """Return the entry of a run in the list of runs; missing details are read in the background."""
+        """Return the entry of a run in the list of runs.
+
+        Missing details are read in the background.
+        """
         tail = self._tails.get(row.run_id)
         if tail is not None and 0 < tail.row.last_seq == tail.cursor:
             with tail.lock:
@@ -174,7 +183,8 @@ class Feed:
         """Return the status of machines, at most a second old.
 
         Args:
-            run_id: The run whose machines to report while it has a driver; else this machine is reported.
+            run_id: The run whose machines to report while it has a driver; else this machine is
+                reported.
         """
         with self._lock:
             now_s = time.monotonic()

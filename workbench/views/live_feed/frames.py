@@ -1,7 +1,7 @@
 """Frames: an update as bytes, its numbers as plain columns behind one JSON header.
 
-A frame is the length of the header (4 bytes, little-endian), the header (an `Update` as JSON, padded with
-spaces), and the columns, each at a multiple of 8 bytes from the end of the header.
+A frame is the length of the header (4 bytes, little-endian), the header (an `Update` as JSON,
+padded with spaces), and the columns, each at a multiple of 8 bytes from the end of the header.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Numbers:
             exact: Store 64 instead of 32 bits per number, as long times need.
         """
         if not isinstance(values, np.ndarray):
-            values = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+            values = np.array(
+                [math.nan if value is None else value for value in values], dtype=np.float64
+            )
         raw = values.astype("<f8" if exact else "<f4").tobytes()
         column = Column(offset=self._size, count=len(values), type="f64" if exact else "f32")
         self._parts.append(raw + b"\0" * (-len(raw) % _ALIGNMENT))

@@ -1,7 +1,8 @@
 """The machines of a run over time, with the trials that ran on each.
 
-Samples are read from the store as they come: single ones of the last minutes, and longer and longer rollups
-before. How long which are kept is left to `resources.thinning`, the newest alone to `machines`.
+Samples are read from the store as they come: single ones of the last minutes, and longer and longer
+rollups before. How long which are kept is left to `resources.thinning`, the newest alone to
+`machines`.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ class MachineHistory:
         try:
             for level in reversed(LEVELS):
                 since = self._read_until.get(level.span_s, 0.0)
-                rows = read_samples(self._store, self._run_id, span_s=level.span_s, since_unix_s=since)
+                rows = read_samples(
+                    self._store, self._run_id, span_s=level.span_s, since_unix_s=since
+                )
                 for row in rows:
                     key = _Key(row.node, row.span_s, row.time_unix_s)
                     self._points[key] = _point(Rollup.from_json(row.payload).mean)
@@ -201,11 +204,15 @@ def _rounded(value: float) -> float | None:
 
 
 def _means(times: np.ndarray, values: np.ndarray, max_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut the time into at most so many equal parts, and return the means of those that have samples."""
+    """Cut the time into at most so many equal parts, and return the means of those that have
+    samples.
+    """
     if len(times) <= max_points:
         return times, values
     begin, end = times[0], times[-1]
-    parts = np.minimum((times - begin) / ((end - begin) or 1.0) * max_points, max_points - 1).astype(int)
+    parts = np.minimum(
+        (times - begin) / ((end - begin) or 1.0) * max_points, max_points - 1
+    ).astype(int)
     used, inverse = np.unique(parts, return_inverse=True)
     known = ~np.isnan(values)
     sums, counts = np.zeros((len(used), values.shape[1])), np.zeros((len(used), values.shape[1]))
@@ -215,9 +222,16 @@ def _means(times: np.ndarray, values: np.ndarray, max_points: int) -> tuple[np.n
     return middle, np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
 
-def _on(host: str, trials: Sequence[Trial], nodes: dict[str, list[tuple[float, _Point]]]) -> list[Trial]:
-    """Return the trials that ran on a machine; those of an unknown one belong to the only one there is."""
-    return [trial for trial in trials if host in trial.hosts or (not trial.hosts and len(nodes) == 1)]
+def _on(
+    host: str, trials: Sequence[Trial], nodes: dict[str, list[tuple[float, _Point]]]
+) -> list[Trial]:
+    """Return the trials that ran on a machine.
+
+    Those of an unknown one belong to the only one there is.
+    """
+    return [
+        trial for trial in trials if host in trial.hosts or (not trial.hosts and len(nodes) == 1)
+    ]
 
 
 def _lanes(trials: Sequence[Trial], clock: RunClock) -> tuple[tuple[TrialSpan, ...], int]:

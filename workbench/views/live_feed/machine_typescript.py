@@ -1,4 +1,7 @@
-"""The TypeScript types of machines: `python -m workbench.views.live_feed.machine_typescript` prints them."""
+"""The TypeScript types of machines.
+
+`python -m workbench.views.live_feed.machine_typescript` prints them.
+"""
 
 from __future__ import annotations
 

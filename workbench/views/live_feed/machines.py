@@ -1,4 +1,6 @@
-"""The status of machines for front ends: those of a run, as stored by its driver, or else this machine.
+"""The status of machines for front ends.
+
+Those of a run, as stored by its driver, or else this machine.
 
 A server never connects to a cluster: everything it shows of other machines comes from the store.
 """
@@ -67,12 +69,16 @@ class MachinesStatus(_Status):
 
     time_unix_s: float
     nodes: tuple[NodeStatus, ...]
-    of_run: str | None = Field(default=None, description="The run they belong to; None for this machine.")
+    of_run: str | None = Field(
+        default=None, description="The run they belong to; None for this machine."
+    )
 
 
 def machine_status(sample: NodeSample) -> MachinesStatus:
     """Return the status of this machine alone."""
-    return MachinesStatus(time_unix_s=sample.time_unix_s, nodes=(_node(sample.machine.host, sample),))
+    return MachinesStatus(
+        time_unix_s=sample.time_unix_s, nodes=(_node(sample.machine.host, sample),)
+    )
 
 
 def cluster_status(store: Store, run_id: str) -> MachinesStatus | None:
@@ -105,8 +111,12 @@ def _node(name: str, sample: NodeSample) -> NodeStatus:
         memory_bytes=machine.memory_bytes,
         disk_used_bytes=sample.disk_used_bytes,
         disk_bytes=sample.disk_bytes,
-        network_bytes_per_s=_both(sample.network_sent_bytes_per_s, sample.network_received_bytes_per_s),
-        gpus=tuple(_gpu(gpu, usage, sample) for gpu, usage in zip(machine.gpus, usages, strict=True)),
+        network_bytes_per_s=_both(
+            sample.network_sent_bytes_per_s, sample.network_received_bytes_per_s
+        ),
+        gpus=tuple(
+            _gpu(gpu, usage, sample) for gpu, usage in zip(machine.gpus, usages, strict=True)
+        ),
         gpus_state=machine.gpus_state,
         no_gpus_because=machine.no_gpus_because,
         trials=tuple(sorted({worker.trial for worker in sample.workers})),
@@ -129,7 +139,9 @@ def _gpu(gpu: Gpu, usage: GpuUsage, sample: NodeSample) -> GpuStatus:
         xids=usage.xids,
         pcie_bytes_per_s=_both(usage.pcie_sent_bytes_per_s, usage.pcie_received_bytes_per_s),
         nvlink_bytes_per_s=_both(usage.nvlink_sent_bytes_per_s, usage.nvlink_received_bytes_per_s),
-        trials=tuple(sorted({worker.trial for worker in sample.workers if gpu.uuid in worker.gpus})),
+        trials=tuple(
+            sorted({worker.trial for worker in sample.workers if gpu.uuid in worker.gpus})
+        ),
     )
 
 

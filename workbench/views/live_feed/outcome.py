@@ -1,4 +1,6 @@
-"""What came of a run so far, as a front end shows it: its best trial or its front, and its failures.
+"""What came of a run so far, as a front end shows it.
+
+Its best trial or its front, and its failures.
 
 Part of the messages in `protocol`; filling them in is left to `run_summaries`.
 """
@@ -15,14 +17,17 @@ class _Response(BaseModel):
 
 
 class Best(_Response):
-    """The best trial of a run so far, with the mean values of its configuration where that is repeated."""
+    """The best trial of a run so far, with the mean values of its configuration where that is
+    repeated.
+    """
 
     trial: int
     values: dict[str, float | str] = Field(description="NaN and infinities are strings.")
     params: dict[str, Any]
     num_repeats: int = Field(default=1, description="Over how many trials the values are means.")
     certainty: tuple[str, ...] = Field(
-        default=(), description="On how many samples the value rests and how sure it is, in sentences."
+        default=(),
+        description="On how many samples the value rests and how sure it is, in sentences.",
     )
 
 

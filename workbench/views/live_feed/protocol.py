@@ -1,11 +1,11 @@
 """The messages between a front end and the server: subscriptions one way, updates the other.
 
-A front end sends a *subscription*: what it shows now. The server answers with an *update*, and sends another
-whenever something in it changes. An update contains only the parts that changed since the last one, and its
-size is bounded regardless of the number of trials: the server selects, sorts and thins, the browser draws.
-Subscriptions are validated here, so that nothing unchecked from a browser reaches the packages below. The
-TypeScript types are generated from this file. Building updates is left to `updates`, encoding to `frames`,
-actions to `action_messages`.
+A front end sends a *subscription*: what it shows now. The server answers with an *update*, and
+sends another whenever something in it changes. An update contains only the parts that changed since
+the last one, and its size is bounded regardless of the number of trials: the server selects, sorts
+and thins, the browser draws. Subscriptions are validated here, so that nothing unchecked from a
+browser reaches the packages below. The TypeScript types are generated from this file. Building
+updates is left to `updates`, encoding to `frames`, actions to `action_messages`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from workbench.views.live_feed.attached import AttachedFile
 from workbench.views.live_feed.chosen_model import Candidates, ChosenModel
 from workbench.views.live_feed.machine_history import MachinesHistory
 from workbench.views.live_feed.machines import MachinesStatus
-from workbench.views.live_feed.outcome import Best, Chosen, EndedAttempt, Failure, Front, ObjectiveSummary
+from workbench.views.live_feed.outcome import (
+    Best,
+    Chosen,
+    EndedAttempt,
+    Failure,
+    Front,
+    ObjectiveSummary,
+)
 from workbench.views.live_feed.trial_log import TrialLog, TrialLogQuery
 
 MAX_WINDOW = 200
@@ -50,8 +57,12 @@ class _Response(BaseModel):
 class RunsQuery(_Request):
     """The list of runs."""
 
-    text: Name = Field(default="", description="Only runs whose id, name, owner, tags or notes contain it.")
-    states: tuple[RunState, ...] = Field(default=(), description="Only runs in these states; if empty, all.")
+    text: Name = Field(
+        default="", description="Only runs whose id, name, owner, tags or notes contain it."
+    )
+    states: tuple[RunState, ...] = Field(
+        default=(), description="Only runs in these states; if empty, all."
+    )
     tags: tuple[Name, ...] = Field(
         default=(), max_length=MAX_TAGS, description="Only runs with all of these."
     )
@@ -64,12 +75,15 @@ class RunsQuery(_Request):
 class ChartQuery(_Request):
     """The curves of one run."""
 
-    metric: Name = Field(default="", description="A metric or samples_per_s; if empty, the first objective.")
+    metric: Name = Field(
+        default="", description="A metric or samples_per_s; if empty, the first objective."
+    )
     axis: Literal["", "step", "epoch", "time"] = Field(
         default="", description="If empty, the axis that fits the data."
     )
     shown: Literal["best", "chosen", "all"] = Field(
-        default="best", description="The best trials with a quantile band, only the selected trials, or all."
+        default="best",
+        description="The best trials with a quantile band, only the selected trials, or all.",
     )
     chosen: tuple[TrialNumber, ...] = Field(
         default=(), max_length=MAX_CHOSEN, description="Selected trials, which are always drawn."
@@ -88,10 +102,14 @@ class TableQuery(_Request):
     descending: bool = False
     text: Name = Field(
         default="",
-        description="Words that number, state, reason or values contain, and comparisons such as lr < 0.01.",
+        description=(
+            "Words that number, state, reason or values contain, and comparisons such as lr < 0.01."
+        ),
     )
     columns: tuple[Name, ...] = Field(
-        default=(), max_length=MAX_WINDOW, description="Keys of the columns of a download; if empty, all."
+        default=(),
+        max_length=MAX_WINDOW,
+        description="Keys of the columns of a download; if empty, all.",
     )
     states: tuple[TrialState, ...] = ()
     offset: int = Field(default=0, ge=0)
@@ -117,7 +135,9 @@ class Subscription(_Request):
     trial_log: TrialLogQuery | None = Field(default=None, description="The log of that trial.")
     log_after: int | None = Field(default=None, ge=0, description="Log lines after this event.")
     compared: ComparisonQuery | None = None
-    resources: bool = Field(default=False, description="The machines of the run, now and over time.")
+    resources: bool = Field(
+        default=False, description="The machines of the run, now and over time."
+    )
 
 
 class SubscribeMessage(_Request):
@@ -153,7 +173,9 @@ class RunItem(_Response):
     created_unix_s: float
     owner: str | None = Field(description="As 'PID on HOST'.")
     progress: float | None = Field(description="From 0 to 1; None if unknown.")
-    best: str | None = Field(description="First objective of the best trial, or the size of the front.")
+    best: str | None = Field(
+        description="First objective of the best trial, or the size of the front."
+    )
     num_trials: int | None = Field(description="None until the events of the run are read.")
     num_candidates: int | None = Field(
         default=None, description="Of an AutoML run, whose trials are folds of its candidates."
@@ -163,10 +185,13 @@ class RunItem(_Response):
     archived: bool = False
     has_notes: bool = False
     spark: tuple[float, ...] = Field(
-        default=(), description="The best value so far, in the order in which trials ended; thinned."
+        default=(),
+        description="The best value so far, in the order in which trials ended; thinned.",
     )
     goal: Goal = "maximize"
-    version: int | None = Field(default=None, description="Of its experiment, if its name has several.")
+    version: int | None = Field(
+        default=None, description="Of its experiment, if its name has several."
+    )
 
 
 class RunList(_Response):
@@ -175,7 +200,9 @@ class RunList(_Response):
     items: tuple[RunItem, ...]
     offset: int = 0
     total: int = Field(description="Number of matching runs, including those not listed.")
-    tags: tuple[str, ...] = Field(default=(), description="The tags in use, the most frequent first.")
+    tags: tuple[str, ...] = Field(
+        default=(), description="The tags in use, the most frequent first."
+    )
     num_pinned: int = Field(default=0, description="Archived runs count where they are listed.")
     num_archived: int = 0
 
@@ -205,14 +232,20 @@ class RunDetail(_Response):
     )
     best: Best | None = Field(description="None without one, or with several objectives.")
     front: Front | None = Field(description="None with one objective.")
-    no_best: str | None = Field(default=None, description="Why there is no best trial, as a sentence.")
+    no_best: str | None = Field(
+        default=None, description="Why there is no best trial, as a sentence."
+    )
     chosen_by_hand: Chosen | None = None
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")
-    verdicts: tuple[str, ...] = Field(default=(), description="Where much of its time went, and what helps.")
+    verdicts: tuple[str, ...] = Field(
+        default=(), description="Where much of its time went, and what helps."
+    )
     objectives: tuple[ObjectiveSummary, ...]
     metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
     params: tuple[str, ...] = Field(description="Names of the searched parameters.")
-    settings: dict[Setting, Any] = Field(description="Current values of the settings that can be changed.")
+    settings: dict[Setting, Any] = Field(
+        description="Current values of the settings that can be changed."
+    )
     experiment_hash: str
     tags: tuple[str, ...] = ()
     notes: str = ""
@@ -220,10 +253,13 @@ class RunDetail(_Response):
     archived: bool = False
     figures: tuple[str, ...] = Field(description="Available analysis figures.")
     card: AdviceCard | None = Field(description="The advice.")
-    latest: str | None = Field(default=None, description="The last line of its log before a trial or advice.")
+    latest: str | None = Field(
+        default=None, description="The last line of its log before a trial or advice."
+    )
     loading: float | None = Field(description="Share of its events read so far; None once all are.")
     reading: str | None = Field(
-        default=None, description="The same in words; counts, progress and best are those of the events read."
+        default=None,
+        description="The same in words; counts, progress and best are those of the events read.",
     )
     offers: tuple[Offer, ...]
 
@@ -261,15 +297,21 @@ class ChartUpdate(_Response):
     axis: Literal["step", "epoch", "time"]
     x_title: str
     y_title: str
-    goal: Goal | None = Field(description="None where nobody has declared which direction is better.")
+    goal: Goal | None = Field(
+        description="None where nobody has declared which direction is better."
+    )
     target: float | None
     shown: tuple[int, ...] = Field(description="Trials with a curve, in drawing order.")
     states: tuple[TrialState, ...] = Field(description="States of these trials, in the same order.")
     best_trial: int | None
-    y_range: tuple[float, float] | None = Field(description="Set if outliers would squeeze the other values.")
+    y_range: tuple[float, float] | None = Field(
+        description="Set if outliers would squeeze the other values."
+    )
     num_trials: int = Field(description="Trials with such a curve, drawn or not.")
     curves: tuple[CurveUpdate, ...]
-    is_overview: bool = Field(description="Whether band and best replace the earlier ones, even if None.")
+    is_overview: bool = Field(
+        description="Whether band and best replace the earlier ones, even if None."
+    )
     band: QuantileBand | None
     best: BestSoFar | None
 
@@ -280,8 +322,12 @@ class ComparedRun(_Response):
     run_id: str
     label: str = Field(description="A name that no other compared run has.")
     metric: str
-    goal: Goal | None = Field(description="None where nobody has declared which direction is better.")
-    x: Column = Field(description="Seconds, epochs, numbers of trials, or seconds of all workers together.")
+    goal: Goal | None = Field(
+        description="None where nobody has declared which direction is better."
+    )
+    x: Column = Field(
+        description="Seconds, epochs, numbers of trials, or seconds of all workers together."
+    )
     y: Column
 
 
@@ -325,11 +371,14 @@ class TrialRow(_Response):
 
     number: int
     state: TrialState
-    reason: str | None = Field(description="Also infeasible, of a complete trial that breaks a constraint.")
+    reason: str | None = Field(
+        description="Also infeasible, of a complete trial that breaks a constraint."
+    )
     is_best: bool
     is_chosen: bool = Field(default=False, description="By hand.")
     num_repeats: int = Field(
-        default=1, description="Over how many trials of its configuration the values of the best are means."
+        default=1,
+        description="Over how many trials of its configuration the values of the best are means.",
     )
     cells: tuple[float | int | bool | str | None, ...] = Field(description="One per column.")
 
@@ -344,7 +393,9 @@ class TrialTable(_Response):
     reading: str | None = Field(
         default=None, description="How many events of the run were read so far; None once all are."
     )
-    best: TrialRow | None = Field(default=None, description="The best trial, also where it does not match.")
+    best: TrialRow | None = Field(
+        default=None, description="The best trial, also where it does not match."
+    )
 
 
 class TrialDetail(_Response):
@@ -352,7 +403,9 @@ class TrialDetail(_Response):
 
     number: int
     state: TrialState
-    reason: str | None = Field(description="Also infeasible, of a complete trial that breaks a constraint.")
+    reason: str | None = Field(
+        description="Also infeasible, of a complete trial that breaks a constraint."
+    )
     message: str | None
     traceback: str | None
     params: Json

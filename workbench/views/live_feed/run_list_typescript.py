@@ -1,4 +1,7 @@
-"""The types of lists of runs and comparisons: `python -m workbench.views.live_feed.run_list_typescript`."""
+"""The types of lists of runs and comparisons.
+
+`python -m workbench.views.live_feed.run_list_typescript`.
+"""
 
 from __future__ import annotations
 

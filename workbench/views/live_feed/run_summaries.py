@@ -21,11 +21,27 @@ from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.choices import chosen_by_hand, describe_choice
 from workbench.views.live_feed.available_actions import offers_of_run
 from workbench.views.live_feed.chosen_model import candidates, chosen_model
-from workbench.views.live_feed.outcome import Best, Chosen, Extreme, Failure, Front, ObjectiveSummary
+from workbench.views.live_feed.outcome import (
+    Best,
+    Chosen,
+    Extreme,
+    Failure,
+    Front,
+    ObjectiveSummary,
+)
 from workbench.views.live_feed.protocol import RunDetail, RunItem
 from workbench.views.live_feed.run_tail import RunTail
 
-SWEEP_FIGURES = ("parallel", "importance", "slice", "contour", "rank", "best_by_trial", "edf", "timeline")
+SWEEP_FIGURES = (
+    "parallel",
+    "importance",
+    "slice",
+    "contour",
+    "rank",
+    "best_by_trial",
+    "edf",
+    "timeline",
+)
 ADVICE_FIGURES = (
     "throughput_by_batch",
     "step_time",
@@ -98,7 +114,9 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
             "progress": _part(row, history, is_advice=is_advice),
             "best": _best_words(history),
             "num_trials": len(history.trials),
-            "num_candidates": history.num_configurations() if is_automl(history.experiment) else None,
+            "num_candidates": (
+                history.num_configurations() if is_automl(history.experiment) else None
+            ),
             "spark": () if history.best() is None else _best_so_far(history),
             "goal": history.objectives[0].goal,
         }
@@ -160,7 +178,8 @@ def run_detail(tail: RunTail) -> RunDetail:
         ),
         front=_front(history) if has_front else None,
         no_best=None if tail.is_advice or history.result else history.why_no_best(),
-        chosen_by_hand=by_hand and Chosen(trial=by_hand.number, words=describe_choice(history) or ""),
+        chosen_by_hand=by_hand
+        and Chosen(trial=by_hand.number, words=describe_choice(history) or ""),
         failures=tuple(
             Failure(
                 reason=group.reason,
@@ -204,7 +223,8 @@ def _latest(tail: RunTail) -> str | None:
 def _part(row: RunRow, history: History, *, is_advice: bool) -> float | None:
     """Return how far a run is, which is unknown of advice.
 
-    Trials that failed are no progress where no other one reported anything, nor is time before any began.
+    Trials that failed are no progress where no other one reported anything, nor is time before any
+    began.
     """
     if row.state == "complete":
         return 1.0
@@ -264,7 +284,9 @@ def _labels_of(row: RunRow) -> dict[str, Any]:
 
 
 def _best_so_far(history: History) -> tuple[float, ...]:
-    """Return the best value of the first objective after each trial that ended, at most a few of them."""
+    """Return the best value of the first objective after each trial that ended, at most a few of
+    them.
+    """
     metric, goal = history.objectives[0].metric, history.objectives[0].goal
     ended = sorted(history.ranked(), key=lambda trial: trial.last_event_unix_s)
     values = (trial.values[metric] for trial in ended)
@@ -283,7 +305,11 @@ def _message(tail: RunTail) -> str | None:
     running = [trial.number for trial in history.in_state("running", "waiting")]
     words = [f"{format_numbers(running)} had not finished"] if running else []
     return "; ".join(
-        ["its driver no longer runs", *words, *([] if tail.is_advice else ["resume it to continue"])]
+        [
+            "its driver no longer runs",
+            *words,
+            *([] if tail.is_advice else ["resume it to continue"]),
+        ]
     )
 
 

@@ -1,7 +1,7 @@
 """One run as a server follows it: its events are read as they come, once for all front ends.
 
-A tail is advanced by one thread and read by others, one at a time; readers hold its lock. What a front end
-receives of it is left to `updates`.
+A tail is advanced by one thread and read by others, one at a time; readers hold its lock. What a
+front end receives of it is left to `updates`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,10 @@ class RunTail:
         return changed
 
     def _note_reading(self) -> None:
-        """Note whether events are missing: any until the tail has caught up once, later more than a chunk."""
+        """Note whether events are missing.
+
+        Any until the tail has caught up once, later more than a chunk.
+        """
         behind = self.row.last_seq - self.cursor
         self._has_caught_up = self._has_caught_up or behind <= 0
         is_behind = behind > (CHUNK_EVENTS if self._has_caught_up else 0)
@@ -152,7 +155,9 @@ class RunTail:
         """Return the next chunk, and start to fetch the one after it if there is more."""
         ahead, self._ahead = self._ahead, None
         chunk = None if ahead is None else ahead.result()
-        if chunk is None or chunk.last_seq == self.cursor:  # it was fetched before there was anything
+        if (
+            chunk is None or chunk.last_seq == self.cursor
+        ):  # it was fetched before there was anything
             chunk = self._fetch(self.cursor)
         if chunk.is_full:
             self._ahead = self._fetching.submit(self._fetch, chunk.last_seq)
@@ -162,13 +167,21 @@ class RunTail:
         return read_chunk(self._store, self.run_id, after)
 
     def catch_up(self, within_s: float = math.inf) -> None:
-        """Read everything stored until now, or as much as the time allows; errors as in `advance`."""
+        """Read everything stored until now, or as much as the time allows.
+
+        Errors as in `advance`.
+        """
         until_s = time.monotonic() + within_s
         while self.advance() and self.cursor < self.row.last_seq and time.monotonic() < until_s:
             pass
 
     def cached(
-        self, key: Hashable, make: Callable[[], _Value], every_s: float, *, while_quiet: bool = False
+        self,
+        key: Hashable,
+        make: Callable[[], _Value],
+        every_s: float,
+        *,
+        while_quiet: bool = False,
     ) -> _Value:
         """Return a value computed from the run, once for all front ends; the caller holds the lock.
 
@@ -183,14 +196,19 @@ class RunTail:
         if known is not None:
             known.used_s = now_s
             same = known.version == (self.cursor, self.row.state, chosen) and not while_quiet
-            # A value of a partly read run expires as soon as the run is read completely, any by a choice.
-            is_out = known.version[2] != chosen or (known.was_behind and self.cursor == self.row.last_seq)
+            # A value of a partly read run expires as soon as the run is read completely, any by a
+            # choice.
+            is_out = known.version[2] != chosen or (
+                known.was_behind and self.cursor == self.row.last_seq
+            )
             if same or (now_s < known.again_s and not is_out):
                 return known.value
         value = make()
         again_s = now_s + max(every_s, (time.monotonic() - now_s) / _SHARE_OF_TIME)
         self._cache = {
-            kept: cached for kept, cached in self._cache.items() if now_s - cached.used_s < _FORGET_S
+            kept: cached
+            for kept, cached in self._cache.items()
+            if now_s - cached.used_s < _FORGET_S
         }
         version = (self.cursor, self.row.state, chosen)
         self._cache[key] = _Cached(value, version, now_s, again_s, self.cursor < self.row.last_seq)
@@ -259,7 +277,9 @@ def _level_of(event: Event) -> Any:
             return event.level
         case TrialEnded(state="failed") | RunStateChanged(state="failed" | "lost"):
             return "error"
-        case AttemptEnded(reason="stopped" | "resized"):  # the run ended, or the trial gets more workers
+        case AttemptEnded(
+            reason="stopped" | "resized"
+        ):  # the run ended, or the trial gets more workers
             return "info"
         case AttemptEnded() | CommandHandled(done=False) | AlertDelivered(sent=False):
             return "warning"

@@ -36,7 +36,9 @@ RUN_MESSAGES = (
 def typescript() -> str:
     """Return the TypeScript source of all types that the views of one run show."""
     return typescript_of(
-        RUN_MESSAGES, "workbench.views.live_feed.run_typescript", shared={"./action_types": ACTION_MESSAGES}
+        RUN_MESSAGES,
+        "workbench.views.live_feed.run_typescript",
+        shared={"./action_types": ACTION_MESSAGES},
     )
 
 

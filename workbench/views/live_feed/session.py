@@ -1,7 +1,9 @@
-"""The session of one front end, over any transport: a WebSocket of the server, or a widget's kernel.
+"""The session of one front end, over any transport.
 
-One frame is in flight at a time: the next is sent once the front end has drawn the last, and contains
-everything new since. A slow or hidden front end costs nothing and misses nothing.
+A WebSocket of the server, or a widget's kernel.
+
+One frame is in flight at a time: the next is sent once the front end has drawn the last, and
+contains everything new since. A slow or hidden front end costs nothing and misses nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ _MESSAGE: TypeAdapter[SubscribeMessage | AcknowledgeMessage] = TypeAdapter(
 
 
 class Session:
-    """What a front end shows and was sent; `receive` and `next_frame` may run in different threads."""
+    """What a front end shows and was sent.
+
+    `receive` and `next_frame` may run in different threads.
+    """
 
     def __init__(self, feed: Feed) -> None:
         """Start with a front end that shows nothing."""
@@ -63,8 +68,8 @@ class Session:
         """Return a frame with what has changed; None if nothing has, or a frame is in flight."""
         if self._sent_s is not None:
             return None
-        # Applied here, so that a subscription never changes while a frame is built; all of them, because
-        # the front end forgets data at each change of the run.
+        # Applied here, so that a subscription never changes while a frame is built; all of them,
+        # because the front end forgets data at each change of the run.
         while self._subscriptions:
             message = self._subscriptions.popleft()
             self._builder.subscribe(message.number, message.subscription)

@@ -1,7 +1,9 @@
-"""What tiers that run on this machine report, in a file, so that all views of a file of tiers follow them.
+"""What tiers that run on this machine report, in a file, so that all views of a file of tiers
+follow them.
 
-It does not matter which process started them: a terminal, a notebook or the panel. A reader follows the run
-that is under way; one that had ended before is not shown. Planning is left to `tiers_session`.
+It does not matter which process started them: a terminal, a notebook or the panel. A reader follows
+the run that is under way; one that had ended before is not shown. Planning is left to
+`tiers_session`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     from workbench.tiers.processes.prediction import Expected
 
 _LOST = Problem(
-    problem="the process that ran the tiers has ended before it had a result", next_step="Run them again."
+    problem="the process that ran the tiers has ended before it had a result",
+    next_step="Run them again.",
 )
 
 
@@ -53,7 +56,9 @@ def journal_path(file: Path) -> Path:
 class TiersJournal:
     """Reports one run; what an earlier one reported is replaced."""
 
-    def __init__(self, file: Path, run: TiersRun, *, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, file: Path, run: TiersRun, *, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         """Begin with processes that start.
 
         Args:
@@ -66,7 +71,8 @@ class TiersJournal:
         self._began_s = time.monotonic()
         path = journal_path(file)
         make_private(path.parent)
-        # A new file under the old name: who reads the old one notices, and who still writes it harms nobody.
+        # A new file under the old name: who reads the old one notices, and who still writes it
+        # harms nobody.
         beginning = path.with_name(f"{path.name}.{os.getpid()}")
         self._file = beginning.open("w", encoding="utf-8", buffering=1)
         self._write(_owner())
@@ -176,11 +182,20 @@ def measure_and_report(
     """
     from workbench.tiers.processes.measured_scheduler import measure_scheduler
 
-    run = TiersRun(state="starting", scheduler=scheduler, threshold=system.thresholds[0], time_s=time_s)
+    run = TiersRun(
+        state="starting", scheduler=scheduler, threshold=system.thresholds[0], time_s=time_s
+    )
     journal = TiersJournal(path, run, is_wanted=is_wanted)
     try:
         measured, expected, ran = measure_scheduler(
-            scheduler, tiers, path.parent, bundle, system, samples, moments_s, on_status=journal.on_status
+            scheduler,
+            tiers,
+            path.parent,
+            bundle,
+            system,
+            samples,
+            moments_s,
+            on_status=journal.on_status,
         )
     except WorkbenchError as error:
         journal.end(state="idle", problem=error.to_problem())
@@ -215,7 +230,9 @@ def _expected_point(name: str, system: System, times: Expected) -> SchedulerPoin
     from workbench.tiers.placement.schedulers import SCHEDULERS
 
     scheduler = SCHEDULERS.load(name)()
-    by_group = None if system.group_threshold is None else scheduler.expect(system.by_group()).accuracy
+    by_group = (
+        None if system.group_threshold is None else scheduler.expect(system.by_group()).accuracy
+    )
     planned = point_of(name, scheduler.expect(system), by_group)
     measured_of = {name: getattr(times, name) for name in ("accuracy", "mean_s", "p50_s", "p95_s")}
     return planned.model_copy(update=measured_of)

@@ -1,4 +1,6 @@
-"""What a view of tiers shows: what each exit threshold gives, how tiers do while they run, and the result.
+"""What a view of tiers shows.
+
+What each exit threshold gives, how tiers do while they run, and the result.
 
 Computing it is left to `tiers_session`, runs to `tiers_journal`.
 """
@@ -71,7 +73,9 @@ class SchedulerPoint(_Message):
 
 
 class ThresholdPoint(_Message):
-    """A threshold of the first exit, the share of the samples that leave there, and each scheduler."""
+    """A threshold of the first exit, the share of the samples that leave there, and each
+    scheduler.
+    """
 
     threshold: float
     share: float
@@ -135,8 +139,8 @@ class TiersRun(_Message):
 
     Attributes:
         type: What the message is.
-        state: `measuring` stages before a picture can be drawn, `starting` or `running` processes, `done`,
-            or `idle`, also after a problem.
+        state: `measuring` stages before a picture can be drawn, `starting` or `running` processes,
+            `done`, or `idle`, also after a problem.
         scheduler: The scheduler that runs, or ran.
         threshold: The threshold of the first exit.
         time_s: For how long requests are sent.
@@ -145,7 +149,8 @@ class TiersRun(_Message):
         num_requests: Number of requests.
         num_unanswered: Number of them without an answer.
         problem: Why there is no result.
-        is_elsewhere: Whether another process started it, such as `workbench place run`: only that stops it.
+        is_elsewhere: Whether another process started it, such as `workbench place run`: only that
+            stops it.
     """
 
     type: Literal["run"] = "run"

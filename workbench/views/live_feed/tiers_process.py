@@ -1,7 +1,9 @@
-"""The session of a file of tiers as a process: `python -m workbench.views.live_feed.tiers_process FILE`.
+"""The session of a file of tiers as a process.
 
-Requests are lines of JSON on the standard input, messages are lines of JSON on the standard output. It ends
-with its input. A server that shows tiers thus imports neither ONNX Runtime nor torch.
+`python -m workbench.views.live_feed.tiers_process FILE`.
+
+Requests are lines of JSON on the standard input, messages are lines of JSON on the standard output.
+It ends with its input. A server that shows tiers thus imports neither ONNX Runtime nor torch.
 """
 
 from __future__ import annotations

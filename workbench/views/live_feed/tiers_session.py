@@ -1,7 +1,10 @@
-"""A view of a file of tiers, over any transport: the plan, the tiers while they run, and the result.
+"""A view of a file of tiers, over any transport.
 
-What is sent is defined in `tiers_picture`; notebooks transport it through the kernel, the panel through
-`tiers_process`. Runs reach a view by the journal of the file, whichever process they belong to.
+The plan, the tiers while they run, and the result.
+
+What is sent is defined in `tiers_picture`; notebooks transport it through the kernel, the panel
+through `tiers_process`. Runs reach a view by the journal of the file, whichever process they belong
+to.
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ _PERIOD_S = 0.2
 
 
 class TiersSession:
-    """What is shown of a file of tiers; `measured` is what the last run that was started here gave."""
+    """What is shown of a file of tiers.
+
+    `measured` is what the last run that was started here gave.
+    """
 
     def __init__(self, path: Path, file: TiersFile, send: Callable[[TiersMessage], None]) -> None:
         """Measure the stages in the background, and send what they give.
@@ -99,7 +105,9 @@ class TiersSession:
         except WorkbenchError as error:
             self._take(TiersRun(state="idle", problem=error.to_problem()))
         except Exception as error:  # nobody else would see it: this is a thread
-            self._take(TiersRun(state="idle", problem=Problem(problem=f"{type(error).__name__}: {error}")))
+            self._take(
+                TiersRun(state="idle", problem=Problem(problem=f"{type(error).__name__}: {error}"))
+            )
 
     def _follow(self) -> None:
         """Send what is reported of the runs of the file, until the view is closed."""
@@ -183,7 +191,9 @@ class TiersSession:
         bundle = bundle_of(file, folder)
         samples, targets = bundle_samples(bundle)
         here = system_here(file, folder, len(moments_s) / moments_s[-1], cut_at=self._cut_at)
-        system = with_sent_evidence(here, file.privacy, bundle, samples, targets, labels=file.place.labels)
+        system = with_sent_evidence(
+            here, file.privacy, bundle, samples, targets, labels=file.place.labels
+        )
         self.measured, *_ = measure_and_report(
             self._path,
             request.scheduler,

@@ -53,7 +53,9 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
             for setback in trial.setbacks
         ),
         resizes=tuple(resize.describe() for resize in trial.resizes),
-        workers=tuple(f"{pid} on {host}" for pid, host in zip(trial.worker_pids, hosts, strict=False)),
+        workers=tuple(
+            f"{pid} on {host}" for pid, host in zip(trial.worker_pids, hosts, strict=False)
+        ),
         attachments=attached_files(trial),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
     )

@@ -57,14 +57,16 @@ def read_filter(text: str, names: Mapping[str, str]) -> tuple[list[str], list[Co
         The words, and the comparisons.
 
     Raises:
-        ArgumentError: If a comparison lacks its column or value, names no column, or orders by what is not
-            a number.
+        ArgumentError: If a comparison lacks its column or value, names no column, or orders by what
+            is not a number.
     """
     comparisons = []
     for name, sign, value in _COMPARISON.findall(text):
         key = names.get(name) or names.get(name.casefold())
         if key is None:
-            raise ArgumentError(f"there is no column {name!r}", field="table.text", allowed=list(names))
+            raise ArgumentError(
+                f"there is no column {name!r}", field="table.text", allowed=list(names)
+            )
         if sign in _ORDERS and _number(value) is None:
             example = f"{name} {sign} 0.01"
             raise ArgumentError(f"{value!r} is not a number", field="table.text", allowed=example)
@@ -72,7 +74,9 @@ def read_filter(text: str, names: Mapping[str, str]) -> tuple[list[str], list[Co
     words = _COMPARISON.sub(" ", text).casefold().split()
     if any(_UNFINISHED.fullmatch(word) and word.rstrip("<>=!") in {"", *names} for word in words):
         raise ArgumentError(
-            "a comparison lacks its column or its value", field="table.text", allowed="words, and lr < 0.01"
+            "a comparison lacks its column or its value",
+            field="table.text",
+            allowed="words, and lr < 0.01",
         )
     return words, comparisons
 

@@ -1,7 +1,10 @@
-"""What a trial prints, for front ends: the end of its log as it grows, or every line that contains a text.
+"""What a trial prints, for front ends.
 
-Only bytes that are new are read, and few at a time, so that a log of any size can be searched. Writing the
-log is left to the worker; where no worker writes it to this machine, it is read from the artifacts.
+The end of its log as it grows, or every line that contains a text.
+
+Only bytes that are new are read, and few at a time, so that a log of any size can be searched.
+Writing the log is left to the worker; where no worker writes it to this machine, it is read from
+the artifacts.
 """
 
 from __future__ import annotations
@@ -30,8 +33,12 @@ class TrialLogQuery(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rank: Annotated[int, Field(ge=0, le=99_999)] = Field(default=0, description="The worker that printed it.")
-    text: Name = Field(default="", description="Only lines that contain it, in any case; if empty, the end.")
+    rank: Annotated[int, Field(ge=0, le=99_999)] = Field(
+        default=0, description="The worker that printed it."
+    )
+    text: Name = Field(
+        default="", description="Only lines that contain it, in any case; if empty, the end."
+    )
 
 
 class TrialLog(BaseModel):
@@ -93,7 +100,9 @@ class TrialLogReader:
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)
-                if self._position is not None and size < self._position:  # replaced by a shorter one
+                if (
+                    self._position is not None and size < self._position
+                ):  # replaced by a shorter one
                     self._begin()
                 starts_inside = False
                 if self._position is None:
@@ -125,7 +134,8 @@ class TrialLogReader:
 
 
 def find_log(artifacts: Artifacts, trial: int, rank: int) -> Path | bytes | None:
-    """Return the file of a log on this machine, its content from the artifacts, or None without either.
+    """Return the file of a log on this machine, its content from the artifacts, or None without
+    either.
 
     Args:
         artifacts: The artifacts of the run.

@@ -12,7 +12,14 @@ from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_value
 from workbench.store.history import History, Trial
 from workbench.store.history.failures import describe_state, reason_of
-from workbench.store.history.trial_columns import NUMBER, STATE, Kind, TrialColumn, columns_of, means_of
+from workbench.store.history.trial_columns import (
+    NUMBER,
+    STATE,
+    Kind,
+    TrialColumn,
+    columns_of,
+    means_of,
+)
 from workbench.views.live_feed.protocol import TableColumn, TableQuery, TrialRow, TrialTable
 from workbench.views.live_feed.run_tail import RunTail
 from workbench.views.live_feed.trial_filter import matches, read_filter
@@ -37,7 +44,10 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
 
 
 def table_of(history: History, query: TableQuery) -> TrialTable:
-    """Return the window of the table of trials of a history; arguments and errors as in `trial_table`."""
+    """Return the window of the table of trials of a history.
+
+    Arguments and errors as in `trial_table`.
+    """
     columns = _columns(history)
     found = _selected(history, columns, query)
     leading, best = _best_numbers(history), history.best() if len(history.objectives) == 1 else None
@@ -52,7 +62,8 @@ def table_of(history: History, query: TableQuery) -> TrialTable:
             is_chosen=trial.number == history.chosen_trial,
             num_repeats=num_repeats,
             cells=tuple(
-                _cell(means.get(column.identity, column.value(history, trial))) for column in columns
+                _cell(means.get(column.identity, column.value(history, trial)))
+                for column in columns
             ),
         )
 
@@ -111,7 +122,9 @@ def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -
     """Return the trials that match a query, in its order."""
     by_key = {column.identity: column for column in columns}
     if query.sort not in (RANK, *by_key):
-        raise ArgumentError(f"there is no column {query.sort!r}", field="table.sort", allowed=[RANK, *by_key])
+        raise ArgumentError(
+            f"there is no column {query.sort!r}", field="table.sort", allowed=[RANK, *by_key]
+        )
     words, comparisons = read_filter(query.text, _names(columns))
     found = [
         trial
@@ -122,11 +135,17 @@ def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -
     ]
     if query.sort == RANK:
         places = {trial.number: place for place, trial in enumerate(history.ranked())}
-        return sorted(found, key=lambda trial: (places.get(trial.number, len(places)), trial.number))
+        return sorted(
+            found, key=lambda trial: (places.get(trial.number, len(places)), trial.number)
+        )
     sorted_by = by_key[query.sort]
     found.sort(
         key=lambda trial: _order(
-            sorted_by.text(history, trial) if sorted_by is STATE else sorted_by.value(history, trial),
+            (
+                sorted_by.text(history, trial)
+                if sorted_by is STATE
+                else sorted_by.value(history, trial)
+            ),
             query.descending,
         ),
         reverse=query.descending,
@@ -135,7 +154,10 @@ def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -
 
 
 def _names(columns: Sequence[TrialColumn]) -> dict[str, str]:
-    """Return the key of the column that each name in a filter stands for: that of Python, or the heading."""
+    """Return the key of the column that each name in a filter stands for.
+
+    That of Python, or the heading.
+    """
     names: dict[str, str] = {}
     for column in reversed(columns):
         for name in (column.name, column.heading):
@@ -144,7 +166,9 @@ def _names(columns: Sequence[TrialColumn]) -> dict[str, str]:
 
 
 def _best_numbers(history: History) -> set[int]:
-    """Return the trials of the best configuration, or with several objectives those on the front."""
+    """Return the trials of the best configuration, or with several objectives those on the
+    front.
+    """
     if len(history.objectives) > 1:
         return {trial.number for trial in history.front()}
     best = history.best()

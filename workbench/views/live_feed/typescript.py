@@ -1,4 +1,7 @@
-"""The TypeScript types of the messages of the live feed: `python -m workbench.views.live_feed.typescript`."""
+"""The TypeScript types of the messages of the live feed.
+
+`python -m workbench.views.live_feed.typescript`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from workbench.views.live_feed.run_typescript import RUN_MESSAGES
 
 
 def typescript() -> str:
-    """Return the TypeScript source of all messages of the live feed; what they carry has other files."""
+    """Return the TypeScript source of all messages of the live feed.
+
+    What they carry has other files.
+    """
     shared = {
         "./action_types": ACTION_MESSAGES,
         "./machine_types": MACHINE_MESSAGES,

@@ -1,7 +1,7 @@
 """Build the updates of one front end: each contains only what changed since the one before.
 
-Each part is refreshed at its own interval, and immediately when the subscription changes. The bytes sent
-per second are limited here, regardless of the number of trials.
+Each part is refreshed at its own interval, and immediately when the subscription changes. The bytes
+sent per second are limited here, regardless of the number of trials.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class RateLimit:
     def wait_s(self) -> float:
         """Return the seconds until the next frame may be sent."""
         now_s = time.monotonic()
-        self._left_bytes = min(self._burst_bytes, self._left_bytes + (now_s - self._at_s) * self._bytes_per_s)
+        self._left_bytes = min(
+            self._burst_bytes, self._left_bytes + (now_s - self._at_s) * self._bytes_per_s
+        )
         self._at_s = now_s
         return max(0.0, -self._left_bytes / self._bytes_per_s)
 
@@ -112,14 +114,19 @@ class FrameBuilder:
     def next_frame(self) -> bytes | None:
         """Return a frame with what has changed, or None if nothing has.
 
-        If a part cannot be built, the others are sent all the same, and the frame contains the problem.
+        If a part cannot be built, the others are sent all the same, and the frame contains the
+        problem.
         """
         numbers, seq, tail = Numbers(), 0, None
         parts: dict[str, Any] = {}
         self._problem = None
         with self._noting_problem():
             self._feed.check()
-            tail = self._feed.tail(self._subscription.run) if self._subscription.run is not None else None
+            tail = (
+                self._feed.tail(self._subscription.run)
+                if self._subscription.run is not None
+                else None
+            )
         if tail is not None:
             with tail.lock:
                 seq = tail.cursor
@@ -140,7 +147,9 @@ class FrameBuilder:
             return None
         self._sent["problem"] = self._problem
         self._frame += 1
-        update = Update(subscription=self._number, frame=self._frame, seq=seq, problem=self._problem, **parts)
+        update = Update(
+            subscription=self._number, frame=self._frame, seq=seq, problem=self._problem, **parts
+        )
         return encode(update, numbers)
 
     def _parts_of_run(self) -> tuple[Callable[[RunTail, Numbers], dict[str, Any]], ...]:
@@ -169,12 +178,21 @@ class FrameBuilder:
         query = self._subscription.chart
         chart = self._chart.next_update(tail, query, numbers)
         further = self._further_charts(tail, query, numbers)
-        return ({} if chart is None else {"chart": chart}) | ({"further": further} if further else {})
+        return ({} if chart is None else {"chart": chart}) | (
+            {"further": further} if further else {}
+        )
 
-    def _further_charts(self, tail: RunTail, query: ChartQuery, numbers: Numbers) -> tuple[ChartUpdate, ...]:
-        """Build the updates of the charts beside the first; metrics that no trial reported yet have none."""
+    def _further_charts(
+        self, tail: RunTail, query: ChartQuery, numbers: Numbers
+    ) -> tuple[ChartUpdate, ...]:
+        """Build the updates of the charts beside the first.
+
+        Metrics that no trial reported yet have none.
+        """
         known = set(tail.data.series.metrics)
-        self._further = {metric: self._further.get(metric, ChartUpdates()) for metric in query.further}
+        self._further = {
+            metric: self._further.get(metric, ChartUpdates()) for metric in query.further
+        }
         updates = (
             charts.next_update(tail, query.model_copy(update={"metric": metric}), numbers)
             for metric, charts in self._further.items()
@@ -244,7 +262,9 @@ class FrameBuilder:
             return {}
         self._log_seq = lines[-1].seq
         shown = tuple(lines[-_MAX_LINES:])
-        return {"log": LogUpdate(lines=shown, skipped=len(lines) - len(shown), last_seq=self._log_seq)}
+        return {
+            "log": LogUpdate(lines=shown, skipped=len(lines) - len(shown), last_seq=self._log_seq)
+        }
 
     def _changed(self, part: str, make: Callable[[], Any]) -> dict[str, Any]:
         if not self._is_due(part):

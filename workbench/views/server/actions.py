@@ -1,8 +1,10 @@
-"""Actions that browsers request: checked against the table of actions, and done as on the command line.
+"""Actions that browsers request.
 
-Actions of a driver are stored as commands, in a thread. Actions that start processes or import large packages
-(start, resume, extend, replay, export, report) run the command line in a separate process, so that the server
-stays small and responsive.
+Checked against the table of actions, and done as on the command line.
+
+Actions of a driver are stored as commands, in a thread. Actions that start processes or import
+large packages (start, resume, extend, replay, export, report) run the command line in a separate
+process, so that the server stays small and responsive.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ class ActionRunner:
 
         Args:
             feed: Follows the runs.
-            root: The server's folder: only experiment files below it can be started, and results are written
-                below it.
+            root: The server's folder: only experiment files below it can be started, and results
+                are written below it.
         """
         self._feed = feed
         self._root = root.resolve()
@@ -107,8 +109,15 @@ class ActionRunner:
         return ActionSnippet(**snippet_of(action.kind, run_id, arguments)._asdict())
 
     def experiments(self) -> list[ExperimentFile]:
-        """Return what to begin with: files below the server's folder, sorted; examples; files of bundles."""
-        found, bundled, examples = [], [], {path.resolve(): name for name, path in shipped().items()}
+        """Return what to begin with: files below the server's folder, sorted; examples.
+
+        Files of bundles.
+        """
+        found, bundled, examples = (
+            [],
+            [],
+            {path.resolve(): name for name, path in shipped().items()},
+        )
         for path in sorted(self._files(self._root, _MAX_DEPTH)):
             if len(found) + len(bundled) >= _MAX_FILES:
                 break
@@ -173,8 +182,13 @@ class ActionRunner:
         return Run(self._feed.store, self._feed.store.run(request.run).run_id)
 
     def _checked(self, action: Action, run_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of an action, checked; a path is checked to lie below the server's folder."""
-        values = check_arguments(action.arguments, _with_defaults(action, run_id, given), from_browser=True)
+        """Return the arguments of an action, checked.
+
+        A path is checked to lie below the server's folder.
+        """
+        values = check_arguments(
+            action.arguments, _with_defaults(action, run_id, given), from_browser=True
+        )
         for argument in action.arguments:
             if argument.kind in ("folder", "new_file") and argument.name in values:
                 path = self._below_root(values[argument.name])
@@ -220,8 +234,8 @@ class ActionRunner:
     def _command(self, *words: str) -> dict[str, Any]:
         """Run the command line, and return the JSON document that it prints, if it prints one.
 
-        A command that starts a new run is left to itself once the run is stored: how starting the driver ends
-        is part of the run.
+        A command that starts a new run is left to itself once the run is stored: how starting the
+        driver ends is part of the run.
         """
         environment = self.environment()
         # Files, because nobody reads what a command prints that is left to itself.
@@ -260,7 +274,9 @@ def _with_defaults(action: Action, run_id: str, given: Mapping[str, Any]) -> dic
 
 
 def _problem_of(verb: str, code: int, errors: str) -> ArgumentError | RunError:
-    """Return the error that a command reported as a line of JSON, or else the end of its error output."""
+    """Return the error that a command reported as a line of JSON, or else the end of its error
+    output.
+    """
     for line in reversed(errors.splitlines()):
         found = _document_in(line)
         if found is not None and "problem" in found:
@@ -295,6 +311,8 @@ def _uses_workbench(notebook: Path) -> bool:
         return False
 
 
-def _done(run_id: str | None, action: Action, arguments: Mapping[str, Any], answer: str | None) -> Done:
+def _done(
+    run_id: str | None, action: Action, arguments: Mapping[str, Any], answer: str | None
+) -> Done:
     snippet: Snippet = snippet_of(action.kind, run_id or "", arguments)
     return Done(run_id=run_id, answer=answer, **snippet._asdict())

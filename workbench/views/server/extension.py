@@ -42,7 +42,10 @@ _FILE = r"(?P<file>[A-Za-z0-9][A-Za-z0-9_.-]{1,120})"
 
 
 def _plotly_folder() -> list[str]:
-    """Return the folder of plotly's JavaScript, which pages load for figures; plotly is not imported."""
+    """Return the folder of plotly's JavaScript, which pages load for figures.
+
+    Plotly is not imported.
+    """
     found = importlib.util.find_spec("plotly")
     places = found.submodule_search_locations if found is not None else None
     return [str(Path(place) / "package_data") for place in places or ()]
@@ -61,7 +64,9 @@ class WorkbenchExtension(ExtensionApp):
     store_url = Unicode(
         "", help="URL of the store; if empty, WORKBENCH_STORE or else the user's default store."
     ).tag(config=True)
-    poll_s = Float(0.1, min=0.02, help="Interval in seconds at which the store is polled.").tag(config=True)
+    poll_s = Float(0.1, min=0.02, help="Interval in seconds at which the store is polled.").tag(
+        config=True
+    )
 
     static_paths = [str(STATIC), *_plotly_folder()]
 
@@ -85,7 +90,9 @@ class WorkbenchExtension(ExtensionApp):
             # Separate, so that a store that does not respond blocks no other extension's threads.
             "workbench_threads": ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="workbench"),
             # Slow work never delays quick requests.
-            "workbench_slow_threads": ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="workbench-slow"),
+            "workbench_slow_threads": ThreadPoolExecutor(
+                _NUM_THREADS, thread_name_prefix="workbench-slow"
+            ),
         }
         self.settings.update(shared)
 
@@ -106,7 +113,10 @@ class WorkbenchExtension(ExtensionApp):
                 (rf"{api}/runs/{_RUN}/events", EventsHandler),
                 (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})", TrialHandler),
                 (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})/log", TrialLogHandler),
-                (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})/attachments/{_FILE}", AttachmentHandler),
+                (
+                    rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})/attachments/{_FILE}",
+                    AttachmentHandler,
+                ),
                 (rf"{api}/runs/{_RUN}/log", RunLogHandler),
                 (rf"{api}/runs/{_RUN}/figures/(?P<figure>[a-z_]{{1,40}})", FigureHandler),
                 (rf"{api}/runs/{_RUN}/report", ReportHandler),

@@ -67,7 +67,9 @@ class FigureRenderer:
         with self._lock:
             if key in self._drawn:
                 return self._drawn[key]
-            pool, future = self._submit(draw, store.url, str(store.artifacts), run_id, name, options)
+            pool, future = self._submit(
+                draw, store.url, str(store.artifacts), run_id, name, options
+            )
         try:
             text = future.result(timeout=_TIMEOUT_S)
         except (BrokenProcessPool, CancelledError) as error:
@@ -86,7 +88,9 @@ class FigureRenderer:
             self._drawn[key] = text
         return text
 
-    def _submit(self, draw: Callable[..., str], *arguments: str) -> tuple[ProcessPoolExecutor, Future[str]]:
+    def _submit(
+        self, draw: Callable[..., str], *arguments: str
+    ) -> tuple[ProcessPoolExecutor, Future[str]]:
         if self._timer is not None:
             self._timer.cancel()
         try:
@@ -148,4 +152,8 @@ def draw_report(url: str, artifacts: str, run_id: str, _name: str, _options: str
     from workbench.store.database import Store
 
     with Store.open(url, artifacts) as store, tempfile.TemporaryDirectory() as folder:
-        return attach(run_id, store=store).report(Path(folder) / "report.html").read_text(encoding="utf-8")
+        return (
+            attach(run_id, store=store)
+            .report(Path(folder) / "report.html")
+            .read_text(encoding="utf-8")
+        )

@@ -111,7 +111,10 @@ class WorkbenchHandler(APIHandler):
     def whole_number(self, name: str, default: int, most: int) -> int:
         """Return a number from the query, at most `most`."""
         text = self.get_query_argument(name, str(default))
-        if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS) or int(text) > most:
+        if (
+            not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS)
+            or int(text) > most
+        ):
             raise ArgumentError(f"is {text!r}", field=name, allowed=f"a whole number up to {most}")
         return int(text)
 

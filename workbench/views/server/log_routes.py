@@ -1,4 +1,7 @@
-"""The REST routes of what trials leave: logs, whole and as text, and what they attached to their reports."""
+"""The REST routes of what trials leave.
+
+Logs, whole and as text, and what they attached to their reports.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,9 @@ class AttachmentHandler(WorkbenchHandler):
         artifacts = self.feed.store.artifacts_of(find_run(self.feed, run_id).run_id)
         media_type, content = await self.in_slow_thread(read_attached, artifacts, int(trial), file)
         # Opened as a page of its own, a picture runs no script and reads nothing of this server.
-        self.set_header("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'")
+        self.set_header(
+            "Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'"
+        )
         self.set_header("X-Content-Type-Options", "nosniff")
         await self.finish(content, set_content_type=media_type)
 

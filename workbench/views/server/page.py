@@ -12,7 +12,9 @@ from jupyter_server.base.handlers import JupyterHandler
 from workbench.views.server.handlers import RESOURCE
 
 STATIC = Path(__file__).parent / "static"
-_NOT_BUILT = "The front end was not built with this installation: pip install it again with network access."
+_NOT_BUILT = (
+    "The front end was not built with this installation: pip install it again with network access."
+)
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -52,7 +54,9 @@ class PageHandler(JupyterHandler):
 
     @allow_unauthenticated
     async def get(self) -> None:
-        """Respond with the page, or send a browser to the login, which leads back to this address."""
+        """Respond with the page, or send a browser to the login, which leads back to this
+        address.
+        """
         if self.current_user:
             await self._show()
             return
@@ -69,14 +73,21 @@ class PageHandler(JupyterHandler):
             style=html.escape(self.static_url_of("view.css")),
             script=html.escape(self.static_url_of("view.js")),
             base_url=html.escape(self.base_url),
-            lab=f' data-lab-url="{html.escape(self.base_url)}lab/"' if "lab" in self.settings else "",
+            lab=(
+                f' data-lab-url="{html.escape(self.base_url)}lab/"'
+                if "lab" in self.settings
+                else ""
+            ),
             words="" if built else _NOT_BUILT,
         )
         self.set_header("Content-Type", "text/html; charset=utf-8")
         await self.finish(page)
 
     def _login_url(self) -> str:
-        """Return where to log in; as for tornado, a URL with a query knows itself what comes next."""
+        """Return where to log in.
+
+        As for tornado, a URL with a query knows itself what comes next.
+        """
         login = self.get_login_url()
         if "?" in login:
             return login
@@ -84,7 +95,9 @@ class PageHandler(JupyterHandler):
         return f"{login}?{urlencode({'next': after})}"
 
     def static_url_of(self, name: str) -> str:
-        """Return the URL of a built file, with a version that invalidates what browsers have cached."""
+        """Return the URL of a built file, with a version that invalidates what browsers have
+        cached.
+        """
         path = STATIC / name
         version = int(path.stat().st_mtime) if path.is_file() else 0
         return f"{self.base_url}static/workbench/{name}?v={version}"

@@ -23,7 +23,13 @@ from workbench.views.live_feed.protocol import (
 from workbench.views.live_feed.trial_detail import trial_detail
 from workbench.views.live_feed.trial_table import matching_trials, trials_as_csv
 from workbench.views.live_feed.updates import FrameBuilder, run_list
-from workbench.views.server.handlers import RESOURCE, WorkbenchHandler, checked, find_run, translated
+from workbench.views.server.handlers import (
+    RESOURCE,
+    WorkbenchHandler,
+    checked,
+    find_run,
+    translated,
+)
 
 _MAX_EVENTS = 5_000
 _CATCH_UP_S = 2.0
@@ -120,11 +126,18 @@ class EventsHandler(WorkbenchHandler):
     @translated
     async def get(self, run_id: str) -> None:
         """Respond with the events after a cursor."""
-        after, limit = self.whole_number("after", 0, 2**53), self.whole_number("limit", 1000, _MAX_EVENTS)
+        after, limit = (
+            self.whole_number("after", 0, 2**53),
+            self.whole_number("limit", 1000, _MAX_EVENTS),
+        )
 
         def read() -> str:
-            found = self.feed.store.events(find_run(self.feed, run_id).run_id, after=after, limit=limit)
-            events = ",".join(f'{{"seq":{stored.seq},"event":{to_json(stored.event)}}}' for stored in found)
+            found = self.feed.store.events(
+                find_run(self.feed, run_id).run_id, after=after, limit=limit
+            )
+            events = ",".join(
+                f'{{"seq":{stored.seq},"event":{to_json(stored.event)}}}' for stored in found
+            )
             return f'{{"events":[{events}],"last_seq":{found[-1].seq if found else after}}}'
 
         self.finish(await self.in_thread(read))
@@ -177,7 +190,10 @@ class FigureHandler(WorkbenchHandler):
     @authorized(action="read", resource=RESOURCE)
     @translated
     async def get(self, run_id: str, figure: str) -> None:
-        """Respond with a figure as plotly's JSON; `filter` limits its trials, `colour` names a parameter."""
+        """Respond with a figure as plotly's JSON.
+
+        `filter` limits its trials, `colour` names a parameter.
+        """
         text, colour = (self.get_query_argument(name, "") for name in ("filter", "colour"))
         found = await self.in_thread(find_run, self.feed, run_id)
 

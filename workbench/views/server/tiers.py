@@ -1,4 +1,5 @@
-"""Tiers in a browser: a process for each file of tiers that is shown, and the connections of its views.
+"""Tiers in a browser: a process for each file of tiers that is shown, and the connections of its
+views.
 
 What is exchanged is defined in `workbench.views.live_feed.tiers_picture`, and passed on as it is.
 """
@@ -24,7 +25,9 @@ from workbench.views.server.actions import ActionRunner
 from workbench.views.server.live import AuthorizedSocket
 
 _IDLE_S = 60.0
-"""How long a process waits for another view, so that one that comes back is not measured for again."""
+"""How long a process waits for another view, so that one that comes back is not measured for
+again.
+"""
 _END_S = 15.0
 _MAX_LINE_BYTES = 2**24
 _ENDED = TiersRun(
@@ -83,7 +86,9 @@ class TiersProcesses:
         self._starting = asyncio.Lock()
 
     async def show(self, given: str, view: Callable[[str], None]) -> tuple[Path, int]:
-        """Let a view follow a file, whose process is started if none runs; return by what it is known.
+        """Let a view follow a file, whose process is started if none runs.
+
+        Return by what it is known.
 
         Args:
             given: The path of the file, relative to the server's folder.
@@ -98,7 +103,9 @@ class TiersProcesses:
             found = self._processes.get(key)
             if found is None or found.pumping.done():
                 loop = asyncio.get_running_loop()
-                environment = await loop.run_in_executor(None, self._actions.environment)  # opens the store
+                environment = await loop.run_in_executor(
+                    None, self._actions.environment
+                )  # opens the store
                 words = [sys.executable, "-m", "workbench.views.live_feed.tiers_process", str(path)]
                 process = await asyncio.create_subprocess_exec(
                     *words,
@@ -153,7 +160,9 @@ class TiersSocket(AuthorizedSocket):
         try:
             self._key = await self._processes.show(self.get_query_argument("path", ""), self._show)
         except WorkbenchError as error:
-            self._show(TiersRun(state="idle", problem=error.to_problem(write_for_panel)).model_dump_json())
+            self._show(
+                TiersRun(state="idle", problem=error.to_problem(write_for_panel)).model_dump_json()
+            )
         except OSError as error:  # a name that no file can have
             found = ArgumentError(str(error), field="path").to_problem()
             self._show(TiersRun(state="idle", problem=found).model_dump_json())

@@ -1,7 +1,9 @@
-"""An experiment as a form in a notebook: the kernel holds it, the view shows the state the kernel sends.
+"""An experiment as a form in a notebook.
 
-The content of the form is made in `workbench.views.forms`, which also defines the protocol; this module
-transports it.
+The kernel holds it, the view shows the state the kernel sends.
+
+The content of the form is made in `workbench.views.forms`, which also defines the protocol; this
+module transports it.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ Given: TypeAlias = "Experiment | str | Path | Mapping[str, Any] | Run | Experime
 
 
 class ExperimentForm(anywidget.AnyWidget):
-    """A form, or a part of one; `experiment` is its current content, `run` the run it started last."""
+    """A form, or a part of one.
+
+    `experiment` is its current content, `run` the run it started last.
+    """
 
     _esm = traitlets.Unicode().tag(sync=True)
     parts = traitlets.List(traitlets.Unicode(), help="The parts to show.").tag(sync=True)
@@ -108,8 +113,8 @@ class ExperimentForm(anywidget.AnyWidget):
     def experiment(self) -> Experiment:
         """The experiment of the form; while the form is invalid, the last valid one.
 
-        Assign an experiment, a mapping of its fields, the path of its file or a run to show it; this can be
-        undone.
+        Assign an experiment, a mapping of its fields, the path of its file or a run to show it;
+        this can be undone.
         """
         return self.draft.experiment
 
@@ -252,16 +257,21 @@ def follow_cells(draft: Draft) -> Callable[[], None]:
 
 
 def app(
-    experiment: Given = None, *, model: Any = None, data: Any = None, store: Store | str | None = None
+    experiment: Given = None,
+    *,
+    model: Any = None,
+    data: Any = None,
+    store: Store | str | None = None,
 ) -> ExperimentForm:
     """Define, advise, run and watch an experiment in a notebook.
 
     Args:
-        experiment: An experiment, the path of its file, a mapping of its fields, a run, or another form,
-            whose draft is then shared; None for a small experiment that runs anywhere.
+        experiment: An experiment, the path of its file, a mapping of its fields, a run, or another
+            form, whose draft is then shared; None for a small experiment that runs anywhere.
         model: Replaces its model: a name, or a class or function, including one of a cell.
         data: Replaces its data, likewise.
-        store: Where runs are kept; None for the store that WORKBENCH_STORE names, or else the user's own.
+        store: Where runs are kept; None for the store that WORKBENCH_STORE names, or else the
+            user's own.
 
     Raises:
         ExperimentError: If it is not a valid experiment.
@@ -284,7 +294,13 @@ def form(
     store: Store | str | None = None,
 ) -> ExperimentForm:
     """Show some parts of a form; arguments as in `app`."""
-    run = given if isinstance(given, Run) else given.run if isinstance(given, ExperimentForm) else None
+    run = (
+        given
+        if isinstance(given, Run)
+        else given.run
+        if isinstance(given, ExperimentForm)
+        else None
+    )
     if isinstance(given, ExperimentForm):
         draft, store = given.draft, store or given._context.store
     else:
@@ -292,7 +308,9 @@ def form(
         begin = None if given is None else _experiment_of(given)
         draft = Draft(begin, namespace=None if shell is None else shell.user_ns)
         store = store or (run.store if run is not None else None)
-    replaced = {name: target for name, target in (("model", model), ("data", data)) if target is not None}
+    replaced = {
+        name: target for name, target in (("model", model), ("data", data)) if target is not None
+    }
     if replaced:
         named = [
             (name, draft.notebook.take(target, field=name) if callable(target) else target)
@@ -304,7 +322,10 @@ def form(
 
 
 def _keeper_of(draft: Draft, parts: tuple[str, ...], store: Store | str | None) -> KeptDraft | None:
-    """Keep the draft of a cell for its next execution; None outside notebooks, or without a store."""
+    """Keep the draft of a cell for its next execution.
+
+    None outside notebooks, or without a store.
+    """
     shell: Any = get_ipython()
     metadata = shell.get_parent().get("metadata", {}) if hasattr(shell, "get_parent") else {}
     notebook, cell = os.environ.get("JPY_SESSION_NAME"), metadata.get("cellId")

@@ -1,7 +1,7 @@
 """The live view of one run as a widget.
 
-If the page was served by a Jupyter server that has the run, the view connects to that server without the
-kernel. Otherwise (an editor, a hosted notebook), the kernel sends the same frames.
+If the page was served by a Jupyter server that has the run, the view connects to that server
+without the kernel. Otherwise (an editor, a hosted notebook), the kernel sends the same frames.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class LiveView(anywidget.AnyWidget):
     _esm = traitlets.Unicode().tag(sync=True)
     run_id = traitlets.Unicode(help="The ID of the run.").tag(sync=True)
     height = traitlets.Int(HEIGHT_PX, help="Height in pixels.").tag(sync=True)
-    snapshot = traitlets.Unicode(help="HTML to show if live updates are unavailable.").tag(sync=True)
+    snapshot = traitlets.Unicode(help="HTML to show if live updates are unavailable.").tag(
+        sync=True
+    )
 
     def __init__(self, run: Run, height: int = HEIGHT_PX) -> None:
         """Create a view of a run.
@@ -44,7 +46,9 @@ class LiveView(anywidget.AnyWidget):
         Raises:
             WorkbenchError: If the front end is not built.
         """
-        super().__init__(_esm=read_view(_VIEW), run_id=run.run_id, height=height, snapshot=snapshot(run))
+        super().__init__(
+            _esm=read_view(_VIEW), run_id=run.run_id, height=height, snapshot=snapshot(run)
+        )
         self._run = run
         self._senders = Senders(lambda content, frame: self.send(content, buffers=[frame]))
         self.on_msg(self._on_message)
@@ -98,7 +102,9 @@ class Senders:
         self._of_views: dict[str, KernelSender] = {}
 
     def receive(self, run_of_view: Callable[[], Run], content: dict[str, Any]) -> None:
-        """Handle a message of a view: a subscription or acknowledgement, or nothing if the view has closed.
+        """Handle a message of a view.
+
+        A subscription or acknowledgement, or nothing if the view has closed.
 
         Args:
             run_of_view: Returns the run that a new view shows.
@@ -107,11 +113,15 @@ class Senders:
         view, message = content.get("view"), content.get("message")
         if not isinstance(view, str):
             return
-        self._of_views = {name: sender for name, sender in self._of_views.items() if sender.is_alive}
+        self._of_views = {
+            name: sender for name, sender in self._of_views.items() if sender.is_alive
+        }
         sender = self._of_views.get(view)
         if isinstance(message, str):
             if sender is None:
-                sender = KernelSender(run_of_view(), lambda frame: self._send({"view": view}, frame))
+                sender = KernelSender(
+                    run_of_view(), lambda frame: self._send({"view": view}, frame)
+                )
                 self._of_views[view] = sender
             sender.receive(message)
         elif sender is not None:
@@ -141,7 +151,9 @@ class KernelSender:
         self._woken = threading.Event()
         self._ended = threading.Event()
         self._feed.listen(self._woken.set)
-        self._thread = threading.Thread(target=self._send_what_changes, name="workbench-view", daemon=True)
+        self._thread = threading.Thread(
+            target=self._send_what_changes, name="workbench-view", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -177,7 +189,9 @@ class KernelSender:
             self._feed.close()
 
 
-def live(run: Run | str = "last", *, store: Store | str | None = None, height: int = HEIGHT_PX) -> LiveView:
+def live(
+    run: Run | str = "last", *, store: Store | str | None = None, height: int = HEIGHT_PX
+) -> LiveView:
     """Show a run live in a notebook, with or without the JupyterLab extension.
 
     In JupyterLab with the extension, a run as the last value of a cell is shown the same way.

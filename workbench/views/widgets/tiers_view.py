@@ -1,7 +1,8 @@
-"""Tiers in a notebook: what each exit threshold gives, and the tiers with their queues while they run.
+"""Tiers in a notebook: what each exit threshold gives, and the tiers with their queues while they
+run.
 
-What is shown is left to `workbench.views.live_feed.tiers_session`, which computes in the kernel, beside the
-cells; this module transports it.
+What is shown is left to `workbench.views.live_feed.tiers_session`, which computes in the kernel,
+beside the cells; this module transports it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class TiersView(anywidget.AnyWidget):
         self._session: TiersSession | None = None
         super().__init__(_esm=read_view(_VIEW))
         self._path = path
-        self._session = session = TiersSession(path, file, lambda message: self.send(message.model_dump()))
+        self._session = session = TiersSession(
+            path, file, lambda message: self.send(message.model_dump())
+        )
         self.on_msg(lambda _widget, content, _buffers: session.receive(content))
 
     @property
@@ -56,7 +59,9 @@ class TiersView(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**options)
         if bundle is not None:
             # Shown where widgets are unavailable: on a web site, or after a restart of the kernel.
-            bundle[0]["text/html"] = f"<pre>{html.escape(self._path.read_text(encoding='utf-8'))}</pre>"
+            bundle[0]["text/html"] = (
+                f"<pre>{html.escape(self._path.read_text(encoding='utf-8'))}</pre>"
+            )
         return bundle
 
 

@@ -1,1 +1,4 @@
-"""A folder that the local Ray head puts first on the PYTHONPATH of its processes; see its `sitecustomize`."""
+"""A folder that the local Ray head puts first on the PYTHONPATH of its processes.
+
+See its `sitecustomize`.
+"""

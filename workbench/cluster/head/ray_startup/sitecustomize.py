@@ -1,21 +1,23 @@
 """Let the processes of Ray start faster.
 
-Ray imports jsonschema and requests in every process, which is a third of the time that importing Ray takes,
-and uses them in few: `import_ray` leaves stand-ins to Ray, which import the real ones when something of them
-is used. Where jsonschema is imported, it imports `rfc3987_syntax` if that is installed, as it is beside
-Jupyter, which compiles a grammar of URLs for 0.8 s: a stand-in takes its place until it is used.
+Ray imports jsonschema and requests in every process, which is a third of the time that importing
+Ray takes, and uses them in few: `import_ray` leaves stand-ins to Ray, which import the real ones
+when something of them is used. Where jsonschema is imported, it imports `rfc3987_syntax` if that is
+installed, as it is beside Jupyter, which compiles a grammar of URLs for 0.8 s: a stand-in takes its
+place until it is used.
 
-Before a node takes work, Ray waits for its two agents, which import Ray as well. The one that serves a
-dashboard imports all parts of one, even where Ray starts it as the small one without any: that is spared it.
+Before a node takes work, Ray waits for its two agents, which import Ray as well. The one that
+serves a dashboard imports all parts of one, even where Ray starts it as the small one without any:
+that is spared it.
 
 A process that waits for its first work meanwhile imports the packages that drivers need,
-unless no processes are wanted for runs to come. This project is not among them: what is idle would go on with
-the code of yesterday. Ray Tune, which they need, imports Ray Data, which only Ray Train uses: drivers and
-processes that wait import Tune without it.
+unless no processes are wanted for runs to come. This project is not among them: what is idle would
+go on with the code of yesterday. Ray Tune, which they need, imports Ray Data, which only Ray Train
+uses: drivers and processes that wait import Tune without it.
 
-Python runs a module of this name at its start, before it runs anything else. This one then runs the module of
-the same name that it hides, if there is one, and takes its folder off the path of what a worker starts. It
-imports nothing but the standard library.
+Python runs a module of this name at its start, before it runs anything else. This one then runs the
+module of the same name that it hides, if there is one, and takes its folder off the path of what a
+worker starts. It imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -66,9 +68,12 @@ class _Deferred(ModuleType):
 
 
 class _StandIn(_Deferred):
-    """Has the function that jsonschema imports; what else the package has comes from the real module.
+    """Has the function that jsonschema imports.
 
-    Pickling looks for a name in every module: only one that the package defines is a reason to import it.
+    What else the package has comes from the real module.
+
+    Pickling looks for a name in every module: only one that the package defines is a reason to
+    import it.
     """
 
     def is_valid_syntax(self, *arguments: Any, **options: Any) -> bool:
@@ -86,13 +91,17 @@ class _StandIn(_Deferred):
         for file in files:
             if file.name.endswith(".py"):
                 with open(file.path, encoding="utf-8") as source:
-                    if re.search(rf"^(?:def |class )?{re.escape(name)}\b", source.read(), re.MULTILINE):
+                    if re.search(
+                        rf"^(?:def |class )?{re.escape(name)}\b", source.read(), re.MULTILINE
+                    ):
                         return True
         return False
 
 
 def defer_grammar() -> None:
-    """Let the next import of `rfc3987_syntax` return at once, where it is installed and not yet imported."""
+    """Let the next import of `rfc3987_syntax` return at once, where it is installed and not yet
+    imported.
+    """
     _defer(_StandIn(_GRAMMAR))
 
 
@@ -132,7 +141,9 @@ def _deferred(*modules: ModuleType) -> Iterator[None]:
 
 
 def _defer(module: ModuleType) -> None:
-    """Let a package that is installed and not yet imported be imported when something of it is used."""
+    """Let a package that is installed and not yet imported be imported when something of it is
+    used.
+    """
     name = module.__name__
     if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
         return
@@ -152,7 +163,9 @@ def _run_hidden() -> None:
 
 def _program() -> str:
     """Return the path of the script that this process runs; empty for a module."""
-    return next((word for word in sys.orig_argv[1:] if word.endswith(".py")), "").replace(os.sep, "/")
+    return next((word for word in sys.orig_argv[1:] if word.endswith(".py")), "").replace(
+        os.sep, "/"
+    )
 
 
 def _import_for(program: str) -> None:
@@ -160,7 +173,9 @@ def _import_for(program: str) -> None:
     if program.endswith(_DASHBOARD_AGENT) and "--minimal" in sys.orig_argv:
         import_ray(_PARTS)
         parts: Any = sys.modules[_PARTS]
-        parts.get_all_modules = lambda kind: []  # it would import all of them to find that none is for it
+        parts.get_all_modules = (
+            lambda kind: []
+        )  # it would import all of them to find that none is for it
     elif program.endswith((_WORKER, *_AGENTS)):
         import_ray()
 
@@ -172,19 +187,27 @@ def _spare_children_of_workers() -> None:
 
 
 def _preload_while_idle() -> None:
-    """Import packages in a process that waits for its first work; one that has work imports what it needs."""
+    """Import packages in a process that waits for its first work.
+
+    One that has work imports what it needs.
+    """
     import time
 
     num_idle = 0
     while num_idle < 2:  # the first time it may have loaded just now
         time.sleep(_IDLE_S)
-        get_title = getattr(sys.modules.get("ray._raylet"), "getproctitle", None)  # may still be loading
+        get_title = getattr(
+            sys.modules.get("ray._raylet"), "getproctitle", None
+        )  # may still be loading
         title = "" if get_title is None else get_title()
         num_idle += title == "ray::IDLE"
         if title.startswith("ray::") and title != "ray::IDLE":
             return
     for name in _PRELOADED:
-        with contextlib.suppress(ImportError), without_ray_data() if name == "ray.tune" else _deferred():
+        with (
+            contextlib.suppress(ImportError),
+            without_ray_data() if name == "ray.tune" else _deferred(),
+        ):
             importlib.import_module(name)
 
 

@@ -1,4 +1,7 @@
-"""What alembic runs for a migration: on the connection that the store gives it, in its transaction."""
+"""What alembic runs for a migration.
+
+On the connection that the store gives it, in its transaction.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from alembic import context
 from workbench.store.database.tables import VERSION_TABLE
 
 context.configure(
-    connection=context.config.attributes["connection"], version_table=VERSION_TABLE, transactional_ddl=True
+    connection=context.config.attributes["connection"],
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,
 )
 context.run_migrations()

@@ -12,7 +12,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create a table; what there is stays as it is, and runs without blocks are read event by event."""
+    """Create a table; what there is stays as it is, and runs without blocks are read event by
+    event.
+    """
     op.create_table(
         "blocks",
         sa.Column("run_key", sa.Integer, sa.ForeignKey("runs.key"), primary_key=True),
