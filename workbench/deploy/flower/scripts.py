@@ -218,7 +218,7 @@ flower-supernode --superlink HOST:9092 --node-config 'client=0 data="/path/to/sa
 and its number, from 0, decides with the seed in which order it trains. The server waits until NUM devices
 are there.
 NOTE
-"""  # noqa: E501
+"""
 _DRAWS = """
 Failures, stragglers and a timeout of clients were those of the trial. Here nothing is drawn: a device that
 does not answer is left out.
