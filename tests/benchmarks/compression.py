@@ -8,7 +8,7 @@ Beside it stand ONNX Runtime's dynamic and static quantisation with their defaul
 Olive, timed in the same way: in turn with the unchanged model in ONNX Runtime, one sample on one
 thread. The time of a compression counts from its call to its end, with all processes started;
 accuracies are those on the validation samples. Olive is left out where its folder of programs, in
-which `make bench-compress` installs it, has no `olive`.
+which `make bench WHAT=compression` installs it, has no `olive`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The workbench beside the loops of frameworks.
 
-Run `make bench-frameworks`, which installs Lightning, Accelerate, Keras and jax; those that are
+Run `make bench WHAT=frameworks`, which installs Lightning, Accelerate, Keras and jax; those that are
 missing are left out. A `resnet` reads images of 32 x 32 pixels, a `transformer` texts of 64 tokens,
 in batches of 32 to
 128. Each framework trains the same model on the same samples with AdamW, as its documentation

@@ -2,7 +2,7 @@
 
 `auto` with early stopping beside NSGA-II without any.
 
-Run `make bench-search`. Networks are trained on the handwritten digits and on a table (breast
+Run `make bench WHAT=search`. Networks are trained on the handwritten digits and on a table (breast
 cancer), by the loop that trials run. Printed is the hypervolume that the complete trainings cover
 after a share of the epochs that NSGA-II trains in all, as a share of what it covers at its end, and
 after which share of its epochs `auto` covers as much. The reference point is the worst validation

@@ -2,7 +2,7 @@
 
 Loaded in the step, by loaders, kept decoded, and by others' loaders.
 
-Run `make bench-data`. The images are made on the spot. One training of an epoch fills the cache
+Run `make bench WHAT=data`. The images are made on the spot. One training of an epoch fills the cache
 first. Then, in turns, each way trains the same model in its own process on some samples of an
 epoch, drawn from all of them. Printed are medians over the turns: samples per second, their ratio
 to loading in the step without a cache, as it was before there was either, the same in samples per

@@ -209,7 +209,7 @@ def test_what_flower_cannot_do_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    "WORKBENCH_FLOWER" not in os.environ, reason="`make flower` installs Flower beside"
+    "WORKBENCH_FLOWER" not in os.environ, reason="`make bridges` installs Flower beside"
 )
 def test_flower_makes_the_rounds_of_the_trial(tmp_path: Path) -> None:
     one = task(tmp_path / "trial", **CASES["momentum and proximal"])

@@ -1,5 +1,6 @@
-"""Fault campaigns: `python -m tests.faults machine --seed 0 --rounds 96` lets something happen each
-round.
+"""Fault campaigns: `python -m tests.faults machine --seed 0 --rounds 96` does harm in each round.
+
+Without a name all campaigns run, one after another. Several names run those.
 
 On one machine victims take turns: the driver, a worker, the pool, the raylet, Ray's head, and the
 whole cluster at once are killed; each of the first three is frozen for up to two leases, the driver
@@ -22,10 +23,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.campaign import Campaign, Outcome, Round, table
@@ -48,16 +52,56 @@ OTHERS = {
     "head_folder": "tests.faults.head_folder",
     "stopped": "tests.faults.stopped",
     "busy": "tests.faults.busy",
+    "cluster_demo": "tests.faults.cluster_demo",
 }
 HOUSES = {"machine": House, "cluster": ClusterHouse, "clock": ClockHouse, "storage": StorageHouse}
 ROUNDS = {"machine": 96, "cluster": 36, "clock": 24, "storage": 40}
+# The fast ones come first.
+ALL = (
+    "input",
+    "damage",
+    "leases",
+    "trials",
+    "storm",
+    "machine",
+    "cluster",
+    "clock",
+    "storage",
+    "tiers",
+    "code",
+    "exports",
+    "connections",
+    "head_folder",
+    "stopped",
+    "busy",
+    "endurance",
+)
 
 
 def main() -> int:
-    if sys.argv[1:2] and sys.argv[1] in OTHERS:
-        return importlib.import_module(OTHERS[sys.argv[1]]).main(sys.argv[2:])
+    """Run the campaigns that are named; return 1 if one of them found a fault."""
+    names = list(itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
+    if not sys.argv[1:] or len(names) > 1:
+        return run_all(names or ALL)
+    if names and names[0] in OTHERS:
+        return importlib.import_module(OTHERS[names[0]]).main(sys.argv[2:])
+    return run_rounds()
+
+
+def run_all(names: Sequence[str]) -> int:
+    """Run campaigns, each in a process of its own, until one fails; return its exit status."""
+    for name in names:
+        print(f"\n=== {name}", flush=True)
+        status = subprocess.run([sys.executable, "-m", "tests.faults", name]).returncode
+        if status != 0:
+            return status
+    return 0
+
+
+def run_rounds() -> int:
+    """Run rounds of a campaign against a sweep; return 1 if a run did not recover."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("where", choices=HOUSES, nargs="?", default="machine")
+    parser.add_argument("where", choices=HOUSES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--first", type=int, default=0, help="Begin with this round.")

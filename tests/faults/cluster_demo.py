@@ -1,4 +1,4 @@
-"""A run on a cluster that loses a machine: `python -m tests.faults.cluster_demo [--to REPORT]`.
+"""A run on a cluster that loses a machine: `python -m tests.faults cluster_demo [--to REPORT]`.
 
 A PostgreSQL server keeps the runs, two raylets are the cluster. The digits experiment is submitted
 as a job, each trial trains on two workers, one on each machine, and a second process that knows
@@ -163,14 +163,14 @@ def _begin(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
     )
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.faults.cluster_demo", description=__doc__
+        prog="python -m tests.faults cluster_demo", description=__doc__
     )
     parser.add_argument(
         "--to", type=Path, default=Path("cluster-report.html"), help="where to put the report"
     )
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="workbench-cluster-") as name:
         seen = play(

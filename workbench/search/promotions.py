@@ -11,7 +11,7 @@ from workbench.experiment.fidelity import Levels
 from workbench.foundation.events import LowFidelity
 
 KEPT = 2
-"""Of this many configurations at a level one goes on. Chosen by `bench-search`."""
+"""Of this many configurations at a level one goes on. Chosen by `make bench WHAT=search`."""
 
 
 class Promotions:

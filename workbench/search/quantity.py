@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 from workbench.search.gaussian_process import GaussianProcess
 from workbench.search.improvement import log_expected_improvement
 
-# How many standard deviations above the mean what is possible lies. Chosen by `bench-search`.
+# How many standard deviations above the mean what is possible lies. Chosen by `make bench WHAT=search`.
 _OPTIMISM = 2.0
 
 
