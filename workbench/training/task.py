@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -16,27 +16,10 @@ from workbench.foundation.errors import RunError
 from workbench.foundation.events import Segment
 
 if TYPE_CHECKING:
-    from workbench.foundation.events import Event
-    from workbench.training.outcome import Outcome
+    from workbench.training.probes.measurements import Measurement
 
 LAST = "last.pt"
 BEST = "best.pt"
-
-
-class Measurement(Protocol):
-    """What a worker does for a trial instead of training it; a picklable value."""
-
-    def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
-        """Measure, and report what was measured.
-
-        Args:
-            task: The task of this worker.
-            report: Takes events; returns whether the trial should stop.
-
-        Returns:
-            How the attempt ended.
-        """
-        ...
 
 
 @dataclass(frozen=True)

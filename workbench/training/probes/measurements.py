@@ -1,24 +1,19 @@
-"""What can be measured instead of training a trial.
+"""What a worker can measure instead of training a trial: plain values that travel to it.
 
-Plain values that travel to the workers of a gang.
-
-Importing this loads no torch: what carries a measurement out is loaded by the worker that runs it.
+The advisor and the sweeps order measurements in processes that have no torch, so nothing is
+imported here that carries one out: that is left to `measuring`, in the worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.experiment.plan import PartialPlan
-from workbench.foundation.events import Event
-from workbench.training.outcome import Outcome
-from workbench.training.task import TrialTask
 
 
 @dataclass(frozen=True)
 class PlanProbe:
-    """Instead of a training: a few steps of each of several plans, measured.
+    """A few steps of each of several plans, measured.
 
     Attributes:
         plans: What of the plan differs, one mapping a plan: micro_batch, accumulation, precision,
@@ -45,21 +40,10 @@ class PlanProbe:
     measures_power: bool = False
     surveys_links: bool = True
 
-    def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
-        """Measure the plans, as one worker of the gang."""
-        if task.experiment.trains_model:
-            from workbench.training.probes.plan_probe import probe
-        else:
-            from workbench.training.probes.reported_speed import probe
-
-        return probe(task, self, report)
-
 
 @dataclass(frozen=True)
 class NeighbourProbe:
-    """Instead of a training.
-
-    Every worker of the gang makes the steps of one training by itself, all at once.
+    """Steps that every worker of the gang makes of one training by itself, all at once.
 
     Attributes:
         plan: What differs in the plan of each; it has one worker.
@@ -71,16 +55,10 @@ class NeighbourProbe:
     longest_s: float = 2.0
     setting: str = ""
 
-    def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
-        """Make the steps, as one worker of the gang."""
-        from workbench.training.probes.neighbours import probe
-
-        return probe(task, self, report)
-
 
 @dataclass(frozen=True)
 class RateTest:
-    """Instead of a training: learning rates that rise from step to step, and what the loss does.
+    """Learning rates that rise from step to step, and what the loss does.
 
     Attributes:
         lowest: The first rate, > 0.
@@ -96,8 +74,6 @@ class RateTest:
     num_seeds: int = 3
     setting: str = ""
 
-    def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
-        """Train with rising rates, as one worker of the gang."""
-        from workbench.training.probes.rate_range_test import measure_rates
 
-        return measure_rates(task, self, report)
+Measurement = PlanProbe | NeighbourProbe | RateTest
+"""Whatever a `TrialTask` can order instead of a training."""

@@ -44,7 +44,9 @@ class _Copy:
     peak_bytes: int = 0
 
 
-def probe(task: TrialTask, order: NeighbourProbe, report: Callable[[Event], bool]) -> Outcome:
+def measure_neighbours(
+    task: TrialTask, order: NeighbourProbe, report: Callable[[Event], bool]
+) -> Outcome:
     """Make steps beside the other workers of the gang.
 
     Args:

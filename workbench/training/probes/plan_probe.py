@@ -58,7 +58,7 @@ _METERED_S = 0.5
 """Counters of energy move every tenth of a second or so."""
 
 
-def probe(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
+def measure_plans(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
     """Measure plans.
 
     Args:

@@ -29,7 +29,9 @@ _ENOUGH, _FEWEST = 4, 2
 _LAST_CHANCE = 5.0
 
 
-def probe(task: TrialTask, order: PlanProbe, report: Callable[[Event], bool]) -> Outcome:
+def measure_reported_speed(
+    task: TrialTask, order: PlanProbe, report: Callable[[Event], bool]
+) -> Outcome:
     """Measure plans of a function or a program.
 
     Args:
