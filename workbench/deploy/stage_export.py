@@ -29,8 +29,7 @@ from workbench.deploy.stages import FEATURES, INPUTS, PROBABILITIES, Stage, Stag
 from workbench.deploy.tree_graph import add_trees
 from workbench.foundation.errors import RunError
 from workbench.models.exits import EarlyExits
-from workbench.models.tree_exits import TreeExits
-from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble
+from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble, TreeExits
 from workbench.training.loaders import as_tensors
 
 _FLOAT = np.dtype("float32")

@@ -1,6 +1,7 @@
-"""Scores of each class from counts, and their mean over the classes: of numpy arrays.
+"""Scores of each class, and their mean over the classes: of numpy arrays.
 
-What is counted, over batches or at once, is left to those that measure.
+Most follow from counts; the area under the ROC curve needs the probabilities. What is counted, over
+batches or at once, is left to those that measure.
 """
 
 from __future__ import annotations
@@ -10,10 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 ClassScore = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(right, predicted, wanted), each a count by class -> a score of each class.
-
-NaN for one that has none.
-"""
+"""(right, predicted, wanted), each a count by class -> a score of each class, NaN for none."""
 
 
 def intersection_over_union(
@@ -48,3 +46,30 @@ def mean_score(score: ClassScore, counts: np.ndarray) -> float:
     scores = score(*counts[:, counts[1:].sum(axis=0) > 0])
     known = scores[~np.isnan(scores)]
     return float(known.mean()) if len(known) else float("nan")
+
+
+def macro_roc_auc(scores: np.ndarray, classes: np.ndarray) -> float:
+    """Return the mean area under the ROC curve of each class against the rest; ties count half.
+
+    Args:
+        scores: (samples, classes) probabilities.
+        classes: The true class of each sample.
+
+    Returns:
+        From 0 to 1; NaN where all samples are of one class. Classes without a sample are left out.
+
+    Source: Mann-Whitney U, as in Hanley and McNeil (1982).
+    """
+    present = np.unique(classes)
+    if len(present) < 2:
+        return float("nan")
+    areas = [_area(scores[:, number], classes == number) for number in present]
+    return float(np.mean(areas))
+
+
+def _area(scores: np.ndarray, is_class: np.ndarray) -> float:
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[place]
+    num_class = int(is_class.sum())
+    above = ranks[is_class].sum() - num_class * (num_class + 1) / 2.0
+    return float(above / (num_class * (len(scores) - num_class)))

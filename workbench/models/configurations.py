@@ -1,8 +1,8 @@
-"""What can be chosen about each model of the zoo: typed, bounded, documented, without torch.
+"""What a configuration of a model is: typed, bounded, documented, and without torch.
 
-A configuration builds its model for the shape of the data; torch is imported only then.
-Names that belong to training or to the plan (lr, optimizer, epochs, ...) are not used here, because
-one trial's configuration holds all of them side by side.
+It builds its model for the shape of the data, and torch is imported only then. The models of the
+workbench are in `zoo`; other packages add theirs by entry point. An early exit is an answer that a
+model gives before its end, for samples that are easy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.experiment.refusals import findings, refusal
 from workbench.foundation.errors import ExperimentError
@@ -54,6 +54,10 @@ class ModelConfiguration(BaseModel, ABC):
     def fitted(self) -> FittedConfiguration | None:
         """What is fitted to all samples at once; None where optimizer steps train the model."""
         return None
+
+    def module_settings(self) -> dict[str, Any]:
+        """Return what its module is built with, by field: early exits are added around it."""
+        return self.model_dump(exclude={"exits", "exit_weight"})
 
     @abstractmethod
     def build(
@@ -174,107 +178,6 @@ class SequenceConfiguration(ModelConfiguration):
             weight=self.exit_weight,
             vocabulary_size=vocabulary_size,
         )
-
-
-class MLPConfiguration(SequenceConfiguration):
-    """A multi-layer perceptron on the flattened input."""
-
-    name = "mlp"
-
-    hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
-    num_layers: int = Field(
-        2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model."
-    )
-    dropout: Dropout = Field(
-        0.0, description="Probability that a hidden unit is dropped in training."
-    )
-    activation: Activation = Field("relu", description="Function after each hidden layer.")
-
-    def build(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
-    ) -> nn.Module:
-        """Build the perceptron; see ModelConfiguration.build."""
-        if vocabulary_size is not None or not input_shape:
-            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
-        from workbench.models.mlp import MLP
-
-        model = MLP(self, input_shape=input_shape, num_outputs=num_outputs)
-        return self.with_exits(model, input_shape, num_outputs)
-
-
-class ConvNetConfiguration(SequenceConfiguration):
-    """A small convolutional network.
-
-    Blocks of 3x3 convolutions, each at half the size of the one before.
-    """
-
-    name = "convnet"
-    convolves_images = True
-
-    width: int = Field(
-        32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
-    )
-    num_blocks: int = Field(2, ge=1, le=8, description="Number of blocks.")
-    convolutions_per_block: int = Field(
-        1, ge=1, le=8, description="Number of 3x3 convolutions in a block."
-    )
-    dropout: Dropout = Field(
-        0.0, description="Probability that a feature is dropped before the output layer."
-    )
-    activation: Activation = Field("relu", description="Function after each convolution.")
-    normalisation: Normalisation = "batch"
-
-    def build(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
-    ) -> nn.Module:
-        """Build the network; see ModelConfiguration.build."""
-        if vocabulary_size is not None or len(input_shape) != 3:
-            self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
-        from workbench.models.convnet import ConvNet
-
-        model = ConvNet(self, input_shape=input_shape, num_outputs=num_outputs)
-        return self.with_exits(model, input_shape, num_outputs)
-
-
-class ResNetConfiguration(SequenceConfiguration):
-    """A residual network in the style for CIFAR: three stages of basic blocks, depth 6 n + 2."""
-
-    name = "resnet"
-    convolves_images = True
-
-    depth: int = Field(
-        20,
-        ge=8,
-        le=1202,
-        description="Number of weight layers, 6 n + 2: 8, 14, 20, 32, 44, 56, ...",
-    )
-    width: int = Field(
-        16, ge=1, le=1024, description="Channels of the first stage; doubled in each next stage."
-    )
-    dropout: Dropout = Field(
-        0.0, description="Probability that a feature is dropped before the output layer."
-    )
-
-    @field_validator("depth")
-    @classmethod
-    def _check_depth(cls, depth: int) -> int:
-        if (depth - 2) % 6:
-            raise ExperimentError(
-                f"{depth} is not 6 n + 2",
-                allowed="8, 14, 20, 26, 32, 38, 44, 50, 56, ...",
-            )
-        return depth
-
-    def build(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
-    ) -> nn.Module:
-        """Build the network; see ModelConfiguration.build."""
-        if vocabulary_size is not None or len(input_shape) != 3:
-            self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
-        from workbench.models.resnet import ResNet
-
-        model = ResNet(self, input_shape=input_shape, num_outputs=num_outputs)
-        return self.with_exits(model, input_shape, num_outputs)
 
 
 class FittedConfiguration(ModelConfiguration):

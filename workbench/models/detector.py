@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.application_configurations import DetectorConfiguration
-from workbench.models.convnet import convolutions
+from workbench.models.convolutional import convolutions
 from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes, mean_average_precision
 from workbench.models.metrics import WholeMetric
 
@@ -37,20 +37,23 @@ class Detector(nn.Module):
     """
 
     def __init__(
-        self,
-        configuration: DetectorConfiguration,
-        *,
-        input_shape: tuple[int, ...],
-        num_outputs: int,
+        self, *, input_shape: tuple[int, ...], num_outputs: int, dropout: float, **blocks: Any
     ) -> None:
-        """Build it with PyTorch's default initialisation, and low scores."""
+        """Build it with PyTorch's default initialisation, and low scores.
+
+        Args:
+            input_shape: (channels, height, width).
+            num_outputs: Number of classes.
+            dropout: Probability that a feature is dropped before the output layer.
+            **blocks: The options of `convolutions`.
+        """
         super().__init__()
-        layers, channels = convolutions(configuration.backbone(), input_shape)
+        layers, channels = convolutions(input_shape, **blocks)
         output = nn.Conv2d(channels, NUM_EDGES + num_outputs, kernel_size=3, padding=1)
         assert output.bias is not None
         with torch.no_grad():
             output.bias[NUM_EDGES:] = math.log(_FIRST_SCORE / (1 - _FIRST_SCORE))
-        self.layers = nn.Sequential(*layers, nn.Dropout(configuration.dropout), output)
+        self.layers = nn.Sequential(*layers, nn.Dropout(dropout), output)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, rows, columns, 4 + num_outputs).

@@ -8,12 +8,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from workbench.models.exits import LastPosition
-from workbench.models.token_configurations import LSTMConfiguration
 
 
 class LSTM(nn.Module):
-    """An embedding for tokens, LSTM layers, and a linear output at every position or at the last
-    one.
+    """An embedding for tokens, LSTM layers, and a linear output of every position or the last.
 
     It is a language model, and answers at every position, where it has one output for each token
     id.
@@ -21,40 +19,45 @@ class LSTM(nn.Module):
 
     def __init__(
         self,
-        configuration: LSTMConfiguration,
         *,
         input_shape: tuple[int, ...],
         num_outputs: int,
         vocabulary_size: int | None,
+        embedding_width: int,
+        hidden_width: int,
+        num_layers: int,
+        dropout: float,
+        has_exits: bool,
     ) -> None:
         """Build it; forget gates start half open, as remembering must be learnt otherwise."""
         super().__init__()
         self.embedding: nn.Module = nn.Identity()
         num_features = input_shape[-1]
         if vocabulary_size is not None:
-            num_features = configuration.embedding_width
+            num_features = embedding_width
             self.embedding = nn.Embedding(vocabulary_size, num_features)
-        width, num_layers = configuration.hidden_width, configuration.num_layers
         self.layers: nn.Module
-        if (
-            configuration.exits
-        ):  # between layers that PyTorch computes as one there is no place for an exit
+        if has_exits:
+            # Between layers that PyTorch computes as one there is no place for an exit.
             self.layers = nn.ModuleList(
-                nn.LSTM(width if number else num_features, width, batch_first=True)
+                nn.LSTM(hidden_width if number else num_features, hidden_width, batch_first=True)
                 for number in range(num_layers)
             )
         else:
             # PyTorch drops between layers only and warns where there is nothing between.
-            dropout = configuration.dropout if num_layers > 1 else 0.0
             self.layers = nn.LSTM(
-                num_features, width, num_layers=num_layers, dropout=dropout, batch_first=True
+                num_features,
+                hidden_width,
+                num_layers=num_layers,
+                dropout=dropout if num_layers > 1 else 0.0,
+                batch_first=True,
             )
-        self.dropout = nn.Dropout(configuration.dropout)
-        self.output = nn.Linear(configuration.hidden_width, num_outputs)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(hidden_width, num_outputs)
         self.at_every_position = num_outputs == vocabulary_size
         for name, parameter in self.layers.named_parameters():
             if "bias_ih" in name:
-                forget = slice(configuration.hidden_width, 2 * configuration.hidden_width)
+                forget = slice(hidden_width, 2 * hidden_width)
                 nn.init.ones_(parameter.data[forget])
 
     def forward(self, inputs: Tensor) -> Tensor:

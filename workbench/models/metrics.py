@@ -23,8 +23,8 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.reported_values import result_of, side_value_of, why_no_result
 from workbench.models import class_scores
 from workbench.models.calls import num_samples
+from workbench.models.class_scores import macro_roc_auc
 from workbench.models.pairing import IGNORED, UNKNOWN, Kind, Pairing, class_numbers, reads
-from workbench.models.ranking import macro_roc_auc
 
 Loss = Callable[[Any, Any], Tensor]
 

@@ -1,14 +1,19 @@
-"""A multi-layer perceptron on the flattened input, and the activation functions of the zoo."""
+"""Perceptrons, for any numbers and for forecasts of series, and the zoo's activation functions.
+
+A forecast is linear, corrected by a perceptron, and relative to the last values.
+
+Source: Zeng et al., Are Transformers Effective for Time Series Forecasting? (2023), for the linear
+model and for subtracting the last value (NLinear).
+"""
 
 from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor, nn
 
-from workbench.models.configurations import Activation, MLPConfiguration
-
-ACTIVATIONS: dict[Activation, type[nn.Module]] = {
+ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "silu": nn.SiLU,
@@ -20,20 +25,24 @@ class MLP(nn.Module):
     """Hidden layers of equal width, then a linear output."""
 
     def __init__(
-        self, configuration: MLPConfiguration, *, input_shape: tuple[int, ...], num_outputs: int
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        hidden_width: int,
+        num_layers: int,
+        activation: str,
+        dropout: float = 0.0,
     ) -> None:
         """Build it with PyTorch's default initialisation."""
         super().__init__()
         layers: list[nn.Module] = [nn.Flatten()]
         width = math.prod(input_shape)
-        for _ in range(configuration.num_layers):
-            layers += [
-                nn.Linear(width, configuration.hidden_width),
-                ACTIVATIONS[configuration.activation](),
-            ]
-            if configuration.dropout:
-                layers.append(nn.Dropout(configuration.dropout))
-            width = configuration.hidden_width
+        for _ in range(num_layers):
+            layers += [nn.Linear(width, hidden_width), ACTIVATIONS[activation]()]
+            if dropout:
+                layers.append(nn.Dropout(dropout))
+            width = hidden_width
         layers.append(nn.Linear(width, num_outputs))
         self.layers = nn.Sequential(*layers)
 
@@ -42,13 +51,11 @@ class MLP(nn.Module):
         return list(self.layers)
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
-        """Return the layers that workers can hold in parts, with the blocks in the rows of the
-        first ones.
-        """
+        """Return the layers that workers can hold in parts, and the blocks in rows of the first."""
         linear = [
             f"layers.{name}"
-            for name, each in self.layers.named_children()
-            if isinstance(each, nn.Linear)
+            for name, layer in self.layers.named_children()
+            if isinstance(layer, nn.Linear)
         ]
         return [
             (first, second, 1) for first, second in zip(linear[::2], linear[1::2], strict=False)
@@ -57,3 +64,48 @@ class MLP(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, ...) to (batch, num_outputs)."""
         return self.layers(inputs)
+
+
+class Forecaster(nn.Module):
+    """Maps a window to the next values of the features that come first in it."""
+
+    def __init__(
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        num_series: int,
+        hidden_width: int,
+        num_layers: int,
+        dropout: float,
+        activation: str,
+    ) -> None:
+        """Build it; it starts as the linear forecast, and that as the mean of the window."""
+        super().__init__()
+        time, num_features = input_shape
+        self.num_series = num_series
+        self.horizon = num_outputs // num_series
+        self.linear = nn.Linear(time, self.horizon)
+        nn.init.constant_(self.linear.weight, 1.0 / time)
+        nn.init.zeros_(self.linear.bias)
+        layers: list[nn.Module] = []
+        width = (time + 1) * num_features
+        for _ in range(num_layers):
+            layers += [
+                nn.Linear(width, hidden_width),
+                ACTIVATIONS[activation](),
+                nn.Dropout(dropout),
+            ]
+            width = hidden_width
+        self.hidden = nn.Sequential(*layers)
+        self.output = nn.Linear(width, num_outputs)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (batch, time, features) to (batch, horizon * series), those of the next time first."""
+        last = inputs[:, -1:, :]
+        relative = inputs - last
+        own = self.linear(relative[:, :, : self.num_series].transpose(1, 2)).transpose(1, 2)
+        correction = self.output(self.hidden(torch.cat([relative, last], dim=1).flatten(1)))
+        return (last[:, :, : self.num_series] + own).flatten(1) + correction

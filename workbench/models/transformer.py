@@ -1,4 +1,6 @@
-"""A decoder-only transformer: pre-norm blocks of causal attention and feed-forward, as in GPT-2.
+"""Transformers: a decoder-only one with causal attention, and one that reads in both directions.
+
+Both are pre-norm blocks of attention and feed-forward, as in GPT-2.
 
 Source: Radford et al., Language Models are Unsupervised Multitask Learners (2019), for the
 initialisation.
@@ -6,6 +8,7 @@ initialisation.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -15,27 +18,26 @@ from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
 from workbench.models.exits import LastPosition
-from workbench.models.token_configurations import TransformerConfiguration
 
 
 class Block(nn.Module):
-    """Self-attention, causal by default, and a feed-forward network, each added to the residual
-    stream.
-    """
+    """Self-attention and a feed-forward network, each added to the residual stream."""
 
-    def __init__(self, configuration: TransformerConfiguration) -> None:
+    def __init__(
+        self, *, width: int, num_heads: int, feedforward_ratio: int, dropout: float
+    ) -> None:
         """Build it with PyTorch's default initialisation; the transformer sets its own."""
         super().__init__()
-        width, hidden = configuration.width, configuration.width * configuration.feedforward_ratio
-        self.num_heads = configuration.num_heads
-        self.head_width = width // configuration.num_heads
+        hidden = width * feedforward_ratio
+        self.num_heads = num_heads
+        self.head_width = width // num_heads
         self.attention_norm = nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, 3 * width)
         self.attention_output = nn.Linear(width, width)
         self.feedforward_norm = nn.LayerNorm(width)
         self.feedforward_input = nn.Linear(width, hidden)
         self.feedforward_output = nn.Linear(hidden, width)
-        self.dropout = nn.Dropout(configuration.dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, stream: Tensor, is_read: Tensor | None = None) -> Tensor:
         """Map (batch, time, width) to the same shape.
@@ -70,23 +72,36 @@ class Transformer(nn.Module):
 
     def __init__(
         self,
-        configuration: TransformerConfiguration,
         *,
         context: int,
         num_outputs: int,
         vocabulary_size: int,
+        width: int,
+        num_layers: int,
+        dropout: float,
+        **block: Any,
     ) -> None:
-        """Build it; weights are normal with deviation 0.02, less for those that add to the
-        stream.
+        """Build it; weights are normal with deviation 0.02, or less where they add to the stream.
+
+        Args:
+            context: Number of tokens of a sample, at most.
+            num_outputs: Number of outputs; as many as token ids for a language model.
+            vocabulary_size: Number of token ids.
+            width: Size of the residual stream.
+            num_layers: Number of blocks.
+            dropout: Probability that a unit is dropped in training.
+            **block: The other options of `Block`.
         """
         super().__init__()
-        self.token_embedding = nn.Embedding(vocabulary_size, configuration.width)
-        self.position_embedding = nn.Embedding(context, configuration.width)
-        self.dropout = nn.Dropout(configuration.dropout)
-        self.blocks = nn.ModuleList(Block(configuration) for _ in range(configuration.num_layers))
-        self.norm = nn.LayerNorm(configuration.width)
+        self.token_embedding = nn.Embedding(vocabulary_size, width)
+        self.position_embedding = nn.Embedding(context, width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            Block(width=width, dropout=dropout, **block) for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(width)
         self.at_every_position = num_outputs == vocabulary_size
-        self.output = nn.Linear(configuration.width, num_outputs, bias=not self.at_every_position)
+        self.output = nn.Linear(width, num_outputs, bias=not self.at_every_position)
         if self.at_every_position:
             self.output.weight = self.token_embedding.weight
         for name, parameter in self.named_parameters():
@@ -95,7 +110,7 @@ class Transformer(nn.Module):
             elif parameter.dim() > 1:
                 # Each block adds twice to the stream, whose variance should not grow with depth.
                 adds = name.endswith(("attention_output.weight", "feedforward_output.weight"))
-                deviation = 0.02 / math.sqrt(2 * configuration.num_layers) if adds else 0.02
+                deviation = 0.02 / math.sqrt(2 * num_layers) if adds else 0.02
                 nn.init.normal_(parameter, std=deviation)
 
     def pieces(self) -> list[Any]:
@@ -109,9 +124,7 @@ class Transformer(nn.Module):
         return nn.Sequential(LastPosition(), nn.LayerNorm(width), nn.Linear(width, num_outputs))
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
-        """Return the layers that workers can hold in parts, with the blocks in the rows of the
-        first ones.
-        """
+        """Return the layers that workers can hold in parts, and the blocks in rows of the first."""
         attention = ("query_key_value", "attention_output", 3)
         feedforward = ("feedforward_input", "feedforward_output", 1)
         return [
@@ -157,3 +170,109 @@ class Transformer(nn.Module):
     def _predict(self, stream: Tensor) -> Tensor:
         stream = self.norm(stream)
         return self.output(stream if self.at_every_position else stream[:, -1])
+
+
+class TextEncoder(nn.Module):
+    """Token and position embeddings, blocks, and an output of each token or of their mean."""
+
+    def __init__(
+        self,
+        *,
+        context: int,
+        num_outputs: int,
+        vocabulary_size: int,
+        at_every_position: bool,
+        width: int,
+        num_layers: int,
+        dropout: float,
+        **block: Any,
+    ) -> None:
+        """Build it; weights are normal with deviation 0.02. Arguments as of `Transformer`."""
+        super().__init__()
+        self.token_embedding = nn.Embedding(vocabulary_size, width, padding_idx=0)
+        self.position_embedding = nn.Embedding(context, width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            Block(width=width, dropout=dropout, **block) for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(width, num_outputs)
+        self.at_every_position = at_every_position
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (batch, time) token ids to (batch, num_outputs) or (batch, time, num_outputs)."""
+        is_read = _is_read(tokens)
+        stream = self._embed(tokens)
+        for block in self.blocks:
+            stream = block(stream, is_read[:, None, None, :])
+        return self._predict(stream, is_read)
+
+    def pieces(self) -> list[Any]:
+        """Return embedding, blocks and output, between which the model can be cut into stages.
+
+        They pass on the residual stream and, behind it, 1 where there is a token and 0 where there
+        is none.
+        """
+        embedding = (self._begin, self.token_embedding, self.position_embedding, self.dropout)
+        blocks = [(functools.partial(_through, block), block) for block in self.blocks]
+        return [embedding, *blocks, (self._end, self.norm, self.output)]
+
+    def exit_head(self, num_outputs: int) -> nn.Module:
+        """Return the output of an early exit, which takes what pieces pass on."""
+        return _ExitHead(self.output.in_features, num_outputs)
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.dropout(self.token_embedding(tokens) + self.position_embedding(positions))
+
+    def _begin(self, tokens: Tensor) -> Tensor:
+        return _joined(self._embed(tokens), _is_read(tokens))
+
+    def _end(self, passed: Tensor) -> Tensor:
+        return self._predict(*_parted(passed))
+
+    def _predict(self, stream: Tensor, is_read: Tensor) -> Tensor:
+        stream = self.norm(stream)
+        return self.output(stream if self.at_every_position else _mean(stream, is_read))
+
+
+class _ExitHead(nn.Module):
+    """Answers from the mean over the tokens of a text."""
+
+    def __init__(self, width: int, num_outputs: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(width, num_outputs)
+
+    def forward(self, passed: Tensor) -> Tensor:
+        stream, is_read = _parted(passed)
+        return self.output(_mean(self.norm(stream), is_read))
+
+
+def _is_read(tokens: Tensor) -> Tensor:
+    """Return which places others attend to, (batch, time): the first one in any case."""
+    is_token = tokens != 0
+    return torch.cat([torch.ones_like(is_token[:, :1]), is_token[:, 1:]], dim=1)
+
+
+def _through(block: nn.Module, passed: Tensor) -> Tensor:
+    stream, is_read = _parted(passed)
+    return _joined(block(stream, is_read[:, None, None, :]), is_read)
+
+
+def _joined(stream: Tensor, is_read: Tensor) -> Tensor:
+    return torch.cat([stream, is_read[:, :, None].to(stream.dtype)], dim=-1)
+
+
+def _parted(passed: Tensor) -> tuple[Tensor, Tensor]:
+    return passed[..., :-1], passed[..., -1] > 0.5
+
+
+def _mean(stream: Tensor, is_read: Tensor) -> Tensor:
+    weights = is_read[:, :, None].to(stream.dtype)
+    return (stream * weights).sum(dim=1) / weights.sum(dim=1)

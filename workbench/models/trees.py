@@ -1,13 +1,15 @@
-"""Trees that scikit-learn grew, as a torch module.
+"""Trees that scikit-learn grew, as a torch module, whole or with early exits.
 
-One set of weights, checkpoints and predictions for all.
-
-Growing needs all samples at once, so it is not an optimizer step; what it leaves behind is a module
+Growing needs all samples at once, so it is not an optimizer step. What it leaves behind is a module
 like any other, and gives the same answers as the estimator that it came from.
+
+Nothing is trained for an early exit: the first trees of a boosted model are such a model, and those
+of a forest vote like all of them. A part passes on its input and, behind it, the sum so far.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,13 +19,13 @@ from torch import Tensor, nn
 
 from workbench.foundation.errors import ExperimentError
 from workbench.models.stages import fit_stages
-from workbench.models.tree_configurations import BoostedTreesConfiguration, ForestConfiguration
 
 # A class that no tree of a forest voted for is unlikely, not impossible.
 MIN_PROBABILITY = 1e-3
 # By how much the score of a class that no sample of training has lies below all others: nearly
 # exp(-16).
 _UNSEEN = 16.0
+_NODE_VALUES = ("feature", "threshold", "value")
 _NODE_BUFFERS = ("feature", "threshold", "left", "right", "value")
 _BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
 
@@ -98,17 +100,24 @@ def _make_room(model: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any)
 
 
 def grow_boosted(
-    configuration: BoostedTreesConfiguration,
     inputs: np.ndarray,
     targets: np.ndarray,
     *,
     num_classes: int | None,
     num_rounds: int,
-    seed: int,
+    **options: Any,
 ) -> Iterator[TreeEnsemble]:
     """Grow boosted trees, and yield all that there are after each round.
 
-    See FittedConfiguration.grow.
+    Args:
+        inputs: As of FittedConfiguration.grow, as the others.
+        targets: A class number, or a number to predict, of each sample.
+        num_classes: Number of classes; None for a regression.
+        num_rounds: In how many parts the work is done, at most.
+        **options: Those of scikit-learn's HistGradientBoostingClassifier.
+
+    Raises:
+        ExperimentError: If a sample has more than one target.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
@@ -122,41 +131,32 @@ def grow_boosted(
     kind: Any = (
         HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
     )
-    estimator: Any = kind(
-        learning_rate=configuration.shrinkage,
-        max_leaf_nodes=configuration.max_leaves,
-        min_samples_leaf=configuration.min_samples_leaf,
-        l2_regularization=configuration.l2,
-        max_iter=configuration.num_trees,
-        early_stopping=False,
-        random_state=seed,
-    )
+    estimator: Any = kind(early_stopping=False, **options)
     for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
         yield _of_boosted(estimator, num_classes)
 
 
 def grow_forest(
-    configuration: ForestConfiguration,
     inputs: np.ndarray,
     targets: np.ndarray,
     *,
     num_classes: int | None,
     num_rounds: int,
-    seed: int,
+    **options: Any,
 ) -> Iterator[TreeEnsemble]:
     """Grow a forest, and yield all trees that there are after each round.
 
-    See FittedConfiguration.grow.
+    Args:
+        inputs: As of FittedConfiguration.grow, as the others.
+        targets: A class number, or the numbers to predict, of each sample.
+        num_classes: Number of classes; None for a regression.
+        num_rounds: In how many parts the work is done, at most.
+        **options: Those of scikit-learn's ExtraTreesClassifier.
     """
     from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
     kind: Any = ExtraTreesRegressor if num_classes is None else ExtraTreesClassifier
-    estimator: Any = kind(
-        min_samples_leaf=configuration.min_samples_leaf,
-        max_features=configuration.features_per_split,
-        n_estimators=configuration.num_trees,
-        random_state=seed,
-    )
+    estimator: Any = kind(**options)
     for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
         yield _of_forest(estimator, num_classes)
 
@@ -228,3 +228,109 @@ def _depth(left: np.ndarray, right: np.ndarray, roots: np.ndarray) -> int:
         if not len(inner):
             return depth
         nodes, depth = np.concatenate([left[inner], right[inner]]), depth + 1
+
+
+class TreeExits:
+    """Trees in parts, after each of which they answer.
+
+    Attributes:
+        trees: All trees.
+        parts: The trees of each stage, which sum up leaf values and add nothing to these.
+        num_outputs: Number of outputs of every exit.
+    """
+
+    def __init__(self, trees: TreeEnsemble, num_exits: int) -> None:
+        """Cut trees into parts of equal numbers.
+
+        Args:
+            trees: The trees.
+            num_exits: Number of early exits.
+
+        Raises:
+            ExperimentError: If there are too few trees.
+        """
+        self.trees = trees
+        self.num_outputs = int(trees.value.shape[1])
+        # Boosting grows a tree for each of more than two classes in a round, and needs all of them.
+        per_round = 1 if bool(trees.votes) or self.num_outputs <= 2 else self.num_outputs
+        num_rounds = len(trees.roots) // per_round
+        check_number(num_exits, num_rounds)
+        ends = [
+            per_round * (num_rounds * (number + 1) // (num_exits + 1))
+            for number in range(num_exits + 1)
+        ]
+        self.parts = [_part(trees, *both) for both in itertools.pairwise([0, *ends])]
+        self._ends = ends
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages: one more than early exits."""
+        return len(self.parts)
+
+    def factor(self, number: int) -> float:
+        """Return what the sum of the votes after a stage is multiplied by to be the share of its
+        trees.
+        """
+        return len(self.trees.roots) / self._ends[number]
+
+    def stage(self, number: int, values: Tensor) -> Tensor:
+        """Return what a stage passes on, from what the stage before it did.
+
+        The last one returns outputs.
+        """
+        rows = values.flatten(1)
+        total = torch.zeros(len(rows), self.num_outputs)
+        if number:
+            rows, total = rows[:, : -self.num_outputs], rows[:, -self.num_outputs :]
+        total = total + self.parts[number](rows)
+        return (
+            self._answer(number, total)
+            if number == len(self.parts) - 1
+            else torch.cat([rows, total], 1)
+        )
+
+    def exit_outputs(self, inputs: Tensor) -> list[Tensor]:
+        """Return what each exit answers, that of the last one included."""
+        found, values = [], inputs
+        for number in range(self.num_stages - 1):
+            values = self.stage(number, values)
+            found.append(self._answer(number, values[:, -self.num_outputs :]))
+        return [*found, self.stage(self.num_stages - 1, values)]
+
+    def _answer(self, number: int, total: Tensor) -> Tensor:
+        if bool(self.trees.votes):
+            return (total * self.factor(number)).clamp_min(MIN_PROBABILITY).log()
+        return self.trees.start + total
+
+
+def check_number(num_exits: int, num_rounds: int) -> None:
+    """Refuse more exits than there are places between trees.
+
+    Args:
+        num_exits: Number of early exits.
+        num_rounds: Number of trees, or of rounds in which there is one for each class.
+
+    Raises:
+        ExperimentError: If there are too few.
+    """
+    if num_exits >= num_rounds:
+        raise ExperimentError(
+            f"{num_rounds} trees have no places for {num_exits} early exits",
+            field="exits",
+            allowed=f"at most {num_rounds - 1}",
+            next_step="Use fewer exits or more trees.",
+        )
+
+
+def _part(trees: TreeEnsemble, first: int, end: int) -> TreeEnsemble:
+    """Return some of the trees, by number."""
+    begins = [*trees.roots.tolist(), len(trees.feature)]
+    low, high = begins[first], begins[end]
+    found = TreeEnsemble()
+    for name in _NODE_VALUES:
+        setattr(found, name, getattr(trees, name)[low:high])
+    for name in ("left", "right"):
+        setattr(found, name, getattr(trees, name)[low:high] - low)
+    found.roots, found.depth = trees.roots[first:end] - low, trees.depth
+    found.start, found.votes = torch.zeros_like(trees.start), torch.tensor(False)
+    return found

@@ -24,7 +24,7 @@ from torch.nn import functional
 from workbench.experiment.refusals import refusal
 from workbench.foundation.errors import ExperimentError, MissingDependencyError, install_command
 from workbench.foundation.registry import load_object
-from workbench.models.configurations import Activation, MLPConfiguration
+from workbench.models.configurations import Activation
 from workbench.models.mlp import MLP
 
 POLICY = "policy.pt"
@@ -86,11 +86,9 @@ class Policy(nn.Module):
         likely.
         """
         super().__init__()
-        shape = MLPConfiguration.model_validate(
-            settings.model_dump(include={"hidden_width", "num_layers", "activation"})
-        )
-        self.actor = MLP(shape, input_shape=(num_values,), num_outputs=num_actions)
-        self.critic = MLP(shape, input_shape=(num_values,), num_outputs=1)
+        layers = settings.model_dump(include={"hidden_width", "num_layers", "activation"})
+        self.actor = MLP(input_shape=(num_values,), num_outputs=num_actions, **layers)
+        self.critic = MLP(input_shape=(num_values,), num_outputs=1, **layers)
         last = self.actor.layers[-1]
         assert isinstance(last, nn.Linear)
         with torch.no_grad():

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from workbench.foundation.errors import ExperimentError, first_line_of
-from workbench.models.convnet import ConvNet
-from workbench.models.resnet import BasicBlock
+from workbench.models.convolutional import BasicBlock, ConvNet
 from workbench.models.transformer import Block
 
 FIELD = "search.pruning"

@@ -14,8 +14,7 @@ from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_of
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.refusals import closest
-from workbench.models.class_scores import ClassScore, f1, mean_score, recall
-from workbench.models.ranking import macro_roc_auc
+from workbench.models.class_scores import ClassScore, f1, macro_roc_auc, mean_score, recall
 from workbench.runs.automl.targets import Task
 
 # Smaller probabilities are raised to this, or their logarithm would let one sample outweigh all

@@ -1,13 +1,19 @@
-"""Lazy modules, such as `torch.nn.LazyLinear`, whose shapes follow from the first input that they
-receive.
+"""What is done to a model before anything counts, shares or trains its parameters.
 
-They are set up before anything counts, shares or trains the parameters. Where the input comes from
-is left to training.
+Lazy modules, such as `torch.nn.LazyLinear`, get their shapes from the first input that they
+receive. Weights are drawn anew where an experiment chooses how they begin. Where the input comes
+from is left to training.
+
+Sources: He et al., Delving Deep into Rectifiers (2015); Glorot and Bengio, Understanding the
+Difficulty of Training Deep Feedforward Neural Networks (2010); Saxe et al., Exact Solutions to the
+Nonlinear Dynamics of Learning in Deep Linear Neural Networks (2014).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
 from workbench.foundation.errors import ExperimentError
 from workbench.models.calls import Inputs, call_model
@@ -84,3 +91,34 @@ def make_fake(model: nn.Module, mode: FakeTensorMode) -> dict[Tensor, Tensor]:
                         known[tensor] = mode.from_tensor(tensor)
                     held[name] = known[tensor]  # type: ignore[assignment]
     return known
+
+
+_FILL: dict[str, Callable[[Tensor], Any]] = {
+    "he": functools.partial(nn.init.kaiming_normal_, nonlinearity="relu"),
+    "xavier": nn.init.xavier_normal_,
+    "orthogonal": nn.init.orthogonal_,
+}
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def initialise(model: nn.Module, way: str) -> None:
+    """Draw the weights of all linear and convolutional layers anew, in place.
+
+    Biases, normalisations, embeddings, and weights that a layer shares with another module stay.
+
+    Args:
+        model: Any model.
+        way: `he`, `xavier` or `orthogonal`; `default` leaves the model as it is.
+    """
+    if way == "default":
+        return
+    owners = Counter(
+        id(parameter)
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
+    )
+    for module in model.modules():
+        if not isinstance(module, _LAYERS) or parametrize.is_parametrized(module):
+            continue
+        if owners[id(module.weight)] == 1:
+            _FILL[way](module.weight)

@@ -1,0 +1,552 @@
+"""The models of the zoo: what can be chosen about each of them, typed, bounded and documented.
+
+A configuration needs neither torch nor scikit-learn until it builds its model. The modules are in
+`mlp`, `convolutional`, `detector`, `lstm`, `transformer` and `trees`. Names that belong to training
+or to the plan (lr, optimizer, epochs, ...) are not used here, because one trial's configuration
+holds all of them side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
+
+from workbench.foundation.errors import ExperimentError
+from workbench.models.configurations import (
+    Activation,
+    Dropout,
+    FittedConfiguration,
+    ModelConfiguration,
+    Normalisation,
+    NumExits,
+    SequenceConfiguration,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+_NUM_BOX_VALUES = 5
+"""What is known about a box: its class, and its left, top, right and bottom edge."""
+
+
+class MLPConfiguration(SequenceConfiguration):
+    """A multi-layer perceptron on the flattened input."""
+
+    name = "mlp"
+
+    hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
+    num_layers: int = Field(
+        2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a hidden unit is dropped in training."
+    )
+    activation: Activation = Field("relu", description="Function after each hidden layer.")
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the perceptron; see ModelConfiguration.build."""
+        if vocabulary_size is not None or not input_shape:
+            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
+        from workbench.models.mlp import MLP
+
+        model = MLP(input_shape=input_shape, num_outputs=num_outputs, **self.module_settings())
+        return self.with_exits(model, input_shape, num_outputs)
+
+
+class ConvNetConfiguration(SequenceConfiguration):
+    """A small convolutional network.
+
+    Blocks of 3x3 convolutions, each at half the size of the one before.
+    """
+
+    name = "convnet"
+    convolves_images = True
+
+    width: int = Field(
+        32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
+    )
+    num_blocks: int = Field(2, ge=1, le=8, description="Number of blocks.")
+    convolutions_per_block: int = Field(
+        1, ge=1, le=8, description="Number of 3x3 convolutions in a block."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a feature is dropped before the output layer."
+    )
+    activation: Activation = Field("relu", description="Function after each convolution.")
+    normalisation: Normalisation = "batch"
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the network; see ModelConfiguration.build."""
+        if vocabulary_size is not None or len(input_shape) != 3:
+            self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
+        from workbench.models.convolutional import ConvNet
+
+        model = ConvNet(input_shape=input_shape, num_outputs=num_outputs, **self.module_settings())
+        return self.with_exits(model, input_shape, num_outputs)
+
+
+class ResNetConfiguration(SequenceConfiguration):
+    """A residual network in the style for CIFAR: three stages of basic blocks, depth 6 n + 2."""
+
+    name = "resnet"
+    convolves_images = True
+
+    depth: int = Field(
+        20,
+        ge=8,
+        le=1202,
+        description="Number of weight layers, 6 n + 2: 8, 14, 20, 32, 44, 56, ...",
+    )
+    width: int = Field(
+        16, ge=1, le=1024, description="Channels of the first stage; doubled in each next stage."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a feature is dropped before the output layer."
+    )
+
+    @field_validator("depth")
+    @classmethod
+    def _check_depth(cls, depth: int) -> int:
+        if (depth - 2) % 6:
+            raise ExperimentError(
+                f"{depth} is not 6 n + 2",
+                allowed="8, 14, 20, 26, 32, 38, 44, 50, 56, ...",
+            )
+        return depth
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the network; see ModelConfiguration.build."""
+        if vocabulary_size is not None or len(input_shape) != 3:
+            self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
+        from workbench.models.convolutional import ResNet
+
+        model = ResNet(
+            num_channels=input_shape[0], num_outputs=num_outputs, **self.module_settings()
+        )
+        return self.with_exits(model, input_shape, num_outputs)
+
+
+class UNetConfiguration(ModelConfiguration):
+    """A small U-Net: convolutions at halved and again at doubled sizes, for each pixel a class."""
+
+    name = "unet"
+    convolves_images = True
+    why_no_exits = "it answers for each pixel, and an exit is left by one answer for a sample"
+
+    width: int = Field(
+        16,
+        ge=1,
+        le=4096,
+        description="Channels at full size; doubled at each halving of the image.",
+    )
+    num_halvings: int = Field(2, ge=1, le=6, description="How often the image is halved.")
+    dropout: Dropout = Field(
+        0.0, description="Probability that a feature is dropped before the output layer."
+    )
+    activation: Activation = Field("relu", description="Function after each convolution.")
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Refuse, as each pixel needs a target; see ModelConfiguration.build."""
+        raise ExperimentError(
+            "unet answers for each pixel, and the data has one target for each image",
+            field="model",
+            allowed="data of masks",
+            next_step="Choose convnet or resnet, or another data set.",
+        )
+
+    def build_for_targets(
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
+        target_shape: tuple[int, ...],
+    ) -> nn.Module:
+        """Build it; see ModelConfiguration.build_for_targets."""
+        smallest = 2**self.num_halvings
+        if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+            allowed = (
+                f"images of shape (channels, height, width) of at least {smallest} pixels each way"
+            )
+            self.refuse(input_shape, vocabulary_size, allowed)
+        if target_shape != input_shape[1:]:
+            return self.build(
+                input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size
+            )
+        from workbench.models.convolutional import UNet
+
+        return UNet(num_channels=input_shape[0], num_outputs=num_outputs, **self.module_settings())
+
+
+class DetectorConfiguration(ModelConfiguration):
+    """A small detector: blocks of a convnet, and a box and its class for each remaining cell."""
+
+    name = "detector"
+    convolves_images = True
+    why_no_exits = "it answers with boxes, and an exit is left by one answer for a sample"
+
+    width: int = Field(
+        32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
+    )
+    num_blocks: int = Field(
+        2,
+        ge=1,
+        le=6,
+        description="Number of blocks, each at half the size: cells have 2 ** num_blocks pixels.",
+    )
+    convolutions_per_block: int = Field(
+        2, ge=1, le=8, description="Number of 3x3 convolutions in a block."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a feature is dropped before the output layer."
+    )
+    activation: Activation = Field("relu", description="Function after each convolution.")
+    normalisation: Normalisation = "batch"
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Refuse, as boxes are learned from boxes; see ModelConfiguration.build."""
+        raise ExperimentError(
+            "detector answers with boxes, and the data has none",
+            field="model",
+            allowed="data of boxes",
+            next_step="Choose convnet or resnet, or another data set.",
+        )
+
+    def build_for_targets(
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
+        target_shape: tuple[int, ...],
+    ) -> nn.Module:
+        """Build it; see ModelConfiguration.build_for_targets."""
+        smallest = 2**self.num_blocks
+        if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+            allowed = (
+                f"images of shape (channels, height, width) of at least {smallest} pixels each way"
+            )
+            self.refuse(input_shape, vocabulary_size, allowed)
+        if len(target_shape) != 2 or target_shape[1] != _NUM_BOX_VALUES:
+            return self.build(
+                input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size
+            )
+        from workbench.models.detector import Detector
+
+        return Detector(input_shape=input_shape, num_outputs=num_outputs, **self.module_settings())
+
+
+class LSTMConfiguration(SequenceConfiguration):
+    """Stacked LSTM layers on token ids or on a sequence of feature vectors."""
+
+    name = "lstm"
+
+    embedding_width: int = Field(
+        64, ge=1, le=8192, description="Size of a token's embedding; numbers need none."
+    )
+    hidden_width: int = Field(128, ge=1, le=8192, description="Units in each layer.")
+    num_layers: int = Field(1, ge=1, le=16, description="Number of stacked layers.")
+    dropout: Dropout = Field(
+        0.0, description="Probability that a unit between layers is dropped in training."
+    )
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the network; see ModelConfiguration.build."""
+        if len(input_shape) != (2 if vocabulary_size is None else 1):
+            allowed = "token ids of shape (context,) or numbers of shape (time, features)"
+            self.refuse(input_shape, vocabulary_size, allowed)
+        from workbench.models.lstm import LSTM
+
+        model = LSTM(
+            input_shape=input_shape,
+            num_outputs=num_outputs,
+            vocabulary_size=vocabulary_size,
+            has_exits=self.exits > 0,
+            **self.module_settings(),
+        )
+        return self.with_exits(
+            model,
+            input_shape,
+            num_outputs,
+            vocabulary_size,
+            at_every_position=model.at_every_position,
+        )
+
+
+class TransformerConfiguration(SequenceConfiguration):
+    """A decoder-only transformer on token ids; its context is that of the data."""
+
+    name = "transformer"
+
+    width: int = Field(
+        128, ge=1, le=16384, description="Size of the residual stream; a multiple of num_heads."
+    )
+    num_layers: int = Field(
+        4, ge=1, le=128, description="Number of blocks of attention and feed-forward."
+    )
+    num_heads: int = Field(4, ge=1, le=256, description="Number of attention heads in each block.")
+    feedforward_ratio: int = Field(
+        4, ge=1, le=16, description="Hidden units of the feed-forward, per unit of width."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a unit is dropped in embeddings, attention and blocks."
+    )
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.width % self.num_heads:
+            raise ExperimentError(
+                f"{self.num_heads} heads do not divide the width {self.width}",
+                field="num_heads",
+                allowed=f"divisors of width = {self.width}",
+            )
+        return self
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the transformer; see ModelConfiguration.build."""
+        if vocabulary_size is None or len(input_shape) != 1:
+            self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
+        from workbench.models.transformer import Transformer
+
+        model = Transformer(
+            context=input_shape[0],
+            num_outputs=num_outputs,
+            vocabulary_size=vocabulary_size,
+            **self.module_settings(),
+        )
+        return self.with_exits(
+            model,
+            input_shape,
+            num_outputs,
+            vocabulary_size,
+            at_every_position=model.at_every_position,
+        )
+
+
+class TextEncoderConfiguration(TransformerConfiguration):
+    """A transformer that reads a text as a whole, for a class of each text or of each token.
+
+    Tokens of number 0 are padding, which is not read.
+    """
+
+    name = "text_encoder"
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build it for a class of each text; see ModelConfiguration.build."""
+        return self.build_for_targets(
+            input_shape=input_shape,
+            num_outputs=num_outputs,
+            vocabulary_size=vocabulary_size,
+            target_shape=(),
+        )
+
+    def build_for_targets(
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
+        target_shape: tuple[int, ...],
+    ) -> nn.Module:
+        """Build it; see ModelConfiguration.build_for_targets."""
+        if vocabulary_size is None or len(input_shape) != 1:
+            self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
+        from workbench.models.transformer import TextEncoder
+
+        model = TextEncoder(
+            context=input_shape[0],
+            num_outputs=num_outputs,
+            vocabulary_size=vocabulary_size,
+            at_every_position=target_shape == input_shape,
+            **self.module_settings(),
+        )
+        return self.with_exits(
+            model,
+            input_shape,
+            num_outputs,
+            vocabulary_size,
+            at_every_position=model.at_every_position,
+        )
+
+
+class ForecasterConfiguration(ModelConfiguration):
+    """A linear forecast of each series from its own past, corrected by a perceptron on all of them.
+
+    Both see values relative to the last ones, so that a series that has moved is forecast from
+    where it is.
+    """
+
+    name = "forecaster"
+    why_no_exits = (
+        "it answers with numbers, which no probability belongs to that an exit could be left by"
+    )
+
+    hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
+    num_layers: int = Field(
+        2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a hidden unit is dropped in training."
+    )
+    activation: Activation = Field("relu", description="Function after each hidden layer.")
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build it for one series, the first feature; see ModelConfiguration.build."""
+        return self.build_for_targets(
+            input_shape=input_shape,
+            num_outputs=num_outputs,
+            vocabulary_size=vocabulary_size,
+            target_shape=(num_outputs, 1),
+        )
+
+    def build_for_targets(
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        num_outputs: int,
+        vocabulary_size: int | None,
+        target_shape: tuple[int, ...],
+    ) -> nn.Module:
+        """Build it; see ModelConfiguration.build_for_targets."""
+        if vocabulary_size is not None or len(input_shape) != 2:
+            self.refuse(input_shape, vocabulary_size, "numbers of shape (time, features)")
+        from workbench.models.mlp import Forecaster
+
+        num_series = target_shape[1] if len(target_shape) == 2 else 1
+        return Forecaster(
+            input_shape=input_shape,
+            num_outputs=num_outputs,
+            num_series=num_series,
+            **self.module_settings(),
+        )
+
+
+class TreesConfiguration(FittedConfiguration):
+    """A sum over trees, some of which may answer early."""
+
+    num_trees: int = Field(
+        100, ge=1, le=10_000, description="Number of trees; for each class, where many."
+    )
+    exits: NumExits = 0
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the model as it is before it is fitted; see ModelConfiguration.build."""
+        if vocabulary_size is not None or not input_shape:
+            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
+        from workbench.models.trees import TreeEnsemble, check_number
+
+        check_number(self.exits, self.num_trees)
+        model = TreeEnsemble()
+        model.num_exits = self.exits
+        return model
+
+
+class BoostedTreesConfiguration(TreesConfiguration):
+    """Gradient-boosted trees on histograms, by scikit-learn."""
+
+    name = "boosted_trees"
+
+    shrinkage: float = Field(0.1, gt=0.0, le=1.0, description="Part of each tree that is added.")
+    max_leaves: int = Field(31, ge=2, le=4096, description="Most leaves of a tree.")
+    min_samples_leaf: int = Field(20, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
+    l2: float = Field(0.0, ge=0.0, description="L2 regularisation of the leaf values.")
+
+    def describe(self, num_classes: int | None) -> str:
+        """Say what will be grown; see FittedConfiguration.describe."""
+        of_classes = ""
+        if num_classes is not None and num_classes > 2:
+            of_classes = (
+                f" for each of {num_classes} classes, {self.num_trees * num_classes:,} in all"
+            )
+        return (
+            f"{self.num_trees:,} boosted trees{of_classes}, of at most {self.max_leaves:,} leaves"
+        )
+
+    def grow(
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
+    ) -> Iterator[nn.Module]:
+        """Fit the trees; see FittedConfiguration.grow."""
+        from workbench.models.trees import grow_boosted
+
+        return grow_boosted(
+            inputs,
+            targets,
+            num_classes=num_classes,
+            num_rounds=num_rounds,
+            learning_rate=self.shrinkage,
+            max_leaf_nodes=self.max_leaves,
+            min_samples_leaf=self.min_samples_leaf,
+            l2_regularization=self.l2,
+            max_iter=self.num_trees,
+            random_state=seed,
+        )
+
+
+class ForestConfiguration(TreesConfiguration):
+    """Extremely randomised trees that vote, by scikit-learn."""
+
+    name = "forest"
+
+    num_trees: int = Field(200, ge=1, le=10_000, description="Number of trees.")
+    min_samples_leaf: int = Field(1, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
+    features_per_split: float = Field(
+        0.5, gt=0.0, le=1.0, description="Part of the features that each split may choose from."
+    )
+
+    def describe(self, num_classes: int | None) -> str:
+        """Say what will be grown; see FittedConfiguration.describe."""
+        what = "whose mean is the answer" if num_classes is None else "that vote"
+        return f"{self.num_trees:,} randomised trees {what}"
+
+    def grow(
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
+    ) -> Iterator[nn.Module]:
+        """Fit the trees; see FittedConfiguration.grow."""
+        from workbench.models.trees import grow_forest
+
+        return grow_forest(
+            inputs,
+            targets,
+            num_classes=num_classes,
+            num_rounds=num_rounds,
+            min_samples_leaf=self.min_samples_leaf,
+            max_features=self.features_per_split,
+            n_estimators=self.num_trees,
+            random_state=seed,
+        )
