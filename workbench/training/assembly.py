@@ -39,6 +39,7 @@ from workbench.models.adapters import build_model, declared_goals, load_loss, lo
 from workbench.models.calls import call_model, loss_in
 from workbench.models.construction import construct
 from workbench.models.exits import check_task, joint
+from workbench.models.initialisation import has_lazy, initialise, make_fake, set_up_lazy
 from workbench.models.losses import cross_entropy, cross_entropy_in_parts, of_model
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric, Metric, kind_read_by
@@ -46,7 +47,6 @@ from workbench.models.own_functions import single_scores_of
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
 from workbench.models.pairing import IGNORED, Kind, Pairing, SingleScores, declared_class_dim
 from workbench.models.parts import DividedLoss, Division
-from workbench.models.preparation import has_lazy, initialise, make_fake, set_up_lazy
 from workbench.models.pretrained import load_pretrained
 from workbench.training.exchanges.exchange import exchange_of
 from workbench.training.gradient_hook import gradient_hook_of

@@ -1,4 +1,4 @@
-"""What is done to a model before anything counts, shares or trains its parameters.
+"""How a model begins, before anything counts, shares or trains its parameters.
 
 Lazy modules, such as `torch.nn.LazyLinear`, get their shapes from the first input that they
 receive. Weights are drawn anew where an experiment chooses how they begin. Where the input comes
