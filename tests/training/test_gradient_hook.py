@@ -16,7 +16,7 @@ from workbench.experiment.plan import Hardware
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
-from workbench.training.gradient_hook import gradient_hook_of
+from workbench.training.optimizers import gradient_hook_of
 from workbench.training.planning.settings import resolve
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial

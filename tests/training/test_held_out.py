@@ -18,7 +18,7 @@ from workbench.foundation.events import (
     TrialReported,
     TrialTested,
 )
-from workbench.training import held_out
+from workbench.training import evaluation
 from workbench.training.inference import load_model, outputs_of
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
@@ -130,7 +130,7 @@ def test_a_test_that_fails_costs_no_finished_training(
     def fail(*_: object) -> None:
         raise ValueError("the file is gone")
 
-    monkeypatch.setattr(held_out, "measure_split", fail)
+    monkeypatch.setattr(evaluation, "measure_split", fail)
     ended, events = run(experiment(), tmp_path)
     assert ended.state == "complete"
     assert outcomes_of_test(events) == []

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training import resident
-from workbench.training.resident import Resident
+from workbench.training import source
+from workbench.training.source import Resident
 
 SAMPLES = Resident(torch.arange(60).reshape(30, 2), torch.arange(30))
 BATCHES = st.lists(
-    st.lists(st.integers(0, 29), min_size=1, max_size=5), max_size=3 * resident.PICKED_AHEAD // 64
+    st.lists(st.integers(0, 29), min_size=1, max_size=5), max_size=3 * source.PICKED_AHEAD // 64
 )
 
 
@@ -35,14 +35,14 @@ def test_indices_are_taken_ahead_so_that_few_copies_are_made() -> None:
 
     def wanted() -> Iterator[np.ndarray]:
         nonlocal taken
-        for index in range(2 * resident.PICKED_AHEAD):
+        for index in range(2 * source.PICKED_AHEAD):
             taken = index + 1
             yield np.array([index % 30])
 
     picking = SAMPLES.load(wanted())
-    assert taken == resident.PICKED_AHEAD
-    for _ in range(resident.PICKED_AHEAD - 1):
+    assert taken == source.PICKED_AHEAD
+    for _ in range(source.PICKED_AHEAD - 1):
         picking.next()
-    assert taken == resident.PICKED_AHEAD
+    assert taken == source.PICKED_AHEAD
     picking.next()
-    assert taken == 2 * resident.PICKED_AHEAD
+    assert taken == 2 * source.PICKED_AHEAD

@@ -49,12 +49,10 @@ from workbench.models.pairing import IGNORED, Kind, Pairing, SingleScores, decla
 from workbench.models.parts import DividedLoss, Division
 from workbench.models.pretrained import load_pretrained
 from workbench.training.exchanges.exchange import exchange_of
-from workbench.training.gradient_hook import gradient_hook_of
 from workbench.training.loaders import Loaders
 from workbench.training.loading import load_trial_data
 from workbench.training.objectives import check_objectives
-from workbench.training.optimizers import optimizer_factory
-from workbench.training.parameter_groups import freeze, grouped
+from workbench.training.optimizers import freeze, gradient_hook_of, grouped, optimizer_factory
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.training.privacy import PrivacyBudget, privacy_budget

@@ -7,25 +7,38 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from statistics import median
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from workbench.foundation.errors import ExperimentError
+from workbench.experiment import Experiment
+from workbench.experiment.goals import LATENCY, SIZE
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import ExperimentError, RunError, first_line_of
+from workbench.foundation.events import Event, Noted, TrialTested
 from workbench.models import parts
 from workbench.models.calls import map_outputs, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, Metric, WholeMetric, predicted_classes
 from workbench.models.pairing import Pairing
+from workbench.training import checkpoint
+from workbench.training.assembly import Parts
 from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import StatisticsRenewing, Strategy, Worker
+from workbench.training.task import BEST, TrialTask
 
 MAX_AT_ONCE_BYTES = 256 << 20
 """Inputs of a validation split up to this size are evaluated at once, where a metric asks for
 it.
 """
+_NUM_LATENCIES = 11
+Report = Callable[[Event], bool]
+_OF_TRAINED = ("trained", "averaged")
+"""What a checkpoint holds of weights that are trained on but not kept, where their mean is kept."""
 
 
 class Predictor(Protocol):
@@ -349,3 +362,117 @@ def measure_own(
                 totals[name] = totals[name] + total if name in totals else total
                 counts[name] += count
     return totals, counts
+
+
+class ModelCosts:
+    """Measures the size of a model and how long it takes to predict a sample."""
+
+    def __init__(self, experiment: Experiment, model_bytes: int) -> None:
+        """Find what is to be measured.
+
+        Args:
+            experiment: Whose objectives and constraints name it.
+            model_bytes: Of the parameters of the whole model.
+        """
+        self._wanted = {each.metric for each in (*experiment.objectives, *experiment.constraints)}
+        self._model_bytes = model_bytes
+
+    def measure(self, strategy: Strategy, source: Source, worker: Worker) -> dict[str, float]:
+        """Return what is wanted, by metric; all workers must call it after an evaluation.
+
+        Args:
+            strategy: Holds the model, which is not training at the moment.
+            source: Has the sample that is predicted.
+            worker: Which worker this is; the first one's seconds count.
+        """
+        found: dict[str, float] = {}
+        if SIZE in self._wanted:
+            found[SIZE] = float(self._model_bytes)
+        if LATENCY in self._wanted:
+            found[LATENCY] = _latency_s(strategy, source, worker)
+        return found
+
+
+def _latency_s(strategy: Strategy, source: Source, worker: Worker) -> float:
+    inputs, _ = source.fetch(source.all_indices[:1])
+    seconds = []
+    for _ in range(1 + _NUM_LATENCIES):  # the first prediction may have to be prepared
+        began_s = perf_counter()
+        strategy.predict(inputs)
+        if worker.device.type == "cuda":
+            torch.cuda.synchronize(worker.device)
+        seconds.append(perf_counter() - began_s)
+    own = median(seconds[1:]) if worker.rank == 0 else 0.0
+    return worker.group.total(torch.tensor(own, dtype=torch.float64, device=worker.device)).item()
+
+
+def measure_kept(task: TrialTask, parts: Parts, report: Report, *, has_kept_weights: bool) -> None:
+    """Measure the weights that a trial keeps on the test samples, if the data has some.
+
+    All workers must call it, after the last step: the weights of the strategy may be replaced.
+
+    Args:
+        task: The order.
+        parts: The training, which is complete.
+        report: Takes events; called on rank 0 only.
+        has_kept_weights: Whether the strategy holds the weights that are kept, so that no
+            checkpoint is read.
+    """
+    split = parts.datasets.test
+    if split is None or not len(split):
+        return
+    try:
+        if not has_kept_weights:
+            parts.strategy.load(_kept(task.checkpoints))
+        source = Source(split, parts.worker.device, part="test")
+        values = measure_split(parts, source)
+    except Exception as error:
+        if parts.worker.rank == 0:
+            report(failed_test(task, error))
+        return
+    if parts.worker.rank == 0:
+        report(tested(task, values))
+
+
+def tested(task: TrialTask, values: Mapping[str, float]) -> TrialTested:
+    """Return the event of what was measured on the test samples.
+
+    Args:
+        task: The order.
+        values: What was measured, by metric.
+    """
+    named = {f"test_{name}": value for name, value in values.items()}
+    return TrialTested(trial=task.trial, attempt=task.attempt, values=named)
+
+
+def failed_test(task: TrialTask, error: Exception) -> Noted:
+    """Return the note that the test samples could not be used.
+
+    Args:
+        task: The order.
+        error: Why.
+    """
+    message = f"the test samples could not be measured: {first_line_of(error)}"
+    return Noted(level="warning", message=message, trial=task.trial)
+
+
+def _kept(folder: Artifacts) -> dict[str, Any]:
+    if not folder.exists(BEST):
+        raise RunError("the trial has left no weights")
+    with checkpoint.fetched(folder, BEST) as path:
+        state = checkpoint.read(path)["strategy"]
+    return {name: value for name, value in state.items() if name not in _OF_TRAINED}
+
+
+def measure_split(parts: Parts, source: Source) -> dict[str, float]:
+    """Measure the metrics of a training on some samples; all workers must call it.
+
+    Args:
+        parts: The training.
+        source: The samples.
+    """
+    strategy, worker, metrics = parts.strategy, parts.worker, parts.metrics
+    needs_all = any(getattr(item, "adds_up", True) is False for item in metrics.values())
+    if parts.makes_own_steps and needs_all:
+        return evaluate_at_once(strategy, source, metrics, device=worker.device)
+    return evaluate(strategy, source, metrics, batch=parts.settings.plan.micro_batch, worker=worker)

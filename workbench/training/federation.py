@@ -32,8 +32,8 @@ from workbench.training.client_evaluation import evaluate_clients
 from workbench.training.client_rounds import RoundResult, Rounds
 from workbench.training.clients import clients_of
 from workbench.training.device import join_trial
+from workbench.training.evaluation import measure_kept
 from workbench.training.first_batch import check_first_batch
-from workbench.training.held_out import measure_kept
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.task import TrialTask

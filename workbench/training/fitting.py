@@ -26,8 +26,7 @@ from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
 from workbench.training import checkpoint
 from workbench.training.assembly import known_samples, metrics_of, pairing_of, trial_settings
-from workbench.training.evaluation import Predictor, evaluate
-from workbench.training.held_out import failed_test, tested
+from workbench.training.evaluation import Predictor, evaluate, failed_test, tested
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.planning.settings import TrialSettings, fitted_of

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from workbench.experiment import Experiment
@@ -38,7 +42,6 @@ from workbench.training.mirror import Mirror, take_over
 from workbench.training.outcome import Outcome, diverged, is_failed_exchange
 from workbench.training.programs.script_report import reports_go_to
 from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks
-from workbench.training.seeding import seeded
 from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
@@ -441,3 +444,69 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         return {}
+
+
+_SEEDS: dict[str, Callable[[Any, int], object]] = {
+    "numpy": lambda numpy, seed: numpy.random.seed(seed),
+    "torch": lambda torch, seed: torch.manual_seed(seed),
+}
+"""How the generators of a library are seeded, given its module."""
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators of Python, numpy and torch, the latter two as soon as they are loaded.
+
+    Args:
+        seed: The seed of the trial.
+    """
+    random.seed(seed)
+    for name, seed_library in _SEEDS.items():
+        if (library := sys.modules.get(name)) is not None:
+            seed_library(library, seed)
+    finder = _Finder(seed)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the trial has replaced the list
+            sys.meta_path.remove(finder)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the libraries where Python does, and has them seeded once they are loaded."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def find_spec(
+        self, fullname: str, path: Any, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _SEEDS:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _SeedingLoader(spec.loader, self._seed)
+                return spec
+        return None
+
+
+class _SeedingLoader(Loader):
+    """Loads a library as its own loader does, and seeds it."""
+
+    def __init__(self, loader: Loader, seed: int) -> None:
+        self._loader = loader
+        self._seed = seed
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # From here on the module has its own loader: resources of the package are found through it.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _SEEDS[module.__name__](module, self._seed)

@@ -24,17 +24,14 @@ from workbench.models.adapters import declared_goals
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble, known_samples
 from workbench.training.device import HeldMemory, join_trial
-from workbench.training.evaluation import renew_statistics
+from workbench.training.evaluation import ModelCosts, measure_kept, measure_split, renew_statistics
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
-from workbench.training.held_out import measure_kept, measure_split
 from workbench.training.loaders import named_losses
 from workbench.training.mirror import take_over
-from workbench.training.model_costs import ModelCosts
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged
-from workbench.training.rank_times import RankTimes
 from workbench.training.source import WorkerBatch
 from workbench.training.strategies.compiling import num_compiled
 from workbench.training.strategies.strategy import (
@@ -44,7 +41,7 @@ from workbench.training.strategies.strategy import (
     WritableInParts,
 )
 from workbench.training.task import TrialTask
-from workbench.training.window import Window
+from workbench.training.window import RankTimes, Window
 
 Report = Callable[[Event], bool]
 

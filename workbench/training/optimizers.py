@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from workbench.experiment import Training
+from workbench.experiment.parameter_groups import ParameterGroup
 from workbench.foundation.errors import ExperimentError, UnknownNameError
 from workbench.foundation.registry import load_object
-from workbench.training.compiler_import import defer_compiler
 from workbench.training.strategies.shards import is_cut
 from workbench.training.unusable_optimizers import NEVER
 
 _OWN = ("weight_decay", "momentum", "betas", "fused")  # torch cannot fuse every optimizer on shards
 _FUSED_ON_SHARDS = (torch.optim.Adam, torch.optim.AdamW)
+_COMPILER = "torch._dynamo"
+_MARK = "__dynamo_disable"  # where torch keeps the version of a function that is never compiled
+_SHOWN = 6
+_FIELD = "training.gradient_hook"
 
 
 def optimizer_names() -> list[str]:
@@ -142,3 +150,175 @@ def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
     for group, fresh in zip(stored["param_groups"], own.get("param_groups", ()), strict=False):
         names = {*_OWN, *training.optimizer_options} & group.keys() & fresh.keys()
         group.update({name: fresh[name] for name in names})
+
+
+def defer_compiler() -> None:
+    """Let the optimizers of torch work without its compiler, unless it is imported already."""
+    if _COMPILER in sys.modules:
+        return
+    for kind in {Optimizer, *filter(inspect.isclass, vars(torch.optim).values())}:
+        for name, function in list(vars(kind).items()):
+            match _origin(function):
+                case ("inner", "_compile.py"):
+                    _defer_exclusion(function)
+                case ("_use_grad", "optimizer.py"):
+                    setattr(kind, name, _without_graph_breaks(function))
+
+
+def _origin(function: Any) -> tuple[str, str]:
+    """Return how a function that wraps another one is named where it is written, and that file's
+    name.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or not hasattr(function, "__wrapped__"):
+        return "", ""
+    return code.co_name, code.co_filename.rpartition("/")[2]
+
+
+def _defer_exclusion(function: Any) -> None:
+    """Let a function that torch excludes from compilation run as it is, until there is a
+    compiler.
+    """
+    wrapped = function.__wrapped__
+    if hasattr(wrapped, _MARK):
+        return
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        if _COMPILER not in sys.modules:
+            return wrapped(*arguments, **named)
+        delattr(wrapped, _MARK)
+        return function(*arguments, **named)
+
+    setattr(wrapped, _MARK, run)
+
+
+def _without_graph_breaks(function: Any) -> Callable[..., Any]:
+    """Return a step that needs the compiler only to tell it where a compiled graph must end."""
+    wrapped = function.__wrapped__
+
+    @functools.wraps(wrapped)
+    def step(self: Optimizer, *arguments: Any, **named: Any) -> Any:
+        if _COMPILER in sys.modules:
+            return function(self, *arguments, **named)
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+            return wrapped(self, *arguments, **named)
+
+    return step
+
+
+def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
+    """Let the optimizer leave out what is frozen.
+
+    Args:
+        model: The model.
+        groups: By the pattern of the names that they concern.
+
+    Raises:
+        ExperimentError: If a pattern fits no parameter, or none is left to be trained.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    used = {_pattern_of(name, groups) for name in names}
+    for pattern in groups:
+        if pattern not in used:
+            raise ExperimentError(
+                "fits no parameter that an earlier pattern leaves",
+                field=f"training.parameter_groups.{pattern}",
+                allowed=[*names[:_SHOWN], *["..."] * (len(names) > _SHOWN)],
+            )
+    for name, parameter in model.named_parameters():
+        pattern = _pattern_of(name, groups)
+        if pattern is not None and groups[pattern].frozen:
+            parameter.requires_grad_(False)
+    if names and not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ExperimentError(
+            "no parameter is left to be trained", field="training.parameter_groups"
+        )
+
+
+def grouped(
+    named: Iterable[tuple[str, nn.Parameter]],
+    groups: Mapping[str, ParameterGroup],
+    steps_per_epoch: int,
+) -> list[dict[str, Any]]:
+    """Return trained parameters as the groups of an optimizer, with their `lr_factor` and
+    `frozen_steps`.
+
+    Args:
+        named: The trained parameters with their names.
+        groups: By the pattern of the names that they concern.
+        steps_per_epoch: Optimizer steps of an epoch.
+    """
+    by_pattern: dict[str | None, list[nn.Parameter]] = {}
+    for name, parameter in named:
+        by_pattern.setdefault(_pattern_of(name, groups), []).append(parameter)
+    return [
+        {"params": parameters}
+        | ({} if pattern is None else _settings(groups[pattern], steps_per_epoch))
+        for pattern, parameters in by_pattern.items()
+    ]
+
+
+def _settings(group: ParameterGroup, steps_per_epoch: int) -> dict[str, Any]:
+    decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
+    frozen = (
+        {"frozen_steps": round(group.frozen_epochs * steps_per_epoch)}
+        if group.frozen_epochs
+        else {}
+    )
+    return {"lr_factor": group.lr_factor, **decay, **frozen}
+
+
+def _pattern_of(name: str, groups: Mapping[str, ParameterGroup]) -> str | None:
+    return next((pattern for pattern in groups if re.search(pattern, name)), None)
+
+
+def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] | None:
+    """Return what `training.gradient_hook` names, its options bound.
+
+    Args:
+        training: The training section, searched values in place.
+
+    Returns:
+        It receives the gradients of a step by the names of their parameters, and changes them in
+        place; None where there is none.
+
+    Raises:
+        ExperimentError: If it cannot be called with gradients and its options. The returned
+            function raises it where the user's function returns something, as that would be lost.
+    """
+    if training.gradient_hook is None:
+        return None
+    options, hook = (
+        training.gradient_hook_options,
+        load_object(training.gradient_hook, field=_FIELD),
+    )
+    if not callable(hook) or inspect.isclass(hook):
+        raise ExperimentError(
+            f"{training.gradient_hook} is not a function",
+            field=_FIELD,
+            allowed="a function (gradients, **options) that changes them in place",
+        )
+    _check_arguments(hook, options)
+
+    def change(gradients: dict[str, Tensor]) -> None:
+        if hook(gradients, **options) is not None:
+            raise ExperimentError(
+                f"{training.gradient_hook} returns a value, which has no effect",
+                field=_FIELD,
+                next_step="Let it change the gradients in place, as in gradients[name].mul_(0.5).",
+            )
+
+    return change
+
+
+def _check_arguments(hook: Callable[..., Any], options: dict[str, Any]) -> None:
+    try:
+        inspect.signature(hook).bind({}, **options)
+    except TypeError as error:
+        raise ExperimentError(
+            f"cannot be passed to the gradient hook: {error}",
+            field="training.gradient_hook_options",
+            next_step="Name the arguments of the function after its first, the gradients.",
+        ) from error
+    except ValueError:  # a builtin without a signature
+        return

@@ -4,6 +4,7 @@ it.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -25,10 +26,11 @@ from workbench.data.loader_arguments import PLAIN, LoaderArguments
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit
 from workbench.training.loaders import Loaders, Loading, Wanted, as_tensors
-from workbench.training.resident import Picking, Resident
 from workbench.training.strategies.strategy import MicroBatch
 
 RESIDENT_BYTES = 1 << 30
+PICKED_AHEAD = 256
+"""Micro batches whose indices are copied at once."""
 
 
 def _num_bytes(split: ArraySplit) -> int:
@@ -301,3 +303,39 @@ class WorkerBatch:
             self._last_loaded = loaded if len(self) == 1 else None
             return loaded
         return self._last_loaded or self._source.fetch(indices)
+
+
+class Resident:
+    """The inputs and targets of a split on one device."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs = inputs
+        self.targets = targets
+
+    def load(self, wanted: Iterable[np.ndarray]) -> Picking:
+        """Begin to pick micro batches, by the indices of their samples."""
+        return Picking(self, iter(wanted))
+
+
+class Picking:
+    """Micro batches in the order in which they were wanted; see loaders.Loading."""
+
+    is_stale = False
+
+    def __init__(self, resident: Resident, wanted: Iterator[np.ndarray]) -> None:
+        self._resident = resident
+        self._wanted = wanted
+        self._coming: deque[Tensor] = deque()
+        self._copy_indices()
+
+    def next(self) -> tuple[Tensor, Tensor]:
+        """Return the inputs and targets of the next one."""
+        indices = self._coming.popleft()
+        if not self._coming:
+            self._copy_indices()
+        return self._resident.inputs[indices], self._resident.targets[indices]
+
+    def _copy_indices(self) -> None:
+        if coming := list(itertools.islice(self._wanted, PICKED_AHEAD)):
+            indices = torch.from_numpy(np.concatenate(coming)).to(self._resident.inputs.device)
+            self._coming.extend(indices.split([len(each) for each in coming]))

@@ -44,8 +44,7 @@ from workbench.training.clients import clients_of
 from workbench.training.federated import aggregation, server_rules
 from workbench.training.loaders import as_tensors
 from workbench.training.loading import load_trial_data
-from workbench.training.optimizers import optimizer_factory
-from workbench.training.parameter_groups import grouped
+from workbench.training.optimizers import grouped, optimizer_factory
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.strategies.client_steps import ClientSteps
 from workbench.training.strategies.strategy import Worker
