@@ -19,7 +19,7 @@ from workbench.foundation.events import (
     TrialTested,
 )
 from workbench.training import evaluation
-from workbench.training.inference import load_model, outputs_of
+from workbench.training.export import load_model, outputs_of
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 

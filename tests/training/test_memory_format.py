@@ -25,7 +25,7 @@ from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.strategies.memory_format import lay_channels_last, lay_like_parameters
+from workbench.training.strategies.single import lay_channels_last, lay_like_parameters
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 

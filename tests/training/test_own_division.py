@@ -20,7 +20,7 @@ from workbench.experiment import Experiment
 from workbench.foundation.events import TrialEnded, TrialPlanned, TrialReported
 from workbench.models.own_steps import OwnSteps
 from workbench.training import checkpoint
-from workbench.training.own_division import judge_own_steps
+from workbench.training.division import judge_own_steps
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 

@@ -19,8 +19,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import TrialReported
 from workbench.sweeps.measured_metrics import check_what_is_reported
 from workbench.training.planning.settings import resolve
-from workbench.training.privacy import privacy_budget
-from workbench.training.strategies.private import PrivateSteps
+from workbench.training.strategies.private import PrivateSteps, privacy_budget
 from workbench.training.strategies.strategy import Hiding, MicroBatch, StepSettings, Worker
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial

@@ -13,7 +13,7 @@ from workbench.advisor.variants import Variant, read_plan, variant_of
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import PlanMeasured
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
-from workbench.training.strategies.combinations import conflict_in
+from workbench.training.strategies.capabilities import conflict_in
 
 
 def together(

@@ -28,10 +28,10 @@ from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import (
     BY_AXIS,
     capabilities_of,
+    conflict_in,
     strategy_for_many,
     strategy_on,
 )
-from workbench.training.strategies.combinations import conflict_in
 
 Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""

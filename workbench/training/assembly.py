@@ -30,6 +30,7 @@ from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in, is_rate_in
 from workbench.experiment.plan import Hardware
 from workbench.experiment.plan.dimension import size_bytes
+from workbench.experiment.private import is_private
 from workbench.experiment.schedules import averaged_from
 from workbench.foundation.errors import ExperimentError
 from workbench.hardware.performance.flops import count_flops
@@ -55,14 +56,14 @@ from workbench.training.objectives import check_objectives
 from workbench.training.optimizers import freeze, gradient_hook_of, grouped, optimizer_factory
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
-from workbench.training.privacy import PrivacyBudget, privacy_budget
 from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
 from workbench.training.source import Source, sources_of
+from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies.private import PrivacyBudget, privacy_budget
 from workbench.training.strategies.recompute import has_blocks
 from workbench.training.strategies.single import normalisations
 from workbench.training.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.strategies.weight_mean import EqualMean, MovingMean, WeightMean
-from workbench.training.strategy_choice import strategy_of
 from workbench.training.task import TrialTask
 
 _NUM_LEARNED_FROM = 16
@@ -641,3 +642,28 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
+
+
+def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
+    """Return the class of a strategy.
+
+    Args:
+        experiment: What is trained.
+        name: The strategy of the plan.
+
+    Raises:
+        UnknownNameError: If no package registers the name.
+    """
+    if is_private(experiment):
+        from workbench.training.strategies.private import PrivateSteps
+
+        return PrivateSteps
+    if experiment.federated is not None:
+        from workbench.training.strategies.client_steps import ClientSteps
+
+        return ClientSteps
+    if experiment.makes_own_steps:
+        from workbench.training.strategies.phases import Phased
+
+        return Phased
+    return STRATEGIES.load(name, field="plan.strategy")

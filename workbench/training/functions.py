@@ -85,7 +85,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     with contextlib.ExitStack() as stack:
         stack.callback(_leave, worker)
         if worker is not None:
-            from workbench.training.torchrun import torchrun_variables
+            from workbench.training.ranks import torchrun_variables
 
             stack.enter_context(torchrun_variables(worker.group, _host(task)))
         reporter = _Reporter(task, experiment, report, worker)

@@ -8,30 +8,37 @@ Starting, reading and ending the program is left to `programs`.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand, expand_path, nested
-from workbench.foundation.events import Event, Noted
+from workbench.experiment.goals import describe_other_metric
+from workbench.experiment.trial_value import find_divergence
+from workbench.foundation.events import Event, Noted, TrialReported
+from workbench.foundation.outside_text import storable_name
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror
-from workbench.training.outcome import Outcome
-from workbench.training.program_end import outcome_of, unstarted
-from workbench.training.program_ranks import ProgramRanks, join_ranks
-from workbench.training.program_reports import ProgramReports
+from workbench.training.outcome import ALLOCATION_FAILURES, Outcome, diverged
 from workbench.training.programs.attached import Attached, read_attached
 from workbench.training.programs.following import FollowedProgram, MetricReaders
 from workbench.training.programs.kept_imports import SEEN_VARIABLE, VARIABLE
 from workbench.training.programs.kept_output import KeptOutput
 from workbench.training.programs.kept_scripts import kept_scripts
+from workbench.training.programs.last_error import last_error, last_traceback
+from workbench.training.programs.printed_metrics import Values
+from workbench.training.programs.process import ProgramEnd
 from workbench.training.programs.wandb_configuration import wandb_configuration
+from workbench.training.ranks import ProgramRanks, join_ranks
 from workbench.training.task import TrialTask
 
 KEEP_EVERY_S = 10.0
@@ -45,6 +52,14 @@ NOT_SERVED = (
     " every trial from here on"
 )
 _SEEN_NAME = "kept-code-seen"
+OTHERS_EVERY_S = 0.5
+MAX_NAMES = 200
+NUM_LAST_LINES = 10
+_MAX_LINE_CHARS = 200
+_MEMORY = (*ALLOCATION_FAILURES, "OutOfMemoryError", "MemoryError", "std::bad_alloc")
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals by which others end a program, whatever it printed before."""
+_ENDS = re.compile(r"[\r\n]+")
 
 
 def run_program(
@@ -220,3 +235,287 @@ class _Attempt:
         self._report(
             Noted.model_validate({"level": level, "message": message, "trial": self._task.trial})
         )
+
+
+class ProgramReports:
+    """The reports of one attempt."""
+
+    def __init__(
+        self, task: TrialTask, experiment: Experiment, report: Callable[[Event], bool]
+    ) -> None:
+        """Begin before the first one.
+
+        Args:
+            task: The trial.
+            experiment: Its experiment.
+            report: Takes events; returns whether the trial should stop.
+        """
+        self._task, self._report = task, report
+        self._experiment, self._objectives = experiment, experiment.objectives
+        self._decisive = experiment.decisive_metrics
+        self._metrics = frozenset(item.metric for item in experiment.objectives)
+        self._counted = experiment.step
+        self._started_s = time.monotonic()
+        self._flushed_s = self._started_s - OTHERS_EVERY_S
+        self._pending: dict[str, float] = {}
+        self._often_unmeasured: set[str] = set()
+        self.step = 0
+        self.values: dict[str, float] = {}
+        self.words: dict[str, str] = {}
+        """What was written last in the place of a number of a metric of the experiment."""
+        self.names: dict[str, None] = {}
+        """What was seen, the first first."""
+        self.has_step = False
+        self.stop = False
+        self.failed: Outcome | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program should end."""
+        return self.stop or self.failed is not None
+
+    @property
+    def unmeasured(self) -> tuple[str, str] | None:
+        """A metric of the experiment whose number a word has taken at last, and the word.
+
+        A word that numbers followed, as in a program that does not measure at every step, does not
+        count.
+        """
+        return next(
+            (
+                (name, word)
+                for name, word in self.words.items()
+                if name not in self._often_unmeasured
+            ),
+            None,
+        )
+
+    def describe_unmeasured(self) -> str | None:
+        """Describe words in the place of last numbers that do not fail the trial.
+
+        None without any.
+        """
+        names = [name for name in self.words if name in self._often_unmeasured]
+        if not names:
+            return None
+        written = ", ".join(f"{name} as {self.words[name]}" for name in names)
+        return f"the program wrote {written} at last, so the last number before that counts"
+
+    def refuse(self, name: str, why: str) -> bool:
+        """Fail the trial if a metric of the experiment was reported as something else than a
+        number.
+
+        Args:
+            name: What was reported.
+            why: Why it is not a number, as a clause.
+
+        Returns:
+            Whether the experiment names the metric.
+        """
+        if name not in self._decisive:
+            return False
+        self.end()
+        if not self.is_over:
+            message = f"report.{name}: {why}"
+            self.failed = Outcome("failed", self.step, dict(self.values), "error", message)
+        return True
+
+    def take(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Take what was written together.
+
+        Args:
+            values: Numbers by name, with the words in the place of others.
+            step: The step that the program states beside them, if its format has one.
+        """
+        if self.is_over:
+            return
+        self._follow_words(values)
+        if isinstance(values, Values) and not values:
+            return
+        named = {storable_name(name): value for name, value in values.items()}
+        found = {name: float(value) for name, value in named.items() if self._is_known(name, value)}
+        if self._counted is not None:
+            count = found.pop(self._counted, math.nan)
+            if math.isfinite(count):
+                self.has_step = True
+                if int(count) > self.step and self._pending:
+                    self._flush()  # they belong to the step before
+                self.step = max(self.step, int(count))
+        elif step is not None:
+            self.step = max(self.step, step)
+        elif self._objectives[0].metric in found:
+            self.step += 1
+        self._pending |= found
+        if self._metrics & found.keys():
+            self._flush()
+
+    def tick(self) -> None:
+        """Report what is due now."""
+        if time.monotonic() - self._flushed_s >= OTHERS_EVERY_S:
+            self.end()
+
+    def end(self) -> None:
+        """Report what is left."""
+        if self._pending and not self.is_over:
+            self._flush()
+
+    def _flush(self) -> None:
+        values, self._pending = self._pending, {}
+        self._flushed_s = time.monotonic()
+        self.values |= values
+        event = TrialReported(
+            trial=self._task.trial,
+            attempt=self._task.attempt,
+            step=self.step,
+            epoch=None,
+            elapsed_s=self._flushed_s - self._started_s,
+            values=values,
+        )
+        self.stop = bool(self._report(event))
+        name = find_divergence(self._experiment, values)
+        if name is not None:
+            self.failed = diverged(name, values[name], self.step, dict(self.values))
+
+    def _follow_words(self, values: Mapping[str, float]) -> None:
+        """Remember where a word took the place of the number of a metric that the experiment
+        names.
+        """
+        words = dict(values.words) if isinstance(values, Values) else {}
+        for name in self._decisive & values.keys():
+            if isinstance(values[name], bool):
+                words[name] = str(values[name])
+            elif self.words.pop(name, None) is not None:
+                self._often_unmeasured.add(name)
+        self.words |= {name: word for name, word in words.items() if name in self._decisive}
+
+    def _is_known(self, name: str, value: float) -> bool:
+        """Note a name; those beyond a limit are not kept, unless they are objectives."""
+        if isinstance(value, bool) and name in self._decisive:
+            return False
+        if name not in self.names and len(self.names) < MAX_NAMES:
+            self.names[name] = None
+        return name in self.names or name in self._metrics or name == self._counted
+
+
+def unstarted(program: str, error: str) -> Outcome:
+    """Return the outcome of a program that could not be started."""
+    return Outcome("failed", 0, reason="error", message=f"{program} could not be started: {error}")
+
+
+def outcome_of(
+    end: ProgramEnd,
+    reports: ProgramReports,
+    experiment: Experiment,
+    task: TrialTask,
+    output: KeptOutput,
+    *,
+    is_stopped: bool,
+) -> Outcome:
+    """Return how a trial ended.
+
+    Args:
+        end: How the program ended.
+        reports: What it reported.
+        experiment: The experiment.
+        task: The trial.
+        output: What the program printed.
+        is_stopped: Whether it was requested to stop.
+    """
+    tail = output.tail()
+    if reports.failed is not None:
+        return reports.failed
+    if is_stopped:
+        return Outcome("stopped", reports.step, reports.values)
+    if end.code != 0:
+        printed = output.errors.decode(errors="replace")
+        error = _error_of(end.code, printed if printed.strip() else tail)
+        last = f": {error}" if error else ""
+        is_memory = any(sign in tail[-4000:] for sign in _MEMORY)
+        return Outcome(
+            "failed",
+            reports.step,
+            reports.values,
+            "oom" if is_memory else "error",
+            f"the program {_describe_code(end.code)}{last}",
+            traceback=last_traceback(printed) or last_traceback(tail),
+        )
+    missing = _missing(reports, experiment, task) if task.rank == 0 else None
+    if missing is None and (unmeasured := reports.unmeasured) is not None:
+        name, word = unmeasured
+        return Outcome(
+            "failed",
+            reports.step,
+            reports.values,
+            "error",
+            f"the last {name} that the program wrote is {word}, which is not a number; "
+            "where nothing is measured, write nothing",
+        )
+    if missing is None:
+        return Outcome("complete", reports.step, reports.values)
+    last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
+    other = describe_other_metric(experiment.objectives, missing, reports.names)
+    wrote = f"it wrote: {', '.join(reports.names)}" + f"; {other}" * bool(other)
+    seen = wrote if reports.names else _describe_silence(missing, last)
+    if (word := reports.words.get(missing)) is not None:
+        seen = f"it wrote {word} in its place, which is not a number" + f"; {wrote}" * bool(
+            reports.names
+        )
+    printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
+    return Outcome(
+        "failed",
+        reports.step,
+        reports.values,
+        "error",
+        f"the program ended without writing {missing!r}; {seen}{printed}",
+        is_unreported=True,
+    )
+
+
+def _describe_silence(missing: str, last_lines: str) -> str:
+    example = f"metrics: {{pattern: '{missing} (?P<{missing}>\\S+)'}}"
+    hint = (
+        f", or in a form that needs a pattern, such as {example}"
+        if last_lines and missing.isidentifier()
+        else ""
+    )
+    return f"it wrote no metric at all{hint}"
+
+
+def _missing(reports: ProgramReports, experiment: Experiment, task: TrialTask) -> str | None:
+    """Return the first name that the program should have written and has not.
+
+    None where there is none.
+    """
+    known = {**task.reported, **reports.values}
+    for objective in experiment.objectives:
+        if objective.metric not in known:
+            return objective.metric
+    if experiment.step is not None and not reports.has_step and not task.reported:
+        return experiment.step
+    return None
+
+
+def _describe_code(code: int | None) -> str:
+    if code is None:
+        return "was killed"
+    if code >= 0:
+        return f"ended with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _lines(tail: str) -> list[str]:
+    found = [line.strip() for line in _ENDS.split(tail)]
+    return [line[:_MAX_LINE_CHARS] for line in found if line]
+
+
+def _error_of(code: int | None, printed: str) -> str:
+    """Return the error that a program printed.
+
+    Of one that was killed from outside, its last line.
+    """
+    if code is None or -code in _FROM_OUTSIDE:
+        return (_lines(printed) or [""])[-1]
+    return last_error(printed)

@@ -12,10 +12,18 @@ because rank 0 has left the group.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import socket
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
 
 from workbench.foundation.formatting import format_count
+from workbench.training.strategies.group import Group
+from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
     from workbench.training.strategies.group import Group
@@ -28,6 +36,25 @@ STOPPED_S = 1.0
 """The same where the trial has to stop: ranks that do not report notice only then."""
 _POLL_S = (0.0005, 0.02)
 _REPORTS, _STOP, _BEGUN = "reports/0", "stop_at", "begun"
+NAMES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "NODE_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+CHECK_S = 0.2
+FAILED_S = 2.0
+"""How long the program of another rank may take to fail by itself, which says more than being
+stopped.
+"""
+_STOP, _FAILED = "program/stop", "program/failed"
 
 
 class Ranks:
@@ -153,3 +180,146 @@ class Ranks:
 
     def _number(self, name: str) -> int:
         return int(self._store.get(name)) if self._is_set(name) else 0
+
+
+@contextlib.contextmanager
+def torchrun_variables(group: Group, host: str) -> Iterator[None]:
+    """Set the variables for as long as the context lasts; every worker must enter it.
+
+    Args:
+        group: The group of the trial.
+        host: Address of rank 0's machine, as the others see it.
+    """
+    before = {name: os.environ.get(name) for name in NAMES}
+    os.environ.update(variables_of(group, host))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class Companions(Protocol):
+    """The workers of a trial, as far as the variables depend on them."""
+
+    rank: int
+    num_workers: int
+
+    def gather(self, content: Any) -> list[Any]:
+        """Return the `content` of every worker, by rank."""
+        ...
+
+    def broadcast(self, content: Any) -> Any:
+        """Return the `content` of rank 0."""
+        ...
+
+
+def variables_of(group: Companions, host: str) -> dict[str, str]:
+    """Return the variables by name; every worker must call it.
+
+    `LOCAL_RANK` chooses the device in all scripts, so where a worker sees only its own GPU it is 0.
+    """
+    names = group.gather(socket.gethostname())
+    nodes = list(dict.fromkeys(names))
+    node = names[group.rank]
+    local_rank = names[: group.rank].count(node)
+    num_devices = torch.cuda.device_count()
+    node_rank = str(nodes.index(node))
+    return {
+        "RANK": str(group.rank),
+        "WORLD_SIZE": str(group.num_workers),
+        "LOCAL_RANK": str(min(local_rank, num_devices - 1) if num_devices else local_rank),
+        "LOCAL_WORLD_SIZE": str(names.count(node)),
+        "GROUP_RANK": node_rank,
+        "NODE_RANK": node_rank,
+        "GROUP_WORLD_SIZE": str(len(nodes)),
+        "ROLE_RANK": str(group.rank),
+        "ROLE_WORLD_SIZE": str(group.num_workers),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(group.broadcast(_free_port(host) if group.rank == 0 else None)),
+    }
+
+
+def _free_port(host: str) -> int:
+    """Return a port on which rank 0 can open another meeting point, should the function want
+    one.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]
+
+
+class ProgramRanks:
+    """One worker's view of the others; of a single worker, nothing."""
+
+    master = ""
+    variables: dict[str, str] = {}
+
+    def should_stop(self) -> bool:
+        """Return whether rank 0 has to stop, or another rank has failed."""
+        return False
+
+    def request_stop(self) -> None:
+        """Let the other ranks stop."""
+
+    def leave(self, *, failed: bool) -> None:
+        """Let the other ranks know how the program ended here."""
+
+
+class _SeveralRanks(ProgramRanks):
+    def __init__(self, task: TrialTask) -> None:
+        from workbench.training.strategies.group import connect
+
+        assert task.meeting is not None
+        self.rank, self.num_workers = task.rank, task.num_workers
+        self._store = connect(task.meeting)
+        self._num_gathered = 0
+        self._checked_s = 0.0
+        self._failed_s: float | None = None
+        host = task.meeting.partition("/")[0].rpartition(":")[0]
+        self.variables = variables_of(self, host)
+        self.master = f"{self.variables['MASTER_ADDR']}:{self.variables['MASTER_PORT']}"
+
+    def gather(self, content: Any) -> list[Any]:
+        """Return the `content` of every worker, by rank."""
+        self._num_gathered += 1
+        prefix = f"program/{self._num_gathered}"
+        self._store.set(f"{prefix}/{self.rank}", json.dumps(content))
+        return [json.loads(self._store.get(f"{prefix}/{rank}")) for rank in range(self.num_workers)]
+
+    def broadcast(self, content: Any) -> Any:
+        """Return the `content` of rank 0."""
+        return self.gather(content)[0]
+
+    def should_stop(self) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._checked_s < CHECK_S:
+            return False
+        self._checked_s = now_s
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the process of rank 0 has ended, and the store with it
+            if self._store.check([_STOP]):
+                return True
+            if self._failed_s is None and self._store.check([_FAILED]):
+                self._failed_s = now_s
+            return self._failed_s is not None and now_s - self._failed_s >= FAILED_S
+        return True
+
+    def request_stop(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._store.set(_STOP, "")
+
+    def leave(self, *, failed: bool) -> None:
+        if failed:
+            with contextlib.suppress(RuntimeError):
+                self._store.set(_FAILED, str(self.rank))
+
+
+@contextlib.contextmanager
+def join_ranks(task: TrialTask) -> Iterator[ProgramRanks]:
+    """Meet the other workers of a trial; alone, meet nobody."""
+    yield ProgramRanks() if task.num_workers == 1 else _SeveralRanks(task)

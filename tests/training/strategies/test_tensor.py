@@ -19,10 +19,9 @@ from tests.builders.ways import worker_of
 from tests.services.process_group import run_together
 from workbench.foundation.errors import ExperimentError
 from workbench.training.strategies.group import Group
-from workbench.training.strategies.layer_parts import RowOrder, prepare_cut
 from workbench.training.strategies.single import Single
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
-from workbench.training.strategies.tensor import TensorParallel
+from workbench.training.strategies.tensor import RowOrder, TensorParallel, prepare_cut
 
 
 def train(strategy: Strategy, worker: Worker) -> dict[str, Any]:

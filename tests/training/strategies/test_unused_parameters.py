@@ -12,12 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.services.process_group import run_together
 from workbench.foundation.errors import ExperimentError
-from workbench.training.strategies.ddp import DataParallel
+from workbench.training.strategies.ddp import DataParallel, leaves_unused
 from workbench.training.strategies.fsdp import FullySharded
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.single import Single
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Worker
-from workbench.training.strategies.unused_parameters import leaves_unused
 
 
 class Net(nn.Module):

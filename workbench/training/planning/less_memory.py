@@ -23,9 +23,9 @@ from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import (
     Capabilities,
     capabilities_of,
+    conflict_in,
     strategies_that,
 )
-from workbench.training.strategies.combinations import conflict_in
 from workbench.training.strategies.pipeline_order import can_compute
 
 WAYS = ("recompute", "strategy", "shard")

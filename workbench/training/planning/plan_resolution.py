@@ -18,10 +18,10 @@ from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import (
     BY_AXIS,
     capabilities_of,
+    conflict_in,
     strategies_that,
     strategy_on,
 )
-from workbench.training.strategies.combinations import conflict_in
 
 
 def resolve_plan(

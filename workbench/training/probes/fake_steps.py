@@ -33,19 +33,18 @@ from workbench.foundation.errors import ExperimentError
 from workbench.hardware.performance.live_memory import LiveMemory
 from workbench.hardware.performance.memory import StepMemory
 from workbench.models.calls import map_tensors
-from workbench.training.assembly import build_trial_model, step_settings
+from workbench.training.assembly import build_trial_model, step_settings, strategy_of
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.planning.settings import resolve
 from workbench.training.source import Source
-from workbench.training.strategies.block_costs import measure_pass
+from workbench.training.strategies.block_costs import PassCost, measure_pass
 from workbench.training.strategies.capabilities import capabilities_of, strategy_on
 from workbench.training.strategies.divided_optimizer import DividedOptimizer
 from workbench.training.strategies.group import Group, Part, Sent
-from workbench.training.strategies.kept_blocks import PassCost
 from workbench.training.strategies.pipeline_order import most_under_way
 from workbench.training.strategies.recompute import recompute_blocks
-from workbench.training.strategies.shards import local_part
+from workbench.training.strategies.state_parts import local_part
 from workbench.training.strategies.strategy import (
     HeldBatch,
     MicroBatch,
@@ -53,7 +52,6 @@ from workbench.training.strategies.strategy import (
     StepSettings,
     Worker,
 )
-from workbench.training.strategy_choice import strategy_of
 
 _NEEDS_VALUES = (
     DataDependentOutputException,

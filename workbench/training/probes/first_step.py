@@ -405,8 +405,8 @@ def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> Non
     from workbench.training.assembly import build_trial_model
     from workbench.training.loading import load_trial_data
     from workbench.training.source import Source
-    from workbench.training.strategies.layer_parts import prepare_cut
     from workbench.training.strategies.sequence import pieces_of
+    from workbench.training.strategies.tensor import prepare_cut
 
     datasets = load_trial_data(task.run_id, task.experiment, task.seed)
     model = build_trial_model(

@@ -7,7 +7,7 @@ data parallelism; its running statistics are averaged before they are used or st
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,7 +21,6 @@ from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.compiling import compiled
 from workbench.training.strategies.group import Group, Part
 from workbench.training.strategies.single import Single
-from workbench.training.strategies.unused_parameters import leaves_unused
 
 _DDP_ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
 _LEAVES_BUFFERS: dict[str, Any] = {
@@ -217,3 +216,38 @@ def average_statistics(model: nn.Module, group: Group | Part) -> None:
         parts = flat.split([item.numel() for item in statistics])
         for item, mean in zip(statistics, parts, strict=True):
             item.copy_(mean.view_as(item))
+
+
+def leaves_unused(loss: Tensor, parameters: Iterable[Tensor]) -> bool:
+    """Return whether the loss does not depend on some of the parameters.
+
+    Args:
+        loss: A scalar with its graph.
+        parameters: The trained parameters.
+
+    Returns:
+        False where parts of the graph are made in the backward pass only, as by checkpoints that
+        reenter it: what they use cannot be seen.
+    """
+    reached: set[int] = set()
+    for node in _nodes(loss.grad_fn):
+        if "CheckpointFunction" in type(node).__name__:
+            return False
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            reached.add(id(variable))
+    return any(id(parameter) not in reached for parameter in parameters)
+
+
+def _nodes(root: Any) -> Iterator[Any]:
+    """Yield each node of a graph once."""
+    seen, waiting = {root}, [root]
+    while waiting:
+        node = waiting.pop()
+        if node is None:
+            continue
+        yield node
+        for following, _ in node.next_functions:
+            if following not in seen:
+                seen.add(following)
+                waiting.append(following)

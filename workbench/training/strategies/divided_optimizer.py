@@ -7,18 +7,19 @@ parameter. Which worker holds what, and who exchanges gradients, is left to the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
-from workbench.training.strategies.gathering import gather_on_first
-from workbench.training.strategies.group import Group, dist
-from workbench.training.strategies.shards import gathered, own_shard
+from workbench.training.strategies.group import Group, dist, receive_on_cpu
+from workbench.training.strategies.state_parts import gathered, own_shard
 from workbench.training.strategies.strategy import OptimizerFactory
 
 BUFFER_BYTES = 25 << 20
 """Parameters are sent in pieces of this size, like the gradients of `ddp`."""
+Key = TypeVar("Key", int, str)
 
 
 def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
@@ -201,3 +202,58 @@ class DividedOptimizer(PartialOptimizer):
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name != "params"}
+
+
+def gather_on_first(
+    parts: Mapping[Key, Mapping[str, Any]], group: Group
+) -> dict[Key, dict[str, Any]]:
+    """Return the parts of all workers on rank 0, and on the others their own.
+
+    Every worker must call it.
+
+    One tensor after the other is sent, from CPU to CPU. Those of rank 0 stay the same objects.
+
+    Args:
+        parts: Tensors and plain values by two names; no two workers have the same first name.
+        group: The workers.
+    """
+    found = {key: dict(values) for key, values in parts.items()}
+    for sender, described in enumerate(group.gather(_described(parts))):
+        if sender == 0:
+            continue
+        if group.rank == 0:
+            for key, values in described.items():
+                found[key] = {name: _receive(value, sender) for name, value in values.items()}
+        elif group.rank == sender:
+            for values in parts.values():
+                _send(values.values(), group)
+    return found
+
+
+class _Form(NamedTuple):
+    """A tensor that will be sent."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def _described(parts: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
+    return {
+        key: {
+            name: _Form(value.shape, value.dtype) if isinstance(value, Tensor) else value
+            for name, value in values.items()
+        }
+        for key, values in parts.items()
+    }
+
+
+def _send(values: Iterable[Any], group: Group) -> None:
+    for value in values:
+        if isinstance(value, Tensor):
+            group.send(value, 0, is_known=True).wait()
+
+
+def _receive(value: Any, sender: int) -> Any:
+    if not isinstance(value, _Form):
+        return value
+    return receive_on_cpu(value.shape, value.dtype, sender)

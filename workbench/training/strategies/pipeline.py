@@ -24,15 +24,23 @@ from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.counting import CountedStep, is_counted, stacked
 from workbench.training.strategies.ddp import average_statistics
 from workbench.training.strategies.deferred_weights import Waiting, defer_weights
-from workbench.training.strategies.divided_optimizer import PartialOptimizer
-from workbench.training.strategies.gathering import gather_on_first
+from workbench.training.strategies.divided_optimizer import PartialOptimizer, gather_on_first
 from workbench.training.strategies.group import Sent
 from workbench.training.strategies.pipeline_order import most_under_way, order
 from workbench.training.strategies.recompute import recompute_blocks
 from workbench.training.strategies.sequence import Piece, costs, cut, pieces_of
-from workbench.training.strategies.shards import gathered, is_cut, local_part, own_shard
 from workbench.training.strategies.single import Single, normalisations, on_device
-from workbench.training.strategies.state_parts import WEIGHTS, Key, Place, StateParts, parts_of
+from workbench.training.strategies.state_parts import (
+    WEIGHTS,
+    Key,
+    Place,
+    StateParts,
+    gathered,
+    is_cut,
+    local_part,
+    own_shard,
+    parts_of,
+)
 from workbench.training.strategies.strategy import OptimizerFactory, StepBatch, Worker
 
 
@@ -270,7 +278,7 @@ class Pipeline(Single):
             if each is not None
         ]
         if self._is_sharded:
-            from workbench.training.strategies.sharding import cut_pieces, mesh_of
+            from workbench.training.strategies.fsdp import cut_pieces, mesh_of
 
             self._without_gradients, self._num_averaged = torch.no_grad, self._worker.num_replicas
             self._pieces = [cut_pieces(pieces, mesh_of(self._worker, shard, always="shard"))]
@@ -289,7 +297,7 @@ class Pipeline(Single):
 
     def _reshard(self) -> None:
         if self._is_sharded:
-            from workbench.training.strategies.sharding import reshard
+            from workbench.training.strategies.fsdp import reshard
 
             reshard(cast(nn.Module, self._pieces[0].call))
 

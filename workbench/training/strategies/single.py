@@ -13,19 +13,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
-from workbench.training.strategies.block_costs import keep_what_fits
+from workbench.training.strategies.block_costs import PassCost, keep_what_fits
 from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.compiling import compiled, forget_compiled
 from workbench.training.strategies.counting import CountedStep, is_counted, stacked
 from workbench.training.strategies.cuda_graphs import Recorder
 from workbench.training.strategies.gradient_norms import WatchedBatch
-from workbench.training.strategies.kept_blocks import PassCost
-from workbench.training.strategies.memory_format import (
-    lay_channels_last,
-    lay_like_parameters,
-    with_channels_last,
-)
 from workbench.training.strategies.recompute import Block, recompute_blocks
 from workbench.training.strategies.strategy import (
     MeasuredStep,
@@ -37,6 +32,7 @@ from workbench.training.strategies.strategy import (
 from workbench.training.strategies.weight_mean import WeightMean
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_NUM_DIMENSIONS = 4
 
 
 class Single:
@@ -398,3 +394,39 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """
     tensors = itertools.chain(model.parameters(), model.buffers())
     return model if all(item.device == device for item in tensors) else model.to(device)
+
+
+def lay_channels_last(model: nn.Module) -> None:
+    """Lay the weights of convolutions of images with their channels last, in place."""
+    # Not `model.to`, which cannot replace parameters without values: those with which memory is
+    # estimated.
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        if tensor.dim() == _NUM_DIMENSIONS:
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+
+
+def with_channels_last(inputs: Any) -> Any:
+    """Return inputs of which images lie with their channels last."""
+
+    def lay(values: Tensor) -> Tensor:
+        is_image = values.dim() == _NUM_DIMENSIONS
+        return values.contiguous(memory_format=torch.channels_last) if is_image else values
+
+    return tree_map_only(Tensor, lay, inputs)
+
+
+def lay_like_parameters(optimizer: Any) -> None:
+    """Lay the state of each parameter as the parameter lies; a checkpoint may have another format.
+
+    Fused optimizers read both in the order of the memory, and do not look at the format.
+
+    Args:
+        optimizer: One of torch's; others copy their state into what they hold.
+    """
+    if not isinstance(optimizer, Optimizer):
+        return
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            has_values = isinstance(value, Tensor) and value.shape == parameter.shape
+            if has_values and value.stride() != parameter.stride():
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

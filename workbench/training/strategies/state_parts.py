@@ -8,6 +8,7 @@ it with any number of workers. Writing and reading files is left to training.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -16,11 +17,49 @@ import torch
 from torch import Tensor
 
 from workbench.training.strategies.group import dimension_name
-from workbench.training.strategies.shards import is_cut, local_part
 
+_MODULE = "torch.distributed.tensor"
 Key = tuple[str | int, ...]
 """The path of a tensor in a state: model, its name; or optimizer, state, its number, its name."""
 WEIGHTS = ("model", "trained")
+
+
+def is_cut(tensor: Any) -> bool:
+    """Return whether several workers hold a shard each of a tensor."""
+    module = sys.modules.get(_MODULE)
+    return module is not None and isinstance(tensor, getattr(module, "DTensor", ()))
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """Return the shard that this worker holds of a tensor, or all of one that is not cut."""
+    whole: Any = tensor
+    return whole.to_local() if is_cut(tensor) else tensor
+
+
+def gathered(value: Any) -> Any:
+    """Return a tensor that may be cut as a whole; all of its holders must call it.
+
+    Other values stay.
+    """
+    if not is_cut(value):
+        return value
+    from torch.distributed.tensor import Replicate
+
+    placements = list(value.placements)
+    for dimension in range(len(placements)):  # torch warns of several at once
+        placements[dimension] = Replicate()
+        value = value.redistribute(placements=placements)
+    return value.to_local()
+
+
+def own_shard(value: Any, like: Any) -> Any:
+    """Return this worker's shard of a whole tensor where `like` is one, else the value as it is."""
+    if not is_cut(like) or not isinstance(value, Tensor) or value.shape != like.shape:
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    whole = value.to(like.device, like.dtype)
+    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
 
 @dataclass
