@@ -21,9 +21,9 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
-from workbench.training.export import read_model, write_weights
 from workbench.training.loading import load_trial_data
 from workbench.training.source import Source
+from workbench.training.trained_model import read_model, write_weights
 
 EPOCHS, FIRST, SAMPLES = 8, 4, 456
 LR, AVERAGE_LR = 0.02, 0.3

@@ -18,10 +18,10 @@ from tests.services.process_group import run_together
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import RunError
 from workbench.training import checkpoint
-from workbench.training.export import write_weights
 from workbench.training.strategies.capabilities import capabilities_of
 from workbench.training.strategies.group import Group
-from workbench.training.strategies.state_parts import StateParts
+from workbench.training.strategies.shards import StateParts
+from workbench.training.trained_model import write_weights
 
 DIVIDED = tuple(name for name in OF_SEVERAL if not capabilities_of(name).holds_whole_model)
 

@@ -18,7 +18,7 @@ from workbench.experiment.plan import PartialPlan
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.training import checkpoint
-from workbench.training.clients import clients_of
+from workbench.training.federated.clients import clients_of
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
@@ -307,7 +307,7 @@ def test_classes_cannot_divide_data_without_classes(tmp_path: Path) -> None:
 
 
 def raise_failure(order: Experiment, folder: Path) -> None:
-    from workbench.training.clients import clients_of
+    from workbench.training.federated.clients import clients_of
 
     assert order.federated is not None
     clients_of(load("digits", {}), order.federated, 0)

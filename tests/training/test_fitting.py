@@ -11,8 +11,8 @@ import pytest
 from workbench.data import load
 from workbench.experiment import Experiment
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
-from workbench.training.export import load_model, outputs_of
 from workbench.training.task import TrialTask
+from workbench.training.trained_model import load_model, outputs_of
 from workbench.training.trial import run_trial
 
 

@@ -19,8 +19,8 @@ from workbench.foundation.errors import ExperimentError
 from workbench.models import low_rank
 from workbench.sweeps import beginning, preflight
 from workbench.training import checkpoint
-from workbench.training.export import read_model, write_weights
 from workbench.training.task import TrialTask
+from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
 
 ADAPTER = {"method": "lora", "rank": 2, "unfrozen": ["^head"]}

@@ -22,11 +22,11 @@ from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import CheckpointSaved, Event, PlanMeasured, TrialEnded
 from workbench.training import checkpoint
-from workbench.training.export import read_model, write_weights
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
 from workbench.training.strategies.single import lay_channels_last, lay_like_parameters
 from workbench.training.task import TrialTask
+from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
 
 FORMATS = ("contiguous", "channels_last")

@@ -17,10 +17,10 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
-from workbench.training.export import read_model, write_weights
 from workbench.training.probes.first_step import try_first_steps
 from workbench.training.probes.model_summary import summarise_model
 from workbench.training.task import TrialTask
+from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
 
 EPOCHS = 9

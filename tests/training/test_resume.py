@@ -20,8 +20,8 @@ from workbench.foundation.errors import RunError
 from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.models.adapters import build_model
 from workbench.training import checkpoint
-from workbench.training.export import read_model, write_weights
 from workbench.training.task import TrialTask
+from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
 
 EXPERIMENT = Experiment(

@@ -140,7 +140,7 @@ def write_bundle(
 def _write_all(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> None:
     _write_files(run, trial, folder, weights=weights)
     if trial.best_checkpoint is not None:
-        from workbench.training.export import write_weights
+        from workbench.training.trained_model import write_weights
 
         with fetched_checkpoint(run, trial.best_checkpoint) as checkpoint:
             write_weights(checkpoint, folder / "weights.safetensors")

@@ -156,7 +156,7 @@ class Bundle:
 
     @functools.cached_property
     def _trained(self) -> tuple[nn.Module, Datasets]:
-        from workbench.training.export import read_model
+        from workbench.training.trained_model import read_model
 
         weights = self.folder / "weights.safetensors"
         if not weights.exists():

@@ -47,7 +47,7 @@ def create_compression(
     from workbench.runs.launch import create
     from workbench.sweeps.origin_file import read_origin
     from workbench.tiers.placement.tier_devices import find_device
-    from workbench.training.export import write_weights
+    from workbench.training.trained_model import write_weights
 
     chosen = choose_trial(run, run.history, trial)
     if not run.experiment.trains_model:

@@ -73,7 +73,7 @@ class _Models:
         Raises:
             _CheckpointError: If the checkpoint cannot be read.
         """
-        from workbench.training.export import read_model, write_weights
+        from workbench.training.trained_model import read_model, write_weights
 
         assert trial.best_checkpoint is not None
         data = self.data

@@ -29,7 +29,7 @@ import torch
 from workbench.foundation.artifacts import Artifacts, disk_fault, open_artifacts
 from workbench.foundation.errors import ArtifactsError, RunError
 from workbench.training.strategies.group import Group
-from workbench.training.strategies.state_parts import StateParts, state_of
+from workbench.training.strategies.shards import StateParts, state_of
 from workbench.training.task import BEST, LAST
 
 FORMAT = 1

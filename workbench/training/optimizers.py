@@ -17,7 +17,7 @@ from workbench.experiment import Training
 from workbench.experiment.parameter_groups import ParameterGroup
 from workbench.foundation.errors import ExperimentError, UnknownNameError
 from workbench.foundation.registry import load_object
-from workbench.training.strategies.state_parts import is_cut
+from workbench.training.strategies.shards import is_cut
 from workbench.training.unusable_optimizers import NEVER
 
 _OWN = ("weight_decay", "momentum", "betas", "fused")  # torch cannot fuse every optimizer on shards

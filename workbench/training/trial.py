@@ -50,7 +50,7 @@ def run_trial(
         elif fitted_of(task.experiment, task.params, loads_code=True) is not None:
             from workbench.training.fitting import fit as run
         elif task.experiment.federated is not None:
-            from workbench.training.federation import federate as run
+            from workbench.training.federated.loop import federate as run
         else:
             from workbench.training.loop import train as run
         known = dataclasses.replace(task, reported=journal.values, reported_step=journal.last_step)

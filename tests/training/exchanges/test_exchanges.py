@@ -17,10 +17,10 @@ from workbench.data import load
 from workbench.data.splits import ArraySplit
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.training.exchanges import EXCHANGES
+from workbench.training.exchanges.allreduce import Hierarchical
 from workbench.training.exchanges.capabilities import BUILT_IN, capabilities_of, with_options
 from workbench.training.exchanges.error_feedback import ErrorFeedback
 from workbench.training.exchanges.exchange import Exchange
-from workbench.training.exchanges.hierarchical import Hierarchical
 from workbench.training.exchanges.local import DiLoCo, LocalSteps, together
 from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies import STRATEGIES

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.federated.aggregation import krum, trimmed_mean, weighted_mean
+from workbench.training.federated.server import krum, trimmed_mean, weighted_mean
 
 vectors = st.lists(
     st.tuples(st.lists(st.floats(-5, 5), min_size=3, max_size=3).map(np.array), st.integers(1, 50)),

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.federated.participation import draw_round
+from workbench.training.federated.rounds import draw_round
 
 SETTINGS: dict[str, Any] = {"num_clients": 50, "fraction": 0.2, "failures": 0.3, "stragglers": 0.5}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.federated.partitions import (
+from workbench.training.federated.clients import (
     Shards,
     by_shares,
     dirichlet_shares,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.federated.server_rules import Server
+from workbench.training.federated.server import Server
 
 ONE, OTHER = np.array([0.5, -0.25, 0.0]), np.array([-0.1, 0.4, 0.2])
 changes = st.lists(st.floats(-10, 10), min_size=1, max_size=5).map(np.array)

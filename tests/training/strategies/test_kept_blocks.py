@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.strategies.block_costs import BlockCost, PassCost
+from workbench.training.strategies.kept_blocks import BlockCost, PassCost
 
 BLOCKS = st.builds(
     BlockCost, st.integers(0, 50), st.integers(0, 20).map(float), st.integers(0, 20)

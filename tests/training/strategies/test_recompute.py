@@ -16,8 +16,8 @@ from workbench.data.splits import ArraySplit
 from workbench.foundation.errors import ExperimentError
 from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies import STRATEGIES
-from workbench.training.strategies.block_costs import measure_pass
 from workbench.training.strategies.group import Group
+from workbench.training.strategies.kept_blocks import measure_pass
 from workbench.training.strategies.recompute import has_blocks, recompute_blocks
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
 

@@ -19,7 +19,7 @@ from tests.services.process_group import run_together
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
 from workbench.training.strategies.group import Group
-from workbench.training.strategies.state_parts import StateParts, state_of
+from workbench.training.strategies.shards import StateParts, state_of
 from workbench.training.strategies.strategy import (
     MicroBatch,
     StepSettings,

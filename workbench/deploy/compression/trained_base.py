@@ -36,10 +36,10 @@ from workbench.models.metrics import AnyMetric
 from workbench.models.own_steps import OwnSteps
 from workbench.training.assembly import metrics_of
 from workbench.training.evaluation import Predictor, evaluate
-from workbench.training.export import read_model
 from workbench.training.source import Source
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
+from workbench.training.trained_model import read_model
 
 AT_ONCE = 256
 _ACCURACY = "val_accuracy"

@@ -40,8 +40,8 @@ from workbench.training.assembly import (
     loss_of,
     pairing_of,
 )
-from workbench.training.clients import clients_of
-from workbench.training.federated import aggregation, server_rules
+from workbench.training.federated import server
+from workbench.training.federated.clients import clients_of
 from workbench.training.loaders import as_tensors
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import grouped, optimizer_factory
@@ -52,7 +52,7 @@ from workbench.training.task import TrialTask
 
 FOLDER, CLIENTS = "flower", "clients"
 _PACKAGE = "federation"
-_CODE = (learning, aggregation, server_rules, draws)
+_CODE = (learning, server, server, draws)
 _AS_IT_IS = "Export it without --format flower."
 
 

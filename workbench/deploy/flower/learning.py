@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.data.draws import seed_generators, seed_of
-from workbench.training.federated.aggregation import krum, trimmed_mean, weighted_mean
-from workbench.training.federated.server_rules import Server
+from workbench.training.federated.server import Server, krum, trimmed_mean, weighted_mean
 
 SETTINGS, MODEL = "settings.json", "model.json"
 TRAIN, EVALUATE, INITIAL = "train", "evaluate", "initial"

@@ -101,7 +101,7 @@ class ChosenModel:
         Raises:
             DataError: If they cannot be read.
         """
-        from workbench.training.export import outputs_of
+        from workbench.training.trained_model import outputs_of
 
         if not self.used or not len(samples):
             return self._guessed(len(samples))
@@ -251,7 +251,7 @@ def _judge(
     """Predict the validation samples with a configuration, with one of its models in memory at a
     time.
     """
-    from workbench.training.export import outputs_of
+    from workbench.training.trained_model import outputs_of
 
     classes = interpreter.task == "classification"
     predictions = []
@@ -267,7 +267,7 @@ def _judge(
 
 def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Module:
     from workbench.training.checkpoint import fetched
-    from workbench.training.export import load_model
+    from workbench.training.trained_model import load_model
 
     assert trial.best_checkpoint is not None
     artifacts, name = find_moved(

@@ -6,15 +6,19 @@ Strategies do it by themselves.
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed
 from torch import Tensor, nn
 
 from workbench.experiment.plan import Plan
 from workbench.training.exchanges.capabilities import BUILT_IN, Capabilities
 from workbench.training.exchanges.exchange import Bucket, Replicas, Traffic
+
+dist: Any = torch.distributed  # some of its names are made in C++, without types
 
 
 def begin_sum(
@@ -79,3 +83,58 @@ class AllReduce:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over what applies, which is nothing; see Exchange.load."""
+
+
+class HalfPrecision(AllReduce):
+    """The mean of gradients that were rounded to bf16."""
+
+    capabilities = BUILT_IN["bf16"]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes) / 2, is_overlapped=True)
+
+    def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        """Average a bucket in bf16; see GradientExchange.reduce."""
+        flat = bucket.buffer()
+        rounded = flat.div_(self._num_replicas).to(torch.bfloat16)
+        return begin_sum(rounded, self._group).then(lambda summed: flat.copy_(summed.value()[0]))
+
+
+class Hierarchical(AllReduce):
+    """The mean of all gradients by way of a leader on each node."""
+
+    capabilities = BUILT_IN["hierarchical"]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes), "nodes")
+
+    def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
+        """Find out which replicas share a node; see Exchange.setup."""
+        super().setup(parameters, replicas)
+        members: dict[str, list[int]] = {}
+        for rank, node in enumerate(replicas.gather(self._node(replicas.rank))):
+            members.setdefault(node, []).append(rank)
+        self._on_node = next(ranks for ranks in members.values() if replicas.rank in ranks)
+        inside = [replicas.part(ranks) for ranks in members.values()]
+        self._inside = next(group for group in inside if group is not None)
+        self._between = replicas.part([ranks[0] for ranks in members.values()])
+
+    def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        """Average a bucket in three parts; see GradientExchange.reduce.
+
+        Each part waits for the one before, so that all workers take part in them in the same order.
+        """
+        flat, leader = bucket.buffer().div_(self._num_replicas), self._on_node[0]
+        if len(self._on_node) > 1:
+            dist.reduce(flat, leader, group=self._inside)
+        if self._between is not None:
+            dist.all_reduce(flat, group=self._between)
+        if len(self._on_node) > 1:
+            dist.broadcast(flat, leader, group=self._inside)
+        return finished(flat)
+
+    def _node(self, _rank: int) -> str:
+        """Return what only workers of the same node return."""
+        return socket.gethostname()

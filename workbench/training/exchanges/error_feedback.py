@@ -7,17 +7,31 @@ SignSGD".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from workbench.training.exchanges.allreduce import AllReduce, kept_for_callback
-from workbench.training.exchanges.exchange import Bucket, Replicas
+from workbench.training.exchanges.allreduce import (
+    AllReduce,
+    begin_sum,
+    kept_for_callback,
+    num_bytes_of,
+)
+from workbench.training.exchanges.capabilities import BUILT_IN
+from workbench.training.exchanges.exchange import Bucket, Replicas, Traffic
 
 dist: Any = torch.distributed  # some of its names are made in C++, without types
+_SAMPLED = 4096
+_MARGIN = 2.0
+"""How many times as many values as needed the estimated threshold lets through."""
+_BITS = 8
+_SCALE_BYTES = 4
 
 
 class ErrorFeedback(AllReduce):
@@ -143,3 +157,222 @@ def _zeros(size: int, like: Tensor) -> Tensor:
     """Return zeros that hold small residuals beside large gradients."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.zeros(size, dtype=dtype, device=like.device)
+
+
+class Largest(ErrorFeedback):
+    """The mean of the largest values of each bucket."""
+
+    capabilities = BUILT_IN["topk"]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends: a value and its place; see TrafficStating.traffic."""
+        return Traffic(2 * num_bytes_of(shapes) / self._plan.exchange_compression, "gather")
+
+    def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
+        """Send the largest values; see ErrorFeedback.send."""
+        places = _places_of_largest(
+            wanted, math.ceil(wanted.numel() / self._plan.exchange_compression)
+        )
+        sent = wanted[places].float()
+        wanted[places] -= sent
+        num_values, num_replicas = wanted.numel(), self._num_replicas
+
+        def mean(rows: list[Tensor]) -> Tensor:
+            total = torch.zeros(num_values, device=wanted.device)
+            for row in rows:
+                values, where = row.chunk(2)
+                total.index_add_(0, where, values.clone().view(torch.float32))
+            return total.div_(num_replicas)
+
+        payload = torch.cat([sent.view(torch.int32), places.int()])
+        return begin_gather(payload, self._group, mean)
+
+
+def _places_of_largest(values: Tensor, count: int) -> Tensor:
+    """Return where the values of the largest magnitude are.
+
+    Sorting all of them takes long: a threshold that is estimated from some leaves few to choose
+    from.
+    """
+    magnitudes, size = values.abs(), values.numel()
+    step = max(1, size // _SAMPLED)
+    sampled = magnitudes[::step]
+    rank = math.ceil(_MARGIN * count / size * sampled.numel()) + 1
+    if rank < sampled.numel():
+        threshold = sampled.topk(rank, sorted=False).values.min()
+        candidates = (magnitudes >= threshold).nonzero().view(-1)
+        if len(candidates) >= count:
+            return candidates[magnitudes[candidates].topk(count, sorted=False).indices]
+    return magnitudes.topk(count, sorted=False).indices
+
+
+class OneBit(ErrorFeedback):
+    """The mean of signs times magnitudes."""
+
+    capabilities = BUILT_IN["onebit"]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes) / 32 + _SCALE_BYTES * len(shapes), "gather")
+
+    def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
+        """Send signs and magnitudes; see ErrorFeedback.send."""
+        where = slices(parts.values())
+        scales = torch.stack([wanted[part].abs().mean() for part in where]).float()
+        payload = torch.cat([scales.view(torch.uint8), _pack(wanted >= 0)])
+        own_rank, num_replicas = self._replicas.rank, self._num_replicas
+        sent = _decode(payload, where)
+        wanted.sub_(sent)
+
+        def mean(rows: list[Tensor]) -> Tensor:
+            kept_for_callback(sent)
+            total = torch.zeros_like(sent)
+            for rank, row in enumerate(
+                rows
+            ):  # in the same order everywhere, so that all round alike
+                total.add_(sent if rank == own_rank else _decode(row, where))
+            return total.div_(num_replicas)
+
+        return begin_gather(payload, self._group, mean)
+
+
+def _decode(payload: Tensor, where: list[slice]) -> Tensor:
+    """Return what a payload stands for."""
+    num_scale_bytes = _SCALE_BYTES * len(where)
+    scales = payload[:num_scale_bytes].clone().view(torch.float32)
+    values = _unpack(payload[num_scale_bytes:], where[-1].stop).float()
+    for part, scale in zip(where, scales.tolist(), strict=True):
+        values[part].mul_(2.0 * scale).sub_(scale)
+    return values
+
+
+def _pack(is_set: Tensor) -> Tensor:
+    """Return truth values as bits, the first in the lowest."""
+    if is_set.device.type == "cpu":
+        return torch.from_numpy(np.packbits(is_set.numpy(), bitorder="little"))
+    filled = torch.nn.functional.pad(is_set.to(torch.uint8), (0, -is_set.numel() % _BITS))
+    powers = 2 ** torch.arange(_BITS, device=is_set.device, dtype=torch.uint8)
+    return (filled.view(-1, _BITS) * powers).sum(1, dtype=torch.uint8)
+
+
+def _unpack(packed: Tensor, count: int) -> Tensor:
+    """Return the first bits of what `_pack` returned, each as a byte."""
+    if packed.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(packed.numpy(), count=count, bitorder="little"))
+    shifts = torch.arange(_BITS, device=packed.device, dtype=torch.uint8)
+    return (packed[:, None] >> shifts & 1).view(-1)[:count]
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A parameter whose gradient is sent as a product."""
+
+    name: str
+    wanted: Tensor
+    """A view of what is to be sent, as a matrix."""
+
+
+class LowRank(ErrorFeedback):
+    """The mean of gradients of a low rank, found by a power iteration that goes on from step to
+    step.
+    """
+
+    capabilities = BUILT_IN["powersgd"]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        sent = [self._sent_of(shape) for shape in shapes]
+        return Traffic(4 * sum(sent), num_rounds=2)
+
+    def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
+        """Draw the matrices with which the iteration begins; see Exchange.setup."""
+        super().setup(parameters, replicas)
+        self._bases: dict[str, Tensor] = {}
+        generator = torch.Generator().manual_seed(0)  # the same on every replica
+        for name, parameter in parameters.items():
+            rank = self._rank_of(parameter.shape)
+            if rank:
+                columns = parameter.numel() // parameter.shape[0]
+                drawn = torch.randn(columns, rank, generator=generator)
+                self._bases[name] = drawn.to(parameter.device)
+
+    def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
+        """Send two thin matrices for each parameter; see ErrorFeedback.send."""
+        matrices, whole = [], []
+        for name, part in zip(parts, slices(parts.values()), strict=True):
+            if name in self._bases:
+                rows = self._parameters[name].shape[0]
+                matrices.append(_Matrix(name, wanted[part].view(rows, -1)))
+            else:
+                whole.append(part)
+        products = [each.wanted.float() @ self._bases[each.name] for each in matrices]
+        first = torch.cat(
+            [each.reshape(-1) for each in (*products, *(wanted[part] for part in whole))]
+        )
+        first = first.float().div_(self._num_replicas)
+        dist.all_reduce(first, group=self._group)
+        sizes = [each.numel() for each in products] + [part.stop - part.start for part in whole]
+        means = [first[part] for part in slices(sizes)]
+        lefts = [
+            torch.linalg.qr(mean.view_as(product)).Q
+            for mean, product in zip(means[: len(products)], products, strict=True)
+        ]
+        result = torch.empty_like(wanted)
+        for part, mean in zip(whole, means[len(products) :], strict=True):
+            result[part] = mean
+            wanted[part] = 0.0
+        return self._send_right(wanted, matrices, lefts, result)
+
+    def state(self) -> dict[str, Any]:
+        """Return residuals and where the iteration is; see Exchange.state."""
+        return {
+            **super().state(),
+            "bases": {name: basis.cpu() for name, basis in self._bases.items()},
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over residuals and, of the same rank, where the iteration is; see Exchange.load."""
+        super().load(state)
+        for name, basis in state.get("bases", {}).items():
+            if name in self._bases and basis.shape == self._bases[name].shape:
+                self._bases[name].copy_(basis)
+
+    def _send_right(
+        self, wanted: Tensor, matrices: list[_Matrix], lefts: list[Tensor], result: Tensor
+    ) -> torch.futures.Future[Tensor]:
+        """Send the second factors, and leave what the products lack."""
+        rights = []
+        for each, left in zip(matrices, lefts, strict=True):
+            right = (left.T @ each.wanted.float()).T.contiguous()
+            each.wanted.addmm_(
+                left.to(each.wanted.dtype), right.T.to(each.wanted.dtype), alpha=-1.0
+            )
+            rights.append(right)
+        flat = torch.cat([each.reshape(-1) for each in rights]) if rights else result.new_zeros(1)
+        begin = wanted.storage_offset()
+
+        def multiply(summed: torch.futures.Future[list[Tensor]]) -> Tensor:
+            kept_for_callback(*lefts)
+            where = slices(each.numel() for each in rights)
+            for each, left, right, part in zip(matrices, lefts, rights, where, strict=True):
+                mean = summed.value()[0][part].view_as(right)
+                self._bases[each.name].copy_(mean)
+                first = each.wanted.storage_offset() - begin
+                result[first : first + each.wanted.numel()] = (left @ mean.T).view(-1)
+            return result
+
+        return begin_sum(flat.div_(self._num_replicas), self._group).then(multiply)
+
+    def _sent_of(self, shape: Sequence[int]) -> int:
+        """Return how many values of a gradient are sent."""
+        rank, num_values = self._rank_of(shape), math.prod(shape)
+        return rank * (shape[0] + num_values // shape[0]) if rank else num_values
+
+    def _rank_of(self, shape: Sequence[int]) -> int:
+        """Return the rank at which a gradient is sent; 0 where that would be no fewer values."""
+        if len(shape) < 2:
+            return 0
+        rows = shape[0]
+        columns = math.prod(shape) // rows
+        rank = min(self._plan.exchange_rank, rows, columns)
+        return rank if rank * (rows + columns) < rows * columns else 0

@@ -38,13 +38,13 @@ from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.planning.settings import resolve
 from workbench.training.source import Source
-from workbench.training.strategies.block_costs import PassCost, measure_pass
 from workbench.training.strategies.capabilities import capabilities_of, strategy_on
 from workbench.training.strategies.divided_optimizer import DividedOptimizer
 from workbench.training.strategies.group import Group, Part, Sent
+from workbench.training.strategies.kept_blocks import PassCost, measure_pass
 from workbench.training.strategies.pipeline_order import most_under_way
 from workbench.training.strategies.recompute import recompute_blocks
-from workbench.training.strategies.state_parts import local_part
+from workbench.training.strategies.shards import local_part
 from workbench.training.strategies.strategy import (
     HeldBatch,
     MicroBatch,

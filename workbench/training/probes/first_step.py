@@ -335,9 +335,9 @@ def _make_step(task: TrialTask) -> _Findings:
     from workbench.experiment.plan import PartialPlan
     from workbench.models.metrics import WholeMetric
     from workbench.training.assembly import assemble
-    from workbench.training.clients import clients_of
     from workbench.training.device import join_trial
     from workbench.training.evaluation import in_parts_and_whole, measure_own
+    from workbench.training.federated.clients import clients_of
     from workbench.training.first_batch import check_first_batch
     from workbench.training.loading import load_trial_data
     from workbench.training.planning.batch_division import with_workers

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.training.strategies.state_parts import local_part
+from workbench.training.strategies.shards import local_part
 
 
 def is_counted(loss: Any) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from workbench.training.strategies.group import Group, dist, receive_on_cpu
-from workbench.training.strategies.state_parts import gathered, own_shard
+from workbench.training.strategies.shards import gathered, own_shard
 from workbench.training.strategies.strategy import OptimizerFactory
 
 BUFFER_BYTES = 25 << 20

@@ -26,13 +26,7 @@ from workbench.training.strategies.compiling import as_it_is, compile_forward
 from workbench.training.strategies.ddp import DataParallel
 from workbench.training.strategies.group import dimension_name
 from workbench.training.strategies.sequence import Piece
-from workbench.training.strategies.state_parts import (
-    WEIGHTS,
-    Place,
-    StateParts,
-    own_shard,
-    parts_of,
-)
+from workbench.training.strategies.shards import WEIGHTS, Place, StateParts, own_shard, parts_of
 from workbench.training.strategies.strategy import Worker
 
 MIN_BLOCK_PARAMETERS = 100_000

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.training.strategies.state_parts import is_cut, local_part
+from workbench.training.strategies.shards import is_cut, local_part
 from workbench.training.strategies.strategy import MicroBatch, StepBatch
 
 MAX_HELD_BYTES = 4 << 20

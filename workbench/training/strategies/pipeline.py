@@ -29,8 +29,7 @@ from workbench.training.strategies.group import Sent
 from workbench.training.strategies.pipeline_order import most_under_way, order
 from workbench.training.strategies.recompute import recompute_blocks
 from workbench.training.strategies.sequence import Piece, costs, cut, pieces_of
-from workbench.training.strategies.single import Single, normalisations, on_device
-from workbench.training.strategies.state_parts import (
+from workbench.training.strategies.shards import (
     WEIGHTS,
     Key,
     Place,
@@ -41,6 +40,7 @@ from workbench.training.strategies.state_parts import (
     own_shard,
     parts_of,
 )
+from workbench.training.strategies.single import Single, normalisations, on_device
 from workbench.training.strategies.strategy import OptimizerFactory, StepBatch, Worker
 
 

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from workbench.training.strategies.block_costs import PassCost, keep_what_fits
 from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.compiling import compiled, forget_compiled
 from workbench.training.strategies.counting import CountedStep, is_counted, stacked
 from workbench.training.strategies.cuda_graphs import Recorder
 from workbench.training.strategies.gradient_norms import WatchedBatch
+from workbench.training.strategies.kept_blocks import PassCost, keep_what_fits
 from workbench.training.strategies.recompute import Block, recompute_blocks
 from workbench.training.strategies.strategy import (
     MeasuredStep,

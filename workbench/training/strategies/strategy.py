@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from workbench.training.exchanges.exchange import Exchange
 from workbench.training.strategies.capabilities import Capabilities
 from workbench.training.strategies.group import Group
-from workbench.training.strategies.state_parts import StateParts
+from workbench.training.strategies.shards import StateParts
 from workbench.training.strategies.weight_mean import WeightMean
 
 OptimizerFactory = Callable[[Iterable[Any]], Optimizer]

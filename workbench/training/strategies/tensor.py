@@ -21,13 +21,12 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.optim import Optimizer
 
 from workbench.foundation.errors import ExperimentError
-from workbench.training.strategies.block_costs import PassCost
 from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.ddp import average_statistics
 from workbench.training.strategies.fsdp import cut_parameters, mesh_of, reshard
+from workbench.training.strategies.kept_blocks import PassCost
 from workbench.training.strategies.recompute import recompute_blocks
-from workbench.training.strategies.single import Single, on_device
-from workbench.training.strategies.state_parts import (
+from workbench.training.strategies.shards import (
     WEIGHTS,
     Key,
     Place,
@@ -38,6 +37,7 @@ from workbench.training.strategies.state_parts import (
     own_shard,
     parts_of,
 )
+from workbench.training.strategies.single import Single, on_device
 from workbench.training.strategies.strategy import OptimizerFactory, StepBatch, Worker
 
 _ON_EACH_VALUE = (

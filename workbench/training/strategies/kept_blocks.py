@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from workbench.foundation.errors import ExperimentError
 from workbench.training.strategies.recompute import Block
-from workbench.training.strategies.state_parts import local_part
+from workbench.training.strategies.shards import local_part
 
 _MAX_STATES = 1024
 """Choices that are compared at each block.
