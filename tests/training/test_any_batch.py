@@ -19,7 +19,7 @@ from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.models.calls import call_model
 from workbench.training import checkpoint
-from workbench.training.assembly import loss_of
+from workbench.training.loss_and_metrics import loss_of
 from workbench.training.probes.first_step import try_first_steps
 from workbench.training.probes.model_summary import summarise_model
 from workbench.training.source import Source

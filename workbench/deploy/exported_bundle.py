@@ -34,8 +34,8 @@ from workbench.foundation.files import sha256_of
 from workbench.models.calls import call_model, map_tensors, output_in
 from workbench.models.found_boxes import NUM_EDGES
 from workbench.models.pairing import Pairing
-from workbench.training.assembly import learned_pairing
 from workbench.training.loaders import as_tensors
+from workbench.training.loss_and_metrics import learned_pairing
 
 PREDICT = "predict.py"
 _MAX_EXAMPLE_NUMBERS = 4096

@@ -186,8 +186,8 @@ class Ensemble:
             3
         """
         from workbench.models.ensemble_selection import weighted_mean
-        from workbench.training.assembly import learned_pairing
         from workbench.training.ensembles import in_unit_of_target, predict
+        from workbench.training.loss_and_metrics import learned_pairing
 
         is_classes = self._models.data.task == "classification"
         data, experiment = self._models.data, self._experiment

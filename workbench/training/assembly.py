@@ -5,12 +5,11 @@ Data, model, optimizer, strategy.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,44 +19,46 @@ from pydantic import JsonValue
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from workbench.data import Datasets, Split
+from workbench.data import Datasets
 from workbench.data.augmentation import augmented
 from workbench.data.batches import num_batches
-from workbench.data.known_targets import known_targets
 from workbench.data.ordered import OrderedSplit
-from workbench.experiment import Component, Experiment, Objective, Training
+from workbench.experiment import Experiment, Objective, Training
 from workbench.experiment.goals import Goal
-from workbench.experiment.metric_declarations import goal_in, is_rate_in
+from workbench.experiment.metric_declarations import goal_in
 from workbench.experiment.plan import Hardware
 from workbench.experiment.plan.dimension import size_bytes
 from workbench.experiment.private import is_private
 from workbench.experiment.schedules import averaged_from
 from workbench.foundation.errors import ExperimentError
-from workbench.hardware.performance.flops import count_flops
 from workbench.hardware.performance.profiler import StepProfiler
 from workbench.hardware.resources.compiler import check_compiler
-from workbench.models.adapters import build_model, declared_goals, load_loss, load_metrics
-from workbench.models.calls import call_model, loss_in
+from workbench.models.adapters import build_model, declared_goals
+from workbench.models.calls import call_model
 from workbench.models.construction import construct
-from workbench.models.exits import check_task, joint
+from workbench.models.exits import check_task
 from workbench.models.initialisation import has_lazy, initialise, make_fake, set_up_lazy
-from workbench.models.losses import cross_entropy, cross_entropy_in_parts, of_model
 from workbench.models.low_rank import add_adapter
-from workbench.models.metrics import AnyMetric, Metric, kind_read_by
-from workbench.models.own_functions import single_scores_of
-from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
-from workbench.models.pairing import IGNORED, Kind, Pairing, SingleScores, declared_class_dim
-from workbench.models.parts import DividedLoss, Division
+from workbench.models.metrics import AnyMetric
+from workbench.models.own_steps import OwnSteps, total_loss
+from workbench.models.pairing import Kind, Pairing
+from workbench.models.parts import DividedLoss
 from workbench.models.pretrained import load_pretrained
 from workbench.training.exchanges.exchange import exchange_of
 from workbench.training.loaders import Loaders
 from workbench.training.loading import load_trial_data
-from workbench.training.objectives import check_objectives
+from workbench.training.loss_and_metrics import (
+    call_of,
+    loss_kind_of,
+    loss_of,
+    metrics_of,
+    pairing_of,
+)
 from workbench.training.optimizers import freeze, gradient_hook_of, grouped, optimizer_factory
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
-from workbench.training.source import Source, sources_of
+from workbench.training.source import Source, few_inputs, sources_of
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.private import PrivacyBudget, privacy_budget
 from workbench.training.strategies.recompute import has_blocks
@@ -65,9 +66,6 @@ from workbench.training.strategies.single import normalisations
 from workbench.training.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.strategies.weight_mean import EqualMean, MovingMean, WeightMean
 from workbench.training.task import TrialTask
-
-_NUM_LEARNED_FROM = 16
-_NUM_SET_UP_SAMPLES = 2  # normalisation over a batch needs more than one
 
 
 @dataclass(frozen=True)
@@ -234,7 +232,7 @@ def step_settings(
         bucket_bytes=size_bytes(settings.plan.bucket),
         pipeline_schedule=settings.plan.pipeline_schedule,
         shard=settings.plan.shard,
-        example=_few_samples(datasets.train) if settings.plan.stages > 1 else None,
+        example=few_inputs(datasets.train) if settings.plan.stages > 1 else None,
         **others,
     )
 
@@ -261,12 +259,6 @@ def _refuse_own_order(datasets: Datasets) -> None:
                 "Give train as a data set that is indexed by sample number, without a sampler."
             ),
         )
-
-
-def _few_samples(split: Split) -> Any:
-    """Return the inputs of two samples, on the CPU."""
-    source = Source(split, torch.device("cpu"))
-    return source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))[0]
 
 
 def _average(training: Training, steps_per_epoch: int) -> Callable[[nn.Module], WeightMean] | None:
@@ -396,7 +388,7 @@ def build_trial_model(
         model = build() if model is None else model
         set_up_lazy(
             model,
-            _few_samples(datasets.train),
+            few_inputs(datasets.train),
             total_loss if experiment.makes_own_steps else call_model,
         )
     if isinstance(fake, FakeTensorMode):
@@ -415,227 +407,6 @@ def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings
             next_step="Give configure a parameter lr, or remove it.",
         )
     return model
-
-
-def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:
-    """Return how what an experiment trains is called with inputs, to predict or to be measured."""
-    return call_with_batch if experiment.makes_own_steps else call_model
-
-
-def count_step_flops(
-    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
-) -> float:
-    """Count the operations of forward and backward over one batch; see `performance.flops`."""
-    if experiment.makes_own_steps:
-        return count_flops(model, lambda loss, _: loss, inputs, targets, total_loss)
-    return count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
-
-
-def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
-    """Return what is known of outputs and targets before a model has returned any.
-
-    Args:
-        experiment: The experiment.
-        datasets: Its data.
-    """
-    component = experiment.trained
-    assert component is not None
-    has_classes = datasets.task in ("classification", "language_model")
-
-    def declared() -> int | None:
-        return declared_class_dim(component.load(field="model")) if component.is_reference else -1
-
-    return Pairing(
-        task=datasets.task,
-        num_outputs=datasets.num_outputs if has_classes else None,
-        target_shape=datasets.target_shape,
-        model=component.title,
-        data=datasets.name,
-        single_scores=_single_scores_of(experiment),
-        declared=declared,
-    )
-
-
-def _single_scores_of(experiment: Experiment) -> SingleScores:
-    """Return what the loss takes single numbers of two classes for."""
-    if experiment.loss is None or not experiment.loss.is_reference:
-        return "logits"
-    found = _function(experiment.loss, "loss")
-    return "logits" if kind_read_by(found) is not None else single_scores_of(found)
-
-
-def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module) -> Pairing:
-    """Return how outputs meet targets as a trained model shows it for some samples of train.
-
-    Args:
-        experiment: The experiment.
-        datasets: Its data; where it has no classes, nothing is computed.
-        model: The model, on the CPU and in evaluation mode.
-
-    Raises:
-        DataError: If a sample has several classes, so that outputs are no scores of which one is
-            the answer.
-    """
-    pairing = pairing_of(experiment, datasets)
-    if (
-        datasets.task != "classification"
-        or experiment.leaves_loss_to_model
-        or experiment.makes_own_steps
-    ):
-        return pairing
-    source = Source(datasets.train, torch.device("cpu"))
-    inputs, targets = source.fetch(source.all_indices[:_NUM_LEARNED_FROM])
-    with (
-        torch.inference_mode(),
-        contextlib.suppress(ExperimentError),
-    ):  # a loss of its own may need other forms
-        pairing.classes(call_model(model, inputs), targets)
-    return pairing
-
-
-def loss_of(
-    experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None
-) -> DividedLoss:
-    """Return the loss that an experiment names, else the one that the model returns, or that of its
-    task.
-
-    Args:
-        experiment: The experiment.
-        datasets: Its data.
-        pairing: How outputs meet targets; None for what follows from the two.
-    """
-    pairing = pairing or pairing_of(experiment, datasets)
-    found = load_loss(_function(experiment.loss, "loss"), datasets.task)
-    is_counted = found is cross_entropy and leaves_out_targets(datasets)
-    loss = cross_entropy_in_parts if is_counted else found
-    named = joint(load_loss(loss, datasets.task, pairing=pairing))
-    division: Division = "counts" if is_counted else "samples"
-    if experiment.loss is not None:
-        return DividedLoss(named, division, takes_returned=found is of_model)
-
-    def returned_or_usual(outputs: Any, targets: Any) -> Any:
-        returned = loss_in(outputs)
-        if returned is None:
-            pairing.returns_outputs = True
-        # A model that squeezes its outputs returns a single number for a single sample, which is no
-        # loss.
-        is_output = pairing.returns_outputs and isinstance(outputs, torch.Tensor)
-        return named(outputs, targets) if returned is None or is_output else returned
-
-    return DividedLoss(returned_or_usual, division, takes_returned=True)
-
-
-def known_samples(
-    experiment: Experiment, datasets: Datasets, metrics: Iterable[str]
-) -> dict[str, Any]:
-    """Return on what the metrics of a training are measured, as fields of its plan's event.
-
-    Args:
-        experiment: The experiment.
-        datasets: Its data.
-        metrics: What is measured on validation.
-    """
-    return {
-        "num_validation": len(datasets.validation),
-        "num_test": 0 if datasets.test is None else len(datasets.test),
-        "rates": rates_of(experiment, datasets, metrics),
-    }
-
-
-def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that are a share of the validation samples, by reported name.
-
-    Args:
-        experiment: The experiment.
-        datasets: Its data. Where a sample has several answers, such as pixels, these depend on each
-            other; and where some are left out, the share is of fewer than all samples.
-        metrics: What is measured on validation.
-    """
-    if datasets.task != "classification" or datasets.target_shape or leaves_out_targets(datasets):
-        return []
-    return [
-        name for name in (f"val_{metric}" for metric in metrics) if is_rate_in(experiment, name)
-    ]
-
-
-def leaves_out_targets(datasets: Datasets) -> bool:
-    """Return whether losses of classes leave out some targets, or may do: those of -100."""
-    if datasets.task not in ("classification", "language_model"):
-        return False
-    known = [known_targets(split) for split in (datasets.train, datasets.validation)]
-    return any(targets is None or bool((targets == IGNORED).any()) for targets in known)
-
-
-def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:
-    """Return as what the loss that an experiment names, or that of its task, reads outputs and
-    targets.
-
-    Args:
-        experiment: The experiment.
-        datasets: Its data.
-    """
-    if experiment.makes_own_steps:
-        return None
-    return kind_read_by(load_loss(_function(experiment.loss, "loss"), datasets.task))
-
-
-def metrics_of(
-    experiment: Experiment,
-    datasets: Datasets,
-    model: nn.Module | None = None,
-    *,
-    pairing: Pairing | None = None,
-) -> dict[str, AnyMetric]:
-    """Return what is measured on validation, by name.
-
-    Args:
-        experiment: Names metrics, or leaves those that are usual for the task; the loss is always
-            measured.
-        datasets: The data.
-        model: What is trained; own steps state their metrics when they evaluate two samples.
-        pairing: How outputs meet targets; None for what follows from experiment and data.
-
-    Raises:
-        ExperimentError: If an objective or a constraint names nothing that is measured.
-    """
-    metrics = _metrics_of(experiment, datasets, model, pairing or pairing_of(experiment, datasets))
-    check_objectives(experiment, metrics)
-    return metrics
-
-
-def _metrics_of(
-    experiment: Experiment, datasets: Datasets, model: nn.Module | None, pairing: Pairing
-) -> dict[str, AnyMetric]:
-    if isinstance(model, OwnSteps):
-        batch = _few_samples(datasets.validation)
-        model.eval()
-        with torch.random.fork_rng(devices=[]), torch.inference_mode():
-            names = list(model(batch))
-        model.train()
-        return {**metrics_by_name(names)}
-    named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
-    chosen = load_metrics(
-        named or None, datasets.task, target_scale=datasets.target_scale, pairing=pairing
-    )
-    loss = loss_of(experiment, datasets, pairing)
-    adds_up = None if loss_kind_of(experiment, datasets) is None else True
-    return {"loss": Metric(loss.measure, adds_up=adds_up)} | chosen
-
-
-def _function(component: Component | None, field: str) -> Any:
-    """Return the name or the function that a component stands for, its options bound."""
-    if component is None:
-        return None
-    found = component.load(field=field) if component.is_reference else component.name
-    if not component.options:
-        return found
-    if isinstance(found, str) or not callable(found):
-        raise ExperimentError(
-            f"{component.name} takes no options",
-            field=field,
-            next_step="Remove them, or name a function.",
-        )
-    return functools.partial(found, **component.options)
 
 
 def _seed(seed: int) -> None:

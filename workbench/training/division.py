@@ -35,8 +35,9 @@ from workbench.models.calls import loss_in, map_tensors, num_samples, output_in
 from workbench.models.metrics import Metric
 from workbench.models.own_steps import OwnSteps
 from workbench.models.pairing import IGNORED
-from workbench.training.assembly import Parts, leaves_out_targets
+from workbench.training.assembly import Parts
 from workbench.training.evaluation import in_single_precision
+from workbench.training.loss_and_metrics import leaves_out_targets
 from workbench.training.source import WorkerBatch
 from workbench.training.strategies.phases import Phased
 

@@ -24,8 +24,8 @@ from workbench.models.calls import call_model, output_in
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.models.metrics import AnyMetric, WholeMetric
 from workbench.models.pairing import Pairing
-from workbench.training.assembly import learned_pairing, metrics_of, pairing_of
 from workbench.training.loaders import as_tensors
+from workbench.training.loss_and_metrics import learned_pairing, metrics_of, pairing_of
 
 INTERVAL = 0.95
 """The probability with which a difference lies in its interval."""

@@ -25,9 +25,10 @@ from workbench.models.adapters import declared_goals
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
 from workbench.training import checkpoint
-from workbench.training.assembly import known_samples, metrics_of, pairing_of, trial_settings
+from workbench.training.assembly import trial_settings
 from workbench.training.evaluation import Predictor, evaluate, failed_test, tested
 from workbench.training.loading import load_trial_data
+from workbench.training.loss_and_metrics import known_samples, metrics_of, pairing_of
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.planning.settings import TrialSettings, fitted_of
 from workbench.training.source import Source

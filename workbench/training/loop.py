@@ -22,12 +22,13 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported
 from workbench.models.adapters import declared_goals
 from workbench.training import checkpoint
-from workbench.training.assembly import Parts, assemble, known_samples
+from workbench.training.assembly import Parts, assemble
 from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import ModelCosts, measure_kept, measure_split, renew_statistics
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
 from workbench.training.loaders import named_losses
+from workbench.training.loss_and_metrics import known_samples
 from workbench.training.mirror import take_over
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.optimizers import take_hyperparameters

@@ -31,6 +31,7 @@ from workbench.training.strategies.strategy import MicroBatch
 RESIDENT_BYTES = 1 << 30
 PICKED_AHEAD = 256
 """Micro batches whose indices are copied at once."""
+_NUM_SET_UP_SAMPLES = 2  # normalisation over a batch needs more than one
 
 
 def _num_bytes(split: ArraySplit) -> int:
@@ -339,3 +340,9 @@ class Picking:
         if coming := list(itertools.islice(self._wanted, PICKED_AHEAD)):
             indices = torch.from_numpy(np.concatenate(coming)).to(self._resident.inputs.device)
             self._coming.extend(indices.split([len(each) for each in coming]))
+
+
+def few_inputs(split: Split) -> Any:
+    """Return the inputs of two samples, on the CPU."""
+    source = Source(split, torch.device("cpu"))
+    return source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))[0]

@@ -39,7 +39,7 @@ from workbench.deploy.device import HERE, time_model
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.store.history.compression import RATIO_HERE
-from workbench.training.assembly import loss_of, pairing_of
+from workbench.training.loss_and_metrics import loss_of, pairing_of
 from workbench.training.source import Source
 
 MEASURED = "compression.json"

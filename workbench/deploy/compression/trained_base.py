@@ -34,8 +34,8 @@ from workbench.models.adapters import declared_goals
 from workbench.models.exits import EarlyExits
 from workbench.models.metrics import AnyMetric
 from workbench.models.own_steps import OwnSteps
-from workbench.training.assembly import metrics_of
 from workbench.training.evaluation import Predictor, evaluate
+from workbench.training.loss_and_metrics import metrics_of
 from workbench.training.source import Source
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker

@@ -33,17 +33,12 @@ from workbench.foundation.errors import DataError, RunError, first_line_of
 from workbench.models.calls import call_model
 from workbench.models.metrics import ACCURACY, Metric, with_pairing
 from workbench.models.pairing import Pairing
-from workbench.training.assembly import (
-    assemble,
-    build_trial_model,
-    learned_pairing,
-    loss_of,
-    pairing_of,
-)
+from workbench.training.assembly import assemble, build_trial_model
 from workbench.training.federated import server
 from workbench.training.federated.clients import clients_of
 from workbench.training.loaders import as_tensors
 from workbench.training.loading import load_trial_data
+from workbench.training.loss_and_metrics import learned_pairing, loss_of, pairing_of
 from workbench.training.optimizers import grouped, optimizer_factory
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.strategies.client_steps import ClientSteps
@@ -52,7 +47,7 @@ from workbench.training.task import TrialTask
 
 FOLDER, CLIENTS = "flower", "clients"
 _PACKAGE = "federation"
-_CODE = (learning, server, server, draws)
+_CODE = (learning, server, draws)
 _AS_IT_IS = "Export it without --format flower."
 
 

@@ -30,7 +30,7 @@ from workbench.foundation.formatting import format_count
 from workbench.models.adapters import declared_goals
 from workbench.models.metrics import AnyMetric, Metric
 from workbench.training import checkpoint
-from workbench.training.assembly import Parts, assemble, known_samples
+from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
 from workbench.training.evaluation import (
     Predictor,
@@ -43,6 +43,7 @@ from workbench.training.federated.clients import Shards, clients_of
 from workbench.training.federated.rounds import RoundResult, Rounds
 from workbench.training.first_batch import check_first_batch
 from workbench.training.loading import load_trial_data
+from workbench.training.loss_and_metrics import known_samples
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.source import Source
 from workbench.training.strategies.strategy import Worker

@@ -218,7 +218,7 @@ def _describe(
     from workbench.models.adapters import num_parameters
     from workbench.models.calls import num_samples
     from workbench.models.layers import describe_layers, needs_values
-    from workbench.training.assembly import call_of, count_step_flops
+    from workbench.training.loss_and_metrics import call_of, count_step_flops
 
     layers = describe_layers(model, inputs, call_of(experiment))
     problems: list[WorkbenchError] = list(_too_few_outputs(experiment, datasets, model, inputs))
@@ -246,7 +246,7 @@ def _too_few_outputs(
     hide.
     """
     from workbench.models.calls import output_in
-    from workbench.training.assembly import call_of
+    from workbench.training.loss_and_metrics import call_of
 
     outputs = output_in(call_of(experiment)(model, inputs))
     is_plain = datasets.task == "classification" and experiment.loss is None

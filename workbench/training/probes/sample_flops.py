@@ -16,8 +16,9 @@ import torch
 
 from workbench.experiment.plan import SIZES
 from workbench.models.calls import num_samples
-from workbench.training.assembly import build_trial_model, count_step_flops
+from workbench.training.assembly import build_trial_model
 from workbench.training.loading import load_trial_data
+from workbench.training.loss_and_metrics import count_step_flops
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.source import Source
 from workbench.training.task import TrialTask

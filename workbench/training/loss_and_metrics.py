@@ -1,0 +1,295 @@
+"""Objectives and constraints compared with what a training measures.
+
+What that is, is left to `assembly`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from workbench.data import Datasets
+from workbench.data.known_targets import known_targets
+from workbench.experiment import Component, Experiment
+from workbench.experiment.federated import client_metrics
+from workbench.experiment.goals import MODEL_COSTS
+from workbench.experiment.metric_declarations import is_rate_in
+from workbench.experiment.private import EPSILON_METRIC, is_private
+from workbench.foundation.errors import ExperimentError
+from workbench.hardware.performance.flops import count_flops
+from workbench.models.adapters import load_loss, load_metrics
+from workbench.models.calls import call_model, loss_in
+from workbench.models.exits import joint
+from workbench.models.losses import cross_entropy, cross_entropy_in_parts, of_model
+from workbench.models.metrics import AnyMetric, Metric, kind_read_by
+from workbench.models.own_functions import single_scores_of
+from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
+from workbench.models.pairing import IGNORED, Kind, Pairing, SingleScores, declared_class_dim
+from workbench.models.parts import DividedLoss, Division
+from workbench.training.source import Source, few_inputs
+
+_NUM_LEARNED_FROM = 16
+
+
+def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
+    """Refuse objectives and constraints that name nothing that is measured.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        metrics: What is measured on validation, by name.
+
+    Raises:
+        ExperimentError: If one does.
+    """
+    known = ["train_loss", *(f"val_{name}" for name in metrics)]
+    if is_private(experiment):
+        known.append(EPSILON_METRIC)
+    if experiment.federated is None:
+        known += MODEL_COSTS
+    if experiment.federated is not None:
+        known += client_metrics(
+            name for name, metric in metrics.items() if isinstance(metric, Metric)
+        )
+        target = experiment.federated.target
+        if target is not None and target.metric not in known:
+            raise ExperimentError(
+                f"{target.metric!r} is not measured", field="federated.target.metric", allowed=known
+            )
+    for section, items in (
+        ("objectives", experiment.objectives),
+        ("constraints", experiment.constraints),
+    ):
+        for index, item in enumerate(items):
+            if item.metric not in known:
+                raise ExperimentError(
+                    f"{item.metric!r} is not measured",
+                    field=f"{section}.{index}.metric",
+                    allowed=known,
+                    next_step="Choose one of these, or add the metric to `metrics`.",
+                )
+
+
+def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:
+    """Return how what an experiment trains is called with inputs, to predict or to be measured."""
+    return call_with_batch if experiment.makes_own_steps else call_model
+
+
+def count_step_flops(
+    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
+) -> float:
+    """Count the operations of forward and backward over one batch; see `performance.flops`."""
+    if experiment.makes_own_steps:
+        return count_flops(model, lambda loss, _: loss, inputs, targets, total_loss)
+    return count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
+
+
+def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
+    """Return what is known of outputs and targets before a model has returned any.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data.
+    """
+    component = experiment.trained
+    assert component is not None
+    has_classes = datasets.task in ("classification", "language_model")
+
+    def declared() -> int | None:
+        return declared_class_dim(component.load(field="model")) if component.is_reference else -1
+
+    return Pairing(
+        task=datasets.task,
+        num_outputs=datasets.num_outputs if has_classes else None,
+        target_shape=datasets.target_shape,
+        model=component.title,
+        data=datasets.name,
+        single_scores=_single_scores_of(experiment),
+        declared=declared,
+    )
+
+
+def _single_scores_of(experiment: Experiment) -> SingleScores:
+    """Return what the loss takes single numbers of two classes for."""
+    if experiment.loss is None or not experiment.loss.is_reference:
+        return "logits"
+    found = _function(experiment.loss, "loss")
+    return "logits" if kind_read_by(found) is not None else single_scores_of(found)
+
+
+def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module) -> Pairing:
+    """Return how outputs meet targets as a trained model shows it for some samples of train.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data; where it has no classes, nothing is computed.
+        model: The model, on the CPU and in evaluation mode.
+
+    Raises:
+        DataError: If a sample has several classes, so that outputs are no scores of which one is
+            the answer.
+    """
+    pairing = pairing_of(experiment, datasets)
+    if (
+        datasets.task != "classification"
+        or experiment.leaves_loss_to_model
+        or experiment.makes_own_steps
+    ):
+        return pairing
+    source = Source(datasets.train, torch.device("cpu"))
+    inputs, targets = source.fetch(source.all_indices[:_NUM_LEARNED_FROM])
+    with (
+        torch.inference_mode(),
+        contextlib.suppress(ExperimentError),
+    ):  # a loss of its own may need other forms
+        pairing.classes(call_model(model, inputs), targets)
+    return pairing
+
+
+def loss_of(
+    experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None
+) -> DividedLoss:
+    """Return the loss that an experiment names, else the one that the model returns, or that of its
+    task.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data.
+        pairing: How outputs meet targets; None for what follows from the two.
+    """
+    pairing = pairing or pairing_of(experiment, datasets)
+    found = load_loss(_function(experiment.loss, "loss"), datasets.task)
+    is_counted = found is cross_entropy and leaves_out_targets(datasets)
+    loss = cross_entropy_in_parts if is_counted else found
+    named = joint(load_loss(loss, datasets.task, pairing=pairing))
+    division: Division = "counts" if is_counted else "samples"
+    if experiment.loss is not None:
+        return DividedLoss(named, division, takes_returned=found is of_model)
+
+    def returned_or_usual(outputs: Any, targets: Any) -> Any:
+        returned = loss_in(outputs)
+        if returned is None:
+            pairing.returns_outputs = True
+        # A model that squeezes its outputs returns a single number for a single sample, which is no
+        # loss.
+        is_output = pairing.returns_outputs and isinstance(outputs, torch.Tensor)
+        return named(outputs, targets) if returned is None or is_output else returned
+
+    return DividedLoss(returned_or_usual, division, takes_returned=True)
+
+
+def known_samples(
+    experiment: Experiment, datasets: Datasets, metrics: Iterable[str]
+) -> dict[str, Any]:
+    """Return on what the metrics of a training are measured, as fields of its plan's event.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data.
+        metrics: What is measured on validation.
+    """
+    return {
+        "num_validation": len(datasets.validation),
+        "num_test": 0 if datasets.test is None else len(datasets.test),
+        "rates": rates_of(experiment, datasets, metrics),
+    }
+
+
+def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> list[str]:
+    """Return the metrics that are a share of the validation samples, by reported name.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data. Where a sample has several answers, such as pixels, these depend on each
+            other; and where some are left out, the share is of fewer than all samples.
+        metrics: What is measured on validation.
+    """
+    if datasets.task != "classification" or datasets.target_shape or leaves_out_targets(datasets):
+        return []
+    return [
+        name for name in (f"val_{metric}" for metric in metrics) if is_rate_in(experiment, name)
+    ]
+
+
+def leaves_out_targets(datasets: Datasets) -> bool:
+    """Return whether losses of classes leave out some targets, or may do: those of -100."""
+    if datasets.task not in ("classification", "language_model"):
+        return False
+    known = [known_targets(split) for split in (datasets.train, datasets.validation)]
+    return any(targets is None or bool((targets == IGNORED).any()) for targets in known)
+
+
+def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:
+    """Return as what the loss that an experiment names, or that of its task, reads outputs and
+    targets.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data.
+    """
+    if experiment.makes_own_steps:
+        return None
+    return kind_read_by(load_loss(_function(experiment.loss, "loss"), datasets.task))
+
+
+def metrics_of(
+    experiment: Experiment,
+    datasets: Datasets,
+    model: nn.Module | None = None,
+    *,
+    pairing: Pairing | None = None,
+) -> dict[str, AnyMetric]:
+    """Return what is measured on validation, by name.
+
+    Args:
+        experiment: Names metrics, or leaves those that are usual for the task; the loss is always
+            measured.
+        datasets: The data.
+        model: What is trained; own steps state their metrics when they evaluate two samples.
+        pairing: How outputs meet targets; None for what follows from experiment and data.
+
+    Raises:
+        ExperimentError: If an objective or a constraint names nothing that is measured.
+    """
+    metrics = _metrics_of(experiment, datasets, model, pairing or pairing_of(experiment, datasets))
+    check_objectives(experiment, metrics)
+    return metrics
+
+
+def _metrics_of(
+    experiment: Experiment, datasets: Datasets, model: nn.Module | None, pairing: Pairing
+) -> dict[str, AnyMetric]:
+    if isinstance(model, OwnSteps):
+        batch = few_inputs(datasets.validation)
+        model.eval()
+        with torch.random.fork_rng(devices=[]), torch.inference_mode():
+            names = list(model(batch))
+        model.train()
+        return {**metrics_by_name(names)}
+    named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
+    chosen = load_metrics(
+        named or None, datasets.task, target_scale=datasets.target_scale, pairing=pairing
+    )
+    loss = loss_of(experiment, datasets, pairing)
+    adds_up = None if loss_kind_of(experiment, datasets) is None else True
+    return {"loss": Metric(loss.measure, adds_up=adds_up)} | chosen
+
+
+def _function(component: Component | None, field: str) -> Any:
+    """Return the name or the function that a component stands for, its options bound."""
+    if component is None:
+        return None
+    found = component.load(field=field) if component.is_reference else component.name
+    if not component.options:
+        return found
+    if isinstance(found, str) or not callable(found):
+        raise ExperimentError(
+            f"{component.name} takes no options",
+            field=field,
+            next_step="Remove them, or name a function.",
+        )
+    return functools.partial(found, **component.options)
