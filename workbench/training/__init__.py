@@ -1,6 +1,4 @@
-"""What one worker does for a trial: the training loop, or a user function; checkpoints.
-
-Learning rates.
+"""What one worker does for a trial: the training loop, a user function or a program.
 
 `run_trial` takes an order and a place to report to, trains, and returns how it ended; whatever goes
 wrong in user code ends the trial, not the worker. It knows no Ray, no store and no study: leasing

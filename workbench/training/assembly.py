@@ -1,6 +1,6 @@
-"""From the order for a trial to everything that its loop needs.
+"""From the order for a trial to all that its loop needs: data, model, optimizer, strategy.
 
-Data, model, optimizer, strategy.
+What is measured and minimised is left to `loss_and_metrics`.
 """
 
 from __future__ import annotations

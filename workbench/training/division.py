@@ -1,10 +1,13 @@
-"""Whether the loss of a trial stays the same however a batch is divided.
-
-Found out before the first step.
+"""Whether a loss stays the same however a batch is divided, found out before the first step.
 
 The outputs of a few samples are computed once, without gradients, and the loss is applied to all of
-them and to their parts. Random generators, statistics of the model and its mode are left as they
-are. What parts of a batch must equal is decided in `models.parts`.
+them and to their parts. The losses of a class with steps of its own are computed for some samples
+and for their parts, with the weights as they are and with others, as a new model may hide what
+differs. Dropout and batch statistics are off then: what they do to a part is what users of torch
+expect of them. A loss that draws at random is compared by the means of many draws.
+
+Random generators, statistics of the model and its mode, weights and attributes are left as they
+were. What parts of a batch must equal is decided in `models.parts`.
 """
 
 from __future__ import annotations

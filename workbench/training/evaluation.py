@@ -1,5 +1,8 @@
-"""Evaluation: every metric exactly, however the samples are cut into batches and shared by
-workers.
+"""Evaluation: every metric exactly, however samples are cut into batches and shared by workers.
+
+The validation samples are measured during a training, and with them what the model costs those who
+use it. The test samples, by which nothing is trained, chosen or pruned, are looked at once at the
+end, with the weights that the trial keeps. A test that fails costs no finished training.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Objectives and constraints compared with what a training measures.
+"""The loss that an experiment minimises and the metrics that it measures, for its data and model.
 
-What that is, is left to `assembly`.
+What its objectives and constraints name must be among them.
 """
 
 from __future__ import annotations

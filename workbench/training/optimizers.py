@@ -1,4 +1,14 @@
-"""Optimizers by their torch names, or as classes of other packages."""
+"""What changes the parameters of a model, as the section `training` states it.
+
+Optimizers go by their torch names, or are classes of other packages. They receive the parameters in
+groups, without those that are frozen. A gradient hook is a function of the user that changes the
+gradients of each step; where in a step it is called is left to the strategies.
+
+The first optimizer of a process would import torch's compiler, to keep out of what it compiles:
+that takes as long as importing torch, and 80 MB. Here optimizers leave that until something else
+has imported the compiler, and do from then on what torch has them do. A version of torch that is
+built otherwise is left as it is.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """A trial by any program: what it receives, what its reports mean, and how its end ends the trial.
 
 What it prints is kept in the log of the trial up to `resources.max_log_size`. Of several workers
-each starts the program, with the variables that torchrun sets; only rank 0's metrics are read.
-Starting, reading and ending the program is left to `programs`.
+each starts the program, with the variables that torchrun sets; only rank 0's metrics are read. An
+objective is reported at once, so that a trial can be pruned at it; other metrics are collected for
+up to half a second. Which reports of many are stored is left to the worker; starting, reading and
+ending the program to `programs`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What the workers of a function let each other know besides their own exchanges.
+"""What the workers of a function or a program let each other know besides their own exchanges.
 
-Reports, stops, endings.
+Reports, stops and endings go through the store at which the workers met, so they need no
+collective: a worker may report less often than rank 0, or never, as in most scripts for several
+processes, where only rank 0 reports. Rank 0's reports count and are numbered. A worker that reports
+as often as rank 0 learns the decision on each report at the same report; one that does not learns
+it when its next exchange fails because rank 0 has left the group.
 
-It goes through the store at which they met, so it needs no collective: a worker may report less
-often than rank 0, or never, as in most scripts for several processes, where only rank 0 reports.
-Rank 0's reports count and are numbered. A worker that reports as often as rank 0 learns the
-decision on each report at the same report; one that does not learns it when its next exchange fails
-because rank 0 has left the group.
+Functions, programs and the libraries that they use find each other by the environment variables of
+torchrun. A program of one worker needs none of this, so this module loads no torch by itself.
 """
 
 from __future__ import annotations
@@ -19,10 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
 from workbench.foundation.formatting import format_count
-from workbench.training.strategies.group import Group
 from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
@@ -34,8 +32,13 @@ LEAVE_S = 3.0
 """How long a rank whose function has returned waits for the others before it leaves the group."""
 STOPPED_S = 1.0
 """The same where the trial has to stop: ranks that do not report notice only then."""
-_POLL_S = (0.0005, 0.02)
-_REPORTS, _STOP, _BEGUN = "reports/0", "stop_at", "begun"
+CHECK_S = 0.2
+"""How often the workers of a program look whether they have to stop."""
+FAILED_S = 2.0
+"""How long the program of another rank may take to fail by itself.
+
+That says more than being stopped.
+"""
 NAMES = (
     "RANK",
     "WORLD_SIZE",
@@ -49,12 +52,10 @@ NAMES = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
-CHECK_S = 0.2
-FAILED_S = 2.0
-"""How long the program of another rank may take to fail by itself, which says more than being
-stopped.
-"""
-_STOP, _FAILED = "program/stop", "program/failed"
+_POLL_S = (0.0005, 0.02)
+# Where functions and programs leave word in the store.
+_REPORTS, _STOP, _BEGUN = "reports/0", "stop_at", "begun"
+_PROGRAM_STOP, _PROGRAM_FAILED = "program/stop", "program/failed"
 
 
 class Ranks:
@@ -222,6 +223,8 @@ def variables_of(group: Companions, host: str) -> dict[str, str]:
 
     `LOCAL_RANK` chooses the device in all scripts, so where a worker sees only its own GPU it is 0.
     """
+    import torch
+
     names = group.gather(socket.gethostname())
     nodes = list(dict.fromkeys(names))
     node = names[group.rank]
@@ -302,21 +305,21 @@ class _SeveralRanks(ProgramRanks):
         with contextlib.suppress(
             RuntimeError
         ):  # the process of rank 0 has ended, and the store with it
-            if self._store.check([_STOP]):
+            if self._store.check([_PROGRAM_STOP]):
                 return True
-            if self._failed_s is None and self._store.check([_FAILED]):
+            if self._failed_s is None and self._store.check([_PROGRAM_FAILED]):
                 self._failed_s = now_s
             return self._failed_s is not None and now_s - self._failed_s >= FAILED_S
         return True
 
     def request_stop(self) -> None:
         with contextlib.suppress(RuntimeError):
-            self._store.set(_STOP, "")
+            self._store.set(_PROGRAM_STOP, "")
 
     def leave(self, *, failed: bool) -> None:
         if failed:
             with contextlib.suppress(RuntimeError):
-                self._store.set(_FAILED, str(self.rank))
+                self._store.set(_PROGRAM_FAILED, str(self.rank))
 
 
 @contextlib.contextmanager

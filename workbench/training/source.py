@@ -1,5 +1,8 @@
-"""From the samples of a split to tensors on the device, within the step or by processes ahead of
-it.
+"""From the samples of a split to tensors on the device.
+
+They are read within the step, by processes ahead of it, or picked from what is on the device. There
+indices are copied for many micro batches at once: to copy those of one step takes a small model as
+long as several of its layers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Weights for the world outside.
-
-A checkpoint's model as a safetensors file, and that file as a model.
-"""
+"""A trained model out of the checkpoint of its trial, and its weights as a safetensors file."""
 
 from __future__ import annotations
 

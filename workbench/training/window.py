@@ -1,6 +1,9 @@
-"""What the loop remembers between two reports.
+"""What the loop remembers between two reports, without waiting for the device.
 
-Loss, samples and time, without waiting for the device.
+Loss, samples and time of the steps since then, and which worker is slower than the others. A worker
+that waits for others spends the time in its backward pass, or in the forward pass of ways that
+gather weights there; so loading and the forward pass of replicas show who is late, and not who
+waits.
 """
 
 from __future__ import annotations

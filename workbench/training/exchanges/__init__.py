@@ -1,4 +1,4 @@
-"""How replicas of a model agree on what they train, one file for each way.
+"""How replicas of a model agree on what they train.
 
 An exchange takes part in a step of a strategy that lets it: it exchanges the gradients of the
 replicas, or lets them step by themselves and exchanges their parameters. Where the model is placed,

@@ -1,6 +1,8 @@
-"""The gradients of all replicas are averaged in each step, as they are.
+"""The gradients of all replicas are averaged in each step.
 
-Strategies do it by themselves.
+As they are, which strategies do by themselves; rounded to bf16; or inside each node first and then
+between one worker of each node. On links between nodes that are slower than those inside, that
+saves as many copies of the gradients there as a node has workers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""What a step leaves unsent of the gradients is kept, and added to those of the next step.
+"""Lossy exchanges: what a step leaves unsent of the gradients is added to those of the next step.
 
-So a sum that is sent over many steps lacks no more than what is kept at its end. Sources: Seide et
-al. 2014, "1-Bit Stochastic Gradient Descent"; Karimireddy et al. 2019, "Error Feedback Fixes
-SignSGD".
+So a sum that is sent over many steps lacks no more than what is kept at its end. What is sent are
+the largest values, the signs, or products of thin matrices.
+
+Sources: Seide et al. 2014, "1-Bit Stochastic Gradient Descent"; Karimireddy et al. 2019, "Error
+Feedback Fixes SignSGD"; Vogels et al. 2019, "PowerSGD: Practical Low-Rank Gradient Compression for
+Distributed Optimization".
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Federated learning without processes or models.
+"""Federated learning: who holds what, who takes part, what a server does, and rounds of them.
 
-Who holds what, who takes part, what a server does.
-
-Everything here is a pure function of numbers and seeds, in numpy. Training a client, moving its
-weights between workers, and reporting are left to training.
+`masks` and `server` are pure functions of numbers, in numpy. The rest runs on the workers of a
+trial: `rounds` makes one round, `loop` one after the other.
 """

@@ -1,6 +1,8 @@
-"""The clients of a federation.
+"""The clients of a federation: which samples each of them trains and is evaluated on.
 
-Which samples of the loaded data each of them trains and is evaluated on.
+Samples are divided at random, by class, or by the values of a column. Each way of dividing returns
+one sorted array of sample numbers per client. Together they hold every sample exactly once; a
+client may hold none.
 """
 
 from __future__ import annotations

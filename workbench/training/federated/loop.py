@@ -1,10 +1,11 @@
-"""The rounds of a federation.
-
-One trial that is trained on clients, pruned, kept and resumed by round.
+"""The loop of a federation: one trial that is trained, pruned, kept and resumed by round.
 
 A round counts as an epoch and as a step: it ends with the same evaluation, report and checkpoint as
 an epoch of the loop. Everything random follows from seed, round and client, so an interrupted round
-is made again exactly. How a round is made is left to `client_rounds`.
+is made again exactly. How a round is made is left to `rounds`.
+
+Validation batches are cut by client, whatever the number of workers, and their totals are added in
+the order of the clients: so the values are the same, bit for bit, on any number of workers.
 """
 
 from __future__ import annotations

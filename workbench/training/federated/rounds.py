@@ -1,10 +1,9 @@
 """One round of a federation on the workers of a trial.
 
-Clients trained, their changes aggregated and applied.
-
-The clients of a round are dealt to the workers in turn. Every worker receives what all clients
-send, in the order of the clients, and computes the server's step itself: so the result is the same,
-bit for bit, on any number of workers, and no worker has to be sent the new weights.
+Who takes part, fails or is slow is drawn from seed and round. The clients of a round are dealt to
+the workers in turn. Every worker receives what all clients send, in the order of the clients, and
+computes the server's step itself: so the result is the same, bit for bit, on any number of workers,
+and no worker has to be sent the new weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""One change out of many: the weighted mean, and two that resist clients which send anything."""
+"""What the server makes of the changes of its clients: one change, and its step.
+
+The changes are averaged, or combined in two ways that resist clients which send anything. The step
+is plain, with momentum, or adaptive.
+"""
 
 from __future__ import annotations
 

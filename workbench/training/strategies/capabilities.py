@@ -1,4 +1,4 @@
-"""What a strategy can do, known without importing torch.
+"""What a strategy can do, and which values of a plan exclude each other, known without torch.
 
 Planning reads it before any worker starts.
 """

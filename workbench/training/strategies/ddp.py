@@ -1,7 +1,8 @@
 """Every worker holds the whole model; gradients are averaged while the backward pass still runs.
 
 Batch normalisation normalises by the samples of one micro batch on one worker, as everywhere with
-data parallelism; its running statistics are averaged before they are used or stored.
+data parallelism; its running statistics are averaged before they are used or stored. Whether a step
+leaves parameters without a gradient is seen in the graph of its loss.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """An optimizer of which each worker holds a part: it updates some parameters, whole ones.
 
 So an update is what it is on one worker, as long as that of a parameter depends on no other
-parameter. Which worker holds what, and who exchanges gradients, is left to the strategies.
+parameter. Its state is gathered on rank 0, which holds each tensor once. Which worker holds what,
+and who exchanges gradients, is left to the strategies.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Parameters, gradients and optimizer state are cut into shards, one for each worker (torch's
-FSDP2).
+"""Parameters, gradients and optimizer state are cut into shards, one for each worker (FSDP2).
 
 A block's parameters are gathered when the block is computed and dropped afterwards, so a model may
 be larger than one device. All workers must call the model equally often: see StepBatch and
 `predict`. With hybrid sharding some workers, such as those of a node, divide a copy of the
 parameters among them; those that hold the same shard of different copies add up its gradients.
+Strategies that divide a model otherwise, too, cut the parameters of their parts in the same way.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
-"""What the blocks of a model keep for the backward pass, and how long they take.
+"""Which blocks of a model keep their activations within a number of bytes.
 
-Measured in forward passes.
+Every block's inputs are kept in any case. A block that keeps the rest of its activations takes
+memory from its forward to its backward pass, one that does not only while it is computed again. Of
+all choices that fit, the one that computes the least again is found by dynamic programming.
 
-Nothing is kept meanwhile, so that a pass can be measured whose activations would not fit. On fake
-tensors, which take no time, operations are counted instead. What follows from the costs is left to
-`kept_blocks`.
+What blocks cost is measured in forward passes that keep nothing, so that a pass can be measured
+whose activations would not fit. On fake tensors, which take no time, operations are counted.
+
+Source: the knapsack of Beaumont et al. 2021, "Efficient Combination of Rematerialization and
+Offloading for Training DNNs", restricted to single blocks.
 """
 
 from __future__ import annotations

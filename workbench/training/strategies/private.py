@@ -1,12 +1,12 @@
-"""Steps with differential privacy (DP-SGD).
+"""Training with differential privacy (DP-SGD): private steps, and what they spend.
 
-The gradient of each sample is clipped, and noise hides each one.
+The gradient of each sample is clipped, and noise hides each one. A step takes each sample with the
+same small probability, so its size differs; the sum of clipped gradients is divided by the expected
+size. How much noise a promise needs, and what has been spent, is known by Opacus's accountant, by
+Renyi differential privacy of subsampled Gaussian noise.
 
-A step takes each sample with the same small probability, so its size differs; the sum of clipped
-gradients is divided by the expected size. How much noise a promise needs, and what has been spent,
-is left to training.
-
-Source: Abadi et al., Deep Learning with Differential Privacy, 2016, algorithm 1.
+Sources: Abadi et al., Deep Learning with Differential Privacy, 2016, algorithm 1; Mironov, Talwar
+and Zhang, Renyi Differential Privacy of the Sampled Gaussian Mechanism, 2019.
 """
 
 from __future__ import annotations

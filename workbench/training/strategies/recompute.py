@@ -1,10 +1,8 @@
-"""Activations that are computed again in the backward pass instead of being kept.
-
-Less memory, more time.
+"""Activations that are computed again in the backward pass: less memory, more time.
 
 Of a model's blocks only the inputs are kept. Nothing else changes: dropout drops the same units
-again, and running statistics see each batch once. What blocks cost is measured by `block_costs`,
-which of them keep their activations is chosen by `kept_blocks`.
+again, and running statistics see each batch once. Which blocks keep their activations is chosen by
+`kept_blocks`.
 """
 
 from __future__ import annotations

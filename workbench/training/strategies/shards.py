@@ -1,9 +1,9 @@
-"""What each worker writes of a state that no worker holds as a whole.
+"""Tensors that are cut into shards: what this worker holds, the whole, and what it writes of a state.
 
-Parts of tensors, each of them once.
-
-A part states where it lies in the whole tensor, so any strategy can put together what it needs of
-it with any number of workers. Writing and reading files is left to training.
+Torch's module of such tensors takes a second to import. Where nothing has imported it, nothing is
+cut. Of a state that no worker holds as a whole each writes parts of tensors, each of them once. A
+part states where it lies in the whole tensor, so any strategy can put together what it needs of it
+with any number of workers. Writing and reading files is left to training.
 """
 
 from __future__ import annotations

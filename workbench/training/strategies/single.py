@@ -1,6 +1,4 @@
-"""One worker: the step that every other strategy is measured against, and that the others
-extend.
-"""
+"""One worker: the step that other strategies are measured against and extend."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Each worker of a replica holds a part of every large layer; they add up what their parts compute.
 
-Layers are cut with torch's tensor parallelism, which exchanges activations twice a block. The
-optimizer works on the part that this worker holds. Replicas may divide these parts among them, as
-`fsdp` does. How a model is cut is left to `layer_parts`.
+Layers are cut with torch's tensor parallelism, which exchanges activations twice a block. A model
+defines pairs of linear layers by `layer_pairs`, or is a plain sequence. The first layer of a pair
+is cut by outputs, the second by inputs, so that only the sum of what the second ones compute is
+exchanged. The optimizer works on the part that this worker holds. Replicas may divide these parts
+among them, as `fsdp` does.
 
 Source: Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models Using
 Model Parallelism".
