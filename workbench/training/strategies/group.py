@@ -61,6 +61,7 @@ _numbers = itertools.count()
 _opened: tuple[str, Any] | None = None
 _is_joined = False
 """Whether this process is in the group of a trial."""
+_init_process_group = distributed_c10d.init_process_group
 _left: Any = None
 """The group that was left last.
 
@@ -303,9 +304,11 @@ class Group:
         The others notice once it is let go of, too: see `let_go`.
         """
         global _left, _is_joined
-        was_joined, self._joined = self._joined, False
-        _is_joined = _is_joined and not was_joined
-        if was_joined and dist.is_initialized():  # scripts end with leaving it themselves
+        if not self._joined:
+            return
+        self._joined = _is_joined = False
+        _replace_in_modules(_init_unless_joined, _init_process_group)
+        if dist.is_initialized():  # scripts end with leaving it themselves
             _left, self._parts = (dist.group.WORLD, self._parts), []
             dist.destroy_process_group()
             _forget_operations()
@@ -335,6 +338,7 @@ class Group:
                     raise
         distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
         _is_joined = self._joined = True
+        _replace_in_modules(_init_process_group, _init_unless_joined)
 
 
 def receive_on_cpu(shape: Sequence[int], dtype: torch.dtype, sender: int) -> Tensor:
@@ -366,11 +370,9 @@ def _forget_operations() -> None:
 
 
 def _init_unless_joined(*arguments: Any, **options: Any) -> None:
-    """Join a process group as torch does.
+    """Do nothing in place of torch's `init_process_group`, as the group of the trial is joined.
 
-    In the group of a trial it is joined already, and nothing happens.
-
-    Scripts for several processes begin with this call, and torch refuses the second one.
+    Once a script has left that group, it joins another one as ever.
 
     Raises:
         ExperimentError: If another group than that of the trial is meant.
@@ -390,9 +392,17 @@ def _init_unless_joined(*arguments: Any, **options: Any) -> None:
             )
 
 
-# For good, because modules that outlive a trial keep the function that they imported.
-_init_process_group = distributed_c10d.init_process_group
-distributed_c10d.init_process_group = dist.init_process_group = _init_unless_joined
+def _replace_in_modules(function: Any, replacement: Any) -> None:
+    """Give a function's replacement to torch, and to all modules that have imported it by name.
+
+    Scripts for several processes begin with `init_process_group`, and torch refuses a second call
+    of it. A warm worker keeps the modules of a script from one trial to the next, so those that
+    were imported before the group was joined have to follow, too.
+    """
+    name = _init_process_group.__name__
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(name) is function:
+            setattr(module, name, replacement)
 
 
 def _wait_for_all(store: Any, num_workers: int) -> None:
