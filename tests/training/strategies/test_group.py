@@ -1,8 +1,14 @@
-"""A worker that fails leaves its group, and the others fail as well instead of waiting for it."""
+"""Workers join and leave a group, and send each other what may take as long as they compute.
+
+A worker that fails leaves its group, and the others fail as well instead of waiting for it.
+"""
 
 from __future__ import annotations
 
+import datetime
+import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -17,8 +23,11 @@ from tests.services.process_group import run_together
 from workbench.experiment.plan import Plan
 from workbench.training.exchanges.exchange import exchange_of
 from workbench.training.strategies import STRATEGIES
+from workbench.training.strategies import group as groups
 from workbench.training.strategies.group import Group, let_go
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
+
+CONNECT_S = 3.0
 
 
 def fail_on_one_rank(
@@ -101,3 +110,66 @@ def test_a_failure_reaches_replicas_that_wait_for_a_parameter_server(
     expected[failing_rank] = "ValueError"
     for _ in range(3):
         assert run_together(fail_on_one_rank, 2, "ddp", plan, failing_rank) == expected
+
+
+def send_late(rank: int, num_workers: int, meeting: str) -> list[float]:
+    """Send two tensors, the second of a known form, each after the time in which workers must
+    connect.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "CONNECT_TIMEOUT", datetime.timedelta(seconds=CONNECT_S))
+        group = Group(rank, num_workers, None, meeting)
+    try:
+        values = torch.arange(3.0)
+        if rank == 1:
+            time.sleep(CONNECT_S + 1.0)
+            group.send(values, 0).wait()
+            time.sleep(CONNECT_S + 1.0)
+            group.send(values, 0, is_known=True).wait()
+            return []
+        return [*group.receive(1).tolist(), *group.receive(1, values).tolist()]
+    finally:
+        group.close()
+
+
+def test_a_worker_waits_longer_for_another_than_for_its_connection() -> None:
+    assert run_together(send_late, 2) == [[0.0, 1.0, 2.0, 0.0, 1.0, 2.0], []]
+
+
+STRANGER = """
+import importlib, sys, types
+from torch import distributed
+
+torchs = distributed.init_process_group
+earlier = types.ModuleType("earlier")
+exec("from torch.distributed import init_process_group", vars(earlier))
+sys.modules["earlier"] = earlier
+
+from workbench.training.strategies import STRATEGIES
+for name in STRATEGIES.names():
+    STRATEGIES.load(name)
+from workbench.training.strategies.group import Group
+assert distributed.init_process_group is torchs is distributed.distributed_c10d.init_process_group
+
+group = Group()
+group.torch_group()
+distributed.init_process_group("gloo", world_size=1)
+earlier.init_process_group("gloo", rank=0)
+exec("from torch.distributed import init_process_group as kept")
+group.close()
+assert distributed.init_process_group is torchs is earlier.init_process_group
+assert torchs is distributed.distributed_c10d.init_process_group
+
+store = distributed.HashStore()
+kept("gloo", store=store, rank=0, world_size=1)
+try:
+    kept("gloo", store=store, rank=0, world_size=1)
+except ValueError as error:
+    assert "twice" in str(error)
+else:
+    raise AssertionError("a group of one's own was joined twice")
+"""
+
+
+def test_the_call_that_joins_a_group_is_torchs_own_outside_of_a_group() -> None:
+    subprocess.run([sys.executable, "-c", STRANGER], check=True, cwd=Path(__file__).parents[3])
