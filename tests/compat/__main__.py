@@ -49,7 +49,7 @@ LIGHT_CORE = (
     "tests/foundation/test_errors.py",
     "tests/foundation/test_events.py",
     "tests/foundation/test_formatting.py",
-    "tests/store/test_history.py",
+    "tests/store/history/test_history.py",
     "tests/test_light_install.py",
     "tests/foundation/test_registry.py",
     "tests/experiment/test_space.py",

@@ -8,7 +8,7 @@ from workbench.cli.output import make_table
 from workbench.foundation.formatting import format_number, format_params, format_value
 from workbench.runs.descriptions import format_numbers
 from workbench.store.history.certainty import certainty_lines
-from workbench.store.history.choices import chosen_by_hand, describe_choice
+from workbench.store.history.history import chosen_by_hand, describe_choice
 from workbench.store.history.lineage import lineage
 
 if TYPE_CHECKING:

@@ -63,7 +63,6 @@ from workbench.runs.experiment_file import write_experiment
 from workbench.runs.figures import write_report
 from workbench.store.database.trial_files import find_moved
 from workbench.store.history import History, Trial
-from workbench.store.history.choices import chosen_or_best
 from workbench.store.history.compression import (
     BASE_RUN,
     BASE_TRIAL,
@@ -71,6 +70,7 @@ from workbench.store.history.compression import (
     compressed,
     is_compression,
 )
+from workbench.store.history.history import chosen_or_best
 from workbench.store.history.lineage import lineage
 from workbench.store.history.programs import code_of, describe_program
 

@@ -13,7 +13,7 @@ from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs.view import RunView
 from workbench.store.database import labels
 from workbench.store.database.removal import RunSize, delete_run, measure_run, refuse_under_way
-from workbench.store.history.choices import check_choice, describe_choice
+from workbench.store.history.history import check_choice, describe_choice
 
 
 class LabelledRun(RunView):

@@ -17,7 +17,7 @@ from workbench.experiment.actions import suggest
 from workbench.foundation.formatting import format_count, format_number, format_value
 from workbench.runs.descriptions import format_counts, leaders
 from workbench.runs.figures import data_of
-from workbench.store.history.choices import chosen_by_hand, describe_choice
+from workbench.store.history.history import chosen_by_hand, describe_choice
 
 if TYPE_CHECKING:
     from workbench.runs.plots.run_data import RunData

@@ -40,8 +40,8 @@ from workbench.runs.waiting_view import describe_silence, is_shown_in_this_cell,
 from workbench.store.database import RunRow, Store
 from workbench.store.database.blocks import read_block
 from workbench.store.history import History, Trial, cost_of, verdicts_of
-from workbench.store.history.choices import chosen_by_hand, chosen_or_best, describe_choice
 from workbench.store.history.failures import began_nothing
+from workbench.store.history.history import chosen_by_hand, chosen_or_best, describe_choice
 
 if TYPE_CHECKING:
     import pandas as pd

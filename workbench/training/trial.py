@@ -12,7 +12,7 @@ from types import FrameType
 from workbench.foundation.artifacts import disk_fault
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import Event, Reason, TrialEnded
-from workbench.store.history.failure_place import failure_place
+from workbench.store.history.failure_text import failure_place
 from workbench.training.journal import Journal
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import fitted_of

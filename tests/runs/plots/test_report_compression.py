@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.test_compression_verdict import EXPERIMENT, trial
+from tests.store.history.test_compression_verdict import EXPERIMENT, trial
 from workbench.runs.plots.figures import pareto
 from workbench.runs.plots.report import report_html
 from workbench.runs.plots.run_data import RunData

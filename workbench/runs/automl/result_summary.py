@@ -19,7 +19,7 @@ from workbench.runs.automl.candidate_results import (
 from workbench.runs.automl.held_out_analysis import describe_analysis
 from workbench.runs.automl.scores import is_better
 from workbench.store.history import History
-from workbench.store.history.evidence import describe_rate
+from workbench.store.history.certainty import describe_rate
 
 SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
 _PERFECT = 0.9999

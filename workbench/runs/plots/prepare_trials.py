@@ -26,9 +26,8 @@ from workbench.runs.plots.parameter_axes import (
 from workbench.runs.plots.prepare import Values, readable_range, time_unit, title_of
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import Trial
-from workbench.store.history.choices import chosen_by_hand
 from workbench.store.history.compression import base_values
-from workbench.store.history.failures import reason_of
+from workbench.store.history.history import chosen_by_hand
 
 MAX_TRIALS = 1000
 
@@ -287,7 +286,7 @@ def prepare_timeline(run: RunData) -> TimelineData:
         TimelineBar(
             trial.number,
             trial.state,
-            reason_of(run.history, trial),
+            run.history.reason_of(trial),
             start / length_s,
             end / length_s,
             trial.attempts,

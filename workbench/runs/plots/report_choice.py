@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.runs.plots.report_tables import pairs, text
 from workbench.runs.plots.run_data import RunData
-from workbench.store.history.choices import chosen_by_hand, describe_choice
+from workbench.store.history.history import chosen_by_hand, describe_choice
 
 
 def choice(run: RunData) -> list[str]:

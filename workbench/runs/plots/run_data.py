@@ -12,8 +12,7 @@ from workbench.foundation.events import Event
 from workbench.runs.plots.advice_record import AdviceRecord
 from workbench.runs.plots.series import RunSeries
 from workbench.store.history import History
-from workbench.store.history.reports import Reports
-from workbench.store.history.stored_rows import ReadRows, read_rows
+from workbench.store.history.reports import ReadRows, Reports, read_rows
 
 
 class RunData:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from workbench.store.database import Store
 from workbench.store.database.blocks import next_block_seq, read_block
-from workbench.store.history.stored_rows import ReadRows, read_rows
+from workbench.store.history.reports import ReadRows, read_rows
 
 CHUNK_EVENTS = 20_000
 

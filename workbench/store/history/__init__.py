@@ -6,7 +6,6 @@ per trial and no curves; curves are left to the plots, proposals to the study.
 
 from __future__ import annotations
 
-from workbench.store.history.cost import cost_of
 from workbench.store.history.failures import (
     FailureGroup,
     failure_groups,
@@ -14,7 +13,7 @@ from workbench.store.history.failures import (
     reasons_of_pruning,
     systematic_failure,
 )
-from workbench.store.history.history import History
+from workbench.store.history.history import History, cost_of
 from workbench.store.history.time_spent import Verdict, verdicts_of, wait_for_proposals
 from workbench.store.history.trial import Resize, Trial
 

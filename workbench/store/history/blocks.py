@@ -22,8 +22,14 @@ from numpy.typing import NDArray
 from pydantic_core import from_json as parse_json
 
 from workbench.foundation.events import from_json
-from workbench.store.history.reports import Batch, NumberColumn, Reports, read_columns
-from workbench.store.history.stored_rows import ReadRows, are_many_reports
+from workbench.store.history.reports import (
+    Batch,
+    NumberColumn,
+    ReadRows,
+    Reports,
+    are_many_reports,
+    read_columns,
+)
 
 VERSION = 1
 _GROUPS = ("numbers", "values", "parts_s")

@@ -2,19 +2,22 @@
 
 The best of many results was lucky as well as good, so that it is better than what its configuration
 gives on average. How large the luck is follows from trainings of one configuration that differ in
-their seed only. Which configurations are trained again is left to the study; here are its
-statistics, and what they mean.
+their seed only. A score on few samples is a rough one besides, and the best of many scores on the
+same samples is too good.
+
+All of it is stated in the words that the terminal, the panel, the report and Python show. Which
+configurations are trained again is left to the study; here are its statistics, and what they mean.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import TYPE_CHECKING
+from statistics import NormalDist, fmean, median
 
 from workbench.experiment import Experiment
+from workbench.experiment.metric_declarations import declaration_of
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.formatting import (
     counted_noun,
@@ -23,10 +26,8 @@ from workbench.foundation.formatting import (
     format_number,
     format_range,
 )
-from workbench.store.history.evidence import describe_evidence
-
-if TYPE_CHECKING:
-    from workbench.store.history.history import History
+from workbench.store.history.standings import RankedTrials
+from workbench.store.history.trial import Trial
 
 INTERVAL = 0.9
 """The probability with which the expected value lies in its interval."""
@@ -37,6 +38,12 @@ MIN_DEGREES = 3
 
 Two values may agree by chance.
 """
+CERTAINTY = 0.95
+"""The probability with which the interval of a rate holds the rate on all data of its kind."""
+NUM_VALIDATION = "num_val_samples"
+"""What a function or a program reports to say on how many samples it validates."""
+NUM_TEST = "num_test_samples"
+"""The same of the samples that it tests on."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +190,7 @@ class Certainty:
         return f"{expected}; {sure}"
 
 
-def certainty_of(history: History) -> Certainty | None:
+def certainty_of(history: RankedTrials) -> Certainty | None:
     """Return how sure the best configuration of a run is.
 
     Configurations that were trained again after the search are compared with each other only, and
@@ -214,8 +221,9 @@ def certainty_of(history: History) -> Certainty | None:
         expected, variance = fmean(later), noise.variance / len(later)
     elif noise.variance > 0:
         all_values = [values, *(list(others.values()) for others in groups.values())]
-        means = [fmean(each) for each in all_values]
-        expected, variance = shrink(means, [noise.variance / len(each) for each in all_values], 0)
+        means = [fmean(values_of_one) for values_of_one in all_values]
+        variances = [noise.variance / len(values_of_one) for values_of_one in all_values]
+        expected, variance = shrink(means, variances, 0)
     else:
         expected, variance = fmean(values), 0.0
     sign = -1.0 if history.objectives[0].goal == "minimize" else 1.0
@@ -239,7 +247,7 @@ def certainty_of(history: History) -> Certainty | None:
     )
 
 
-def describe_luck(history: History) -> str | None:
+def describe_luck(history: RankedTrials) -> str | None:
     """Return how sure the best result is, as sentences without the last full stop.
 
     First comes on how many samples it was measured, and what data that chose nothing say of it;
@@ -258,7 +266,7 @@ def describe_luck(history: History) -> str | None:
     return ". ".join(certainty_lines(history)) or None
 
 
-def certainty_lines(history: History) -> list[str]:
+def certainty_lines(history: RankedTrials) -> list[str]:
     """Return what `describe_luck` does as a list, for views with a line for each sentence or two.
 
     Args:
@@ -268,7 +276,7 @@ def certainty_lines(history: History) -> list[str]:
     return [*describe_evidence(history), *([] if of_seed is None else [of_seed])]
 
 
-def _describe_seeds(history: History) -> str | None:
+def _describe_seeds(history: RankedTrials) -> str | None:
     if (certainty := certainty_of(history)) is not None:
         return certainty.describe()
     best, experiment = history.best(), history.experiment
@@ -303,17 +311,17 @@ def _describe_seeds(history: History) -> str | None:
     )
 
 
-def _trainings(history: History) -> dict[int, dict[int, float]]:
+def _trainings(history: RankedTrials) -> dict[int, dict[int, float]]:
     """Return the values of the complete, feasible trials, by configuration and repeat.
 
     Trials of another version of the code than the best one measured another function.
     """
     metric, best = history.objectives[0].metric, history.best()
-    found: dict[int, dict[int, float]] = {}
+    trainings: dict[int, dict[int, float]] = {}
     for trial in history.in_state("complete"):
         if history.is_feasible(trial) and (best is None or trial.program == best.program):
-            found.setdefault(trial.configuration, {})[trial.repeat] = trial.values[metric]
-    return found
+            trainings.setdefault(trial.configuration, {})[trial.repeat] = trial.values[metric]
+    return trainings
 
 
 def survivors(
@@ -354,3 +362,151 @@ def _has_population(experiment: Experiment) -> bool:
         return experiment.sampler.kind.is_population
     except WorkbenchError:  # its package is gone, and the run can be read all the same
         return False
+
+
+def rate_interval(
+    rate: float, num_samples: int, certainty: float = CERTAINTY
+) -> tuple[float, float]:
+    """Return the interval around a share of samples, such as an accuracy.
+
+    Args:
+        rate: The share that was measured, from 0 to 1.
+        num_samples: On how many independent samples, at least 1.
+        certainty: The probability with which the interval holds the share on all data of this kind.
+
+    Returns:
+        Its lower and its upper end, both from 0 to 1.
+
+    Source: Wilson, Probable inference, the law of succession, and statistical inference, 1927.
+
+    Example:
+        >>> low, high = rate_interval(1.0, 360)
+        >>> round(low, 4), high
+        (0.9894, 1.0)
+    """
+    quantile_sqr = NormalDist().inv_cdf((1 + certainty) / 2) ** 2
+    scale = 1 + quantile_sqr / num_samples
+    middle = (rate + quantile_sqr / (2 * num_samples)) / scale
+    variance = rate * (1 - rate) / num_samples + quantile_sqr / (4 * num_samples**2)
+    half = math.sqrt(quantile_sqr * variance) / scale
+    # At the ends of the range the sum is exact in theory, but not in floating point.
+    low = 0.0 if rate <= 0.0 else max(0.0, middle - half)
+    high = 1.0 if rate >= 1.0 else min(1.0, middle + half)
+    return low, high
+
+
+def describe_rate(rate: float, num_samples: int) -> str:
+    """Return the interval around a share of samples in words.
+
+    Args:
+        rate: The share that was measured, from 0 to 1.
+        num_samples: On how many independent samples, at least 1.
+    """
+    low, high = rate_interval(rate, num_samples)
+    ends = [format_number(_outwards(low, math.floor)), format_number(_outwards(high, math.ceil))]
+    return f"between {ends[0]} and {ends[1]} with {100 * CERTAINTY:.0f} % certainty"
+
+
+def describe_evidence(history: RankedTrials) -> list[str]:
+    """Return on what the best score of a run rests, as sentences without their full stops.
+
+    Args:
+        history: The run.
+
+    Returns:
+        Nothing where nothing is complete, with several objectives, and for a result of AutoML or of
+        a compression, which state their own test.
+    """
+    best = history.best()
+    if best is None or len(history.objectives) > 1 or history.result is not None:
+        return []
+    metric = history.objectives[0].metric
+    lines = [_of_validation(history, best, metric), _of_test(history, best, metric)]
+    if lines[1] is None:
+        lines[1] = _of_choice(history, best, metric)
+    return [line for line in lines if line is not None]
+
+
+def _of_validation(history: RankedTrials, best: Trial, metric: str) -> str | None:
+    num_samples = _count(best, best.num_validation, NUM_VALIDATION)
+    if num_samples is None or not _is_measured(history, metric):
+        return None
+    value = history.mean_values(best)[metric]
+    counted = format_count(num_samples, "validation sample")
+    if _is_rate(history, metric, value):
+        return f"{metric} {format_number(value)} on {counted}: {describe_rate(value, num_samples)}"
+    return f"{metric} {format_number(value)} was measured on {counted}"
+
+
+def _of_test(history: RankedTrials, best: Trial, metric: str) -> str | None:
+    """Return the score on samples by which nothing was chosen."""
+    name = f"test_{metric.removeprefix('val_')}"
+    values = [
+        trial.test_values.get(name, trial.values.get(name)) for trial in history.repeats_of(best)
+    ]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known or name == metric:
+        return None
+    value = math.fsum(known) / len(known)
+    num_samples = _count(best, best.num_test, NUM_TEST)
+    of = "test samples" if num_samples is None else format_count(num_samples, "test sample")
+    tested = f"On {of}, which chose nothing, {name} is {format_number(value)}"
+    if num_samples is not None and _is_rate(history, metric, value):
+        return f"{tested}: {describe_rate(value, num_samples)}"
+    return tested
+
+
+def _of_choice(history: RankedTrials, best: Trial, metric: str) -> str | None:
+    """Return that the best of many scores is too good, where nothing else measured it."""
+    num_compared = len(
+        {
+            trial.configuration
+            for trial in history.trials.values()
+            if trial.value_of(metric) is not None
+        }
+    )
+    if num_compared < 2 or not _is_measured(history, metric):
+        return None
+    # It may be measured on no samples at all.
+    if _count(best, best.num_validation, NUM_VALIDATION) is None:
+        return None
+    return (
+        f"The same samples chose it among {num_compared}, so expect a somewhat worse score on new"
+        " data, and no test samples say by how much"
+    )
+
+
+def _is_measured(history: RankedTrials, metric: str) -> bool:
+    """Return whether a metric is measured on samples: what a model costs is not."""
+    if not history.experiment.trains_model:
+        return True
+    return metric.startswith("val_")
+
+
+def _is_rate(history: RankedTrials, metric: str, value: float) -> bool:
+    """Return whether a value is the share of samples of which something is true.
+
+    Of a training by the workbench, the training says so. What a function or a program calls an
+    accuracy is taken for one where it says on how many samples, and the value can be a share.
+    """
+    if not 0.0 <= value <= 1.0:
+        return False
+    if history.experiment.trains_model:
+        return metric in history.rates
+    declaration = declaration_of(metric)
+    return declaration is not None and declaration.is_rate
+
+
+def _count(trial: Trial, known: int | None, reported: str) -> int | None:
+    """Return a number of samples, from the training or as a function has reported it."""
+    if known:
+        return known
+    value = trial.value_of(reported)
+    return int(value) if value is not None and value >= 1 and float(value).is_integer() else None
+
+
+def _outwards(end: float, towards: Callable[[float], int]) -> float:
+    """Round the end of an interval to three decimals, away from its middle."""
+    if end in (0.0, 1.0):
+        return end
+    return towards(end * 1000) / 1000

@@ -1,14 +1,17 @@
 """A failure in words: the type of an exception and the first line of its message.
 
 What else an exception states, such as links, hints and settings, follows in its later lines; views
-show it where a trial is shown in full. Where in the user's code it was raised is left to
-`failure_place`.
+show it where a trial is shown in full.
+
+Tracebacks are read as text alone: the trial may have run on another machine, or with another
+version.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from workbench.foundation.outside_text import storable
 
@@ -37,6 +40,17 @@ _CAUSE = "The above exception was the direct cause of the following exception:"
 _HEADER = re.compile(
     r"^(?P<before>[ |]*)(?:\+ Exception Group )?Traceback \(most recent call last\):", re.MULTILINE
 )
+
+_FRAME = re.compile(r'^[ |+]*File "(?P<path>.+)", line (?P<line>\d+)', re.MULTILINE)
+_CHAINED = re.compile(
+    r"^\s*(?:The above exception was the direct cause|During handling of the above exception)",
+    re.MULTILINE,
+)
+_LIBRARY = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d[.\d]*[/\\]|^<frozen "
+)
+_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
+_PACKAGE = Path(__file__).parents[2]
 
 
 def failure_message(error: BaseException) -> str:
@@ -197,3 +211,33 @@ def cause_in(traceback: str | None) -> str | None:
     earlier, marker, _ = (traceback or "").rpartition(_CAUSE)
     causes = exceptions_in(earlier) if marker else []
     return headline(causes[-1]) if causes else None
+
+
+def failure_place(traceback: str | None) -> str | None:
+    """Return where the user's code failed, as file:line.
+
+    Args:
+        traceback: What Python printed; None where there is none.
+
+    Returns:
+        The innermost line that belongs neither to an installed package nor to Python nor to the
+        workbench; of several chained exceptions, that of the last one. None without such a line.
+    """
+    for block in reversed(_CHAINED.split(traceback or "")):
+        for frame in reversed(list(_FRAME.finditer(block))):
+            path, line = frame["path"], frame["line"]
+            if _CELL.search(path):
+                return f"notebook cell:{line}"
+            if not _LIBRARY.search(path) and not _is_part_of_the_workbench(path):
+                return f"{path}:{line}"
+    return None
+
+
+def _is_part_of_the_workbench(path: str) -> bool:
+    """Return whether a path ends like that of a file of this package, wherever it is installed."""
+    parts = Path(path).parts
+    return _PACKAGE.name in parts and any(
+        (_PACKAGE / Path(*parts[index + 1 :])).is_file()
+        for index, part in enumerate(parts)
+        if part == _PACKAGE.name
+    )

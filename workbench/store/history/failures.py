@@ -1,15 +1,12 @@
-"""The failures of a run, grouped by kind, and what they say about the run.
+"""The failures of a run, grouped by kind, what they say about it, and why trials were pruned.
 
-And why trials were pruned.
-
-Either nothing but failures came of it, or all further trials would fail in the same way. What
+Either nothing but failures came of a run, or all further trials would fail in the same way. What
 follows from that is left to the driver, how it looks to the views.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from workbench.experiment.space import Choice
 from workbench.foundation.formatting import format_count
@@ -19,10 +16,8 @@ from workbench.store.history.failure_text import (
     headline,
     without_variable_parts,
 )
+from workbench.store.history.history import History
 from workbench.store.history.trial import Trial
-
-if TYPE_CHECKING:
-    from workbench.store.history.history import History
 
 USED_UP = ("time", "gpu_time", "energy", "money")
 """The reasons of runs that have used up what they may use."""
@@ -72,20 +67,9 @@ def failure_line(trial: Trial) -> str:
     return line if cause is None or cause in line else f"{line} (from {cause})"
 
 
-def reason_of(history: History, trial: Trial) -> str | None:
-    """Return why a trial ended as it did, or `infeasible` for a complete one that breaks a
-    constraint.
-    """
-    return (
-        "infeasible"
-        if trial.state == "complete" and not history.is_feasible(trial)
-        else trial.reason
-    )
-
-
 def describe_state(history: History, trial: Trial) -> str:
     """Return the state of a trial, and its reason in parentheses."""
-    reason = reason_of(history, trial)
+    reason = history.reason_of(trial)
     return trial.state if reason is None else f"{trial.state} ({reason})"
 
 

@@ -2,6 +2,9 @@
 
 A history is a projection: the same events always give the same history. It keeps one small record
 per trial and no curves; curves are left to the plots, proposals to the study.
+
+Which trial a user chose by hand is a label of the run, not an event: what reads a run from its
+store sets `History.chosen_trial`. Samplers, pruners and limits never see it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s, is_autom
 from workbench.experiment.changing import change, values_of
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
+from workbench.experiment.money_units import parse_price
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
+from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import (
     FINISHED_RUN_STATES,
     AdviceRequested,
@@ -48,11 +53,8 @@ from workbench.foundation.events import (
     TrialStarted,
     TrialState,
 )
-from workbench.foundation.formatting import format_count
-from workbench.store.history.alert import Alert
+from workbench.foundation.formatting import format_count, format_number
 from workbench.store.history.certainty import certainty_lines
-from workbench.store.history.choices import chosen_or_best
-from workbench.store.history.failures import reason_of
 from workbench.store.history.limits import describe_nearest, keeps
 from workbench.store.history.run_clock import RunClock
 from workbench.store.history.standings import Rank, Standings, place
@@ -63,6 +65,37 @@ if TYPE_CHECKING:
 
 WORKERS_START_S = 10.0
 """How long workers may take to start; a longer wait is for what other runs hold."""
+
+
+@dataclasses.dataclass
+class Alert:
+    """One alert, its clearing and its deliveries."""
+
+    raised: AlertRaised
+    cleared: AlertCleared | None = None
+    deliveries: dict[str, AlertDelivered] = dataclasses.field(default_factory=dict)
+
+    def describe(self) -> str:
+        """Describe the alert in one line, with the sinks that received it."""
+        text = self.raised.message
+        if self.cleared is not None:
+            text += f"; by now: {self.cleared.message}"
+        sent = [name for name, delivery in self.deliveries.items() if delivery.sent]
+        if sent:
+            text += f" (sent to {', '.join(sent)})"
+        failed = [
+            f"{name}: {item.message}" for name, item in self.deliveries.items() if not item.sent
+        ]
+        return f"{text} (not sent to {'; '.join(failed)})" if failed else text
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the alert as plain values."""
+        raised = self.raised.model_dump(mode="json", exclude={"type", "rule", "cause"})
+        answers = {
+            name: {"sent": item.sent, "message": item.message}
+            for name, item in self.deliveries.items()
+        }
+        return raised | {"cleared": self.cleared is not None, "deliveries": answers}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -586,6 +619,15 @@ class History:
         kept = all(keeps(item, trial.values) for item in self.experiment.constraints)
         return finite and kept and trial.fits
 
+    def reason_of(self, trial: Trial) -> str | None:
+        """Return why a trial ended as it did.
+
+        A complete trial that breaks a constraint is `infeasible`.
+        """
+        if trial.state == "complete" and not self.is_feasible(trial):
+            return "infeasible"
+        return trial.reason
+
     def target_reached(self) -> bool:
         """Return whether there is a target and one complete, feasible trial meets every target."""
         if len(self.programs) < 2:
@@ -625,7 +667,7 @@ class History:
 
     def _trial_to_json(self, trial: Trial) -> dict[str, Any]:
         ran = {"code": trial.program} if len(self.programs) > 1 else {}
-        return {**trial.to_json(), "reason": reason_of(self, trial), **ran}
+        return {**trial.to_json(), "reason": self.reason_of(trial), **ran}
 
     def _programs_to_json(self) -> dict[str, Any]:
         """Return the versions of the code, where there are several."""
@@ -649,3 +691,78 @@ def _beats(first: Trial, second: Trial, objectives: Sequence[Objective]) -> bool
         for sign, item in zip(signs, objectives, strict=True)
     ]
     return all(gain >= 0 for gain in gains) and any(gain > 0 for gain in gains)
+
+
+def check_choice(history: History, number: int) -> None:
+    """Refuse a trial that cannot be chosen.
+
+    Args:
+        history: The run.
+        number: The trial.
+
+    Raises:
+        ArgumentError: If there is no such trial, it is not complete, or it violates a constraint.
+    """
+    trial = history.trials.get(number)
+    if can_be_chosen(history, trial):
+        return
+    if trial is None:
+        problem = f"there is no trial {number}"
+    elif trial.state != "complete":
+        problem = f"trial {number} is {trial.state}, not complete"
+    else:
+        problem = f"trial {number} violates a constraint or has a result that is not finite"
+    ranked = [str(trial.number) for trial in history.ranked()[:8]]
+    allowed = f"a complete trial that keeps all constraints, such as {', '.join(ranked)}"
+    raise ArgumentError(
+        problem, field="trial", allowed=allowed if ranked else "none: no trial qualifies yet"
+    )
+
+
+def can_be_chosen(history: History, trial: Trial | None) -> bool:
+    """Return whether a trial is complete and feasible."""
+    return trial is not None and trial.state == "complete" and history.is_feasible(trial)
+
+
+def chosen_by_hand(history: History) -> Trial | None:
+    """Return the trial that a user chose, or None."""
+    trial = None if history.chosen_trial is None else history.trials.get(history.chosen_trial)
+    return trial if can_be_chosen(history, trial) else None
+
+
+def chosen_or_best(history: History) -> Trial | None:
+    """Return what is taken where no trial is named.
+
+    The trial that a user chose, else the best, or None.
+    """
+    return chosen_by_hand(history) or history.best()
+
+
+def describe_choice(history: History) -> str | None:
+    """Write the objectives of the chosen trial beside the best values; None without a choice.
+
+    Example: `val_accuracy 0.97 (front's best 0.98), size 1.2 (front's best 0.3)`.
+    """
+    chosen = chosen_by_hand(history)
+    if chosen is None:
+        return None
+    whose = "front's best" if len(history.objectives) > 1 else "best"
+    parts: list[str] = []
+    for metric, value in history.best_values().items():
+        best, own = format_number(value), format_number(chosen.values[metric])
+        parts.append(f"{metric} {own} ({f'the {whose}' if own == best else f'{whose} {best}'})")
+    return ", ".join(parts)
+
+
+def cost_of(history: History, now_unix_s: float) -> float | None:
+    """Return what a run has cost, in the currency of its price; None without a price.
+
+    Args:
+        history: The run so far.
+        now_unix_s: The time now, in seconds since 1970.
+    """
+    if (text := history.experiment.budget.price) is None:
+        return None
+    price = parse_price(text)
+    used_s = history.gpu_s(now_unix_s) if price.is_per_gpu else history.active_s(now_unix_s)
+    return used_s / 3600.0 * price.amount

@@ -1,6 +1,7 @@
-"""Parse reports of trials from JSON into columns, many at a time: a run may have a million of them.
+"""Read the rows of a store: reports of trials as columns, other events one by one.
 
-What to keep of them is left to `history` and to the plots.
+A run may have a million reports, which are parsed many at a time. What to keep of them is left to
+`history` and to the plots.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import from_json
+from pydantic_core import from_json as parse_json
 from typing_extensions import Self
+
+from workbench.foundation.events import Event, from_json
 
 Floats = NDArray[np.float64]
 
 _FEW = 500
+"""Reports below which parsing one by one is as fast as parsing columns."""
+_MANY = 8
+"""Reports per trial from which columns pay."""
 _NUMBERS = (
     "step",
     "epoch",
@@ -29,7 +35,6 @@ _NUMBERS = (
     "slowest_rank",
     "slowest_rank_factor",
 )
-_ZERO = np.zeros(1)
 
 
 class NumberColumn(NamedTuple):
@@ -166,7 +171,7 @@ class Batch:
     def _at(self, places: NDArray[np.intp], start: int) -> Reports:
         if isinstance(self._columns, Reports):
             return self._columns.at(slice(start, start + len(places)))
-        return Reports.of([from_json(self._columns[int(place)]) for place in places])
+        return Reports.of([parse_json(self._columns[int(place)]) for place in places])
 
 
 def _columns_of(mappings: Sequence[Mapping[str, Any]]) -> dict[str, NumberColumn]:
@@ -240,3 +245,60 @@ def _column(array: Any) -> NumberColumn:
     known = bits[array.offset :].astype(np.bool_)
     values[~known] = math.nan
     return NumberColumn(values, known)
+
+
+class ReadRows(NamedTuple):
+    """Rows of a store that were read but not yet applied to anything.
+
+    Attributes:
+        reports: Reports, as columns where a trial has many.
+        num_reports: Number of reports.
+        others: All other events: (number of preceding reports, trial or None, seq, event).
+        last_unix_s: Time at which the last row was stored; None if there are no rows.
+    """
+
+    reports: Batch
+    num_reports: int
+    others: list[tuple[int, int | None, int, Event]]
+    last_unix_s: float | None
+
+    def steps(self) -> Iterator[tuple[int, Reports] | Event]:
+        """Yield, once, what happened.
+
+        (trial, its reports) and other events, each trial's in their order.
+        """
+        # An event of a trial follows the reports of that trial so far; an event of the run follows
+        # all.
+        for place, trial, _, event in self.others:
+            yield from self.reports.take(trial, place)
+            yield event
+        yield from self.reports.take(None, self.num_reports)
+
+
+def read_rows(rows: Sequence[Sequence[Any]]) -> ReadRows:
+    """Read rows of a store.
+
+    Reports as columns where there are many of a trial, else as the events they are.
+
+    Args:
+        rows: (seq, type, trial, time_unix_s, payload), the payload being the JSON text of the
+            event.
+    """
+    others: list[tuple[int, int | None, int, Event]] = []
+    trials: list[int] = []
+    payloads: list[str] = []
+    last_unix_s = None
+    as_columns = are_many_reports(rows)
+    for seq, kind, trial, last_unix_s, payload in rows:  # noqa: B007
+        if as_columns and kind == "trial_reported":
+            trials.append(trial)
+            payloads.append(payload)
+        else:
+            others.append((len(payloads), trial, seq, from_json(payload)))
+    return ReadRows(Batch.of(trials, payloads), len(payloads), others, last_unix_s)
+
+
+def are_many_reports(rows: Sequence[Sequence[Any]]) -> bool:
+    """Return whether the reports among some rows are so many of each trial that columns pay."""
+    reporting = [row[2] for row in rows if row[1] == "trial_reported"]
+    return len(reporting) >= _MANY * len(set(reporting))

@@ -1,5 +1,4 @@
-"""Keep the best trial of a run, whether its target is reached, and how long nothing better has
-come.
+"""Keep the best trial of a run, whether its target is reached, and since when nothing is better.
 
 A driver needs all three at every look at its limits, so a trial that ends costs as much in a run of
 ten thousand trials as in one of ten. How trials are ordered is left to the history.
@@ -10,10 +9,13 @@ from __future__ import annotations
 import heapq
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from workbench.experiment import Objective
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment, Objective
+from workbench.foundation.events import TrialState
 from workbench.store.history.trial import Trial
 
 Rank = tuple[int, int, float, int, float, int]
@@ -38,7 +40,21 @@ def place(objective: Objective, value: float, configuration: int) -> tuple[float
 
 
 class RankedTrials(Protocol):
-    """Trials with their order: what standings need of a history."""
+    """Trials with their order: what standings, and statements on the best, need of a history."""
+
+    result: dict[str, JsonValue] | None
+    replay_of: str | None
+    rates: set[str]
+
+    @property
+    def experiment(self) -> Experiment:
+        """What the run executes."""
+        ...
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        """The objectives of the experiment."""
+        ...
 
     @property
     def trials(self) -> Mapping[int, Trial]:
@@ -55,6 +71,26 @@ class RankedTrials(Protocol):
 
     def meets_targets(self, trial: Trial) -> bool:
         """Return whether a trial reached every target."""
+        ...
+
+    def best(self) -> Trial | None:
+        """Return the first of all ranked trials, or None."""
+        ...
+
+    def in_state(self, *states: TrialState) -> list[Trial]:
+        """Return the trials in one of `states`, by number."""
+        ...
+
+    def is_feasible(self, trial: Trial) -> bool:
+        """Return whether a trial has finite objectives and keeps every constraint."""
+        ...
+
+    def repeats_of(self, trial: Trial) -> list[Trial]:
+        """Return the complete trials of a trial's configuration, by number."""
+        ...
+
+    def mean_values(self, trial: Trial) -> dict[str, float]:
+        """Return the means of a complete trial's values over the repeats of its configuration."""
         ...
 
 
@@ -119,7 +155,7 @@ class Standings:
         elif self._ranks.get(configuration) != rank:
             self._ranks[configuration] = rank
             heapq.heappush(self._order, rank)
-        if any(self._history.meets_targets(self._history.trials[each[-1]]) for each in ranked):
+        if any(self._history.meets_targets(self._history.trials[rank[-1]]) for rank in ranked):
             self._on_target.add(configuration)
         else:
             self._on_target.discard(configuration)

@@ -28,7 +28,7 @@ from workbench.foundation.events import (
     TrialTested,
 )
 from workbench.foundation.formatting import format_duration, format_rate, format_value
-from workbench.store.history.failure_place import failure_place
+from workbench.store.history.failure_text import failure_place
 
 TrialEvent = (
     TrialStarted

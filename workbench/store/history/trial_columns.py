@@ -18,7 +18,7 @@ from workbench.experiment.automl import STANDARDISED, shown_metric
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import unit_in
 from workbench.foundation.formatting import MISSING, format_rate, format_value
-from workbench.store.history.failures import describe_state, reason_of
+from workbench.store.history.failures import describe_state
 from workbench.store.history.history import History
 from workbench.store.history.lineage import name_of_source
 from workbench.store.history.trial import Trial
@@ -112,7 +112,7 @@ REASON = TrialColumn(
     "reason",
     "state",
     "Why it ended like this, or infeasible if it breaks a constraint.",
-    reason_of,
+    History.reason_of,
     is_shown=False,
 )
 FEASIBLE = TrialColumn(

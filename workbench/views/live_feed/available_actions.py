@@ -15,7 +15,7 @@ from workbench.runs.bundle_formats import formats_of
 from workbench.runs.descriptions import has_nothing_left
 from workbench.store.database import RunRow
 from workbench.store.history import History, Trial
-from workbench.store.history.choices import can_be_chosen, chosen_by_hand
+from workbench.store.history.history import can_be_chosen, chosen_by_hand
 from workbench.views.live_feed.action_messages import Offer, OfferField
 
 _RESULT = "Writes the result as one ONNX graph, with a script that predicts without the workbench."

@@ -18,7 +18,7 @@ from workbench.runs.progress import driven_until_unix_s, elapsed_s, progress_of
 from workbench.store.database import RunRow, Store
 from workbench.store.history import History, failure_groups, verdicts_of
 from workbench.store.history.certainty import certainty_lines
-from workbench.store.history.choices import chosen_by_hand, describe_choice
+from workbench.store.history.history import chosen_by_hand, describe_choice
 from workbench.views.live_feed.available_actions import offers_of_run
 from workbench.views.live_feed.chosen_model import candidates, chosen_model
 from workbench.views.live_feed.outcome import (

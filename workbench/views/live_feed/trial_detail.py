@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from workbench.foundation.strict_json import plain
-from workbench.store.history.failures import reason_of
 from workbench.store.history.lineage import describe_segment
 from workbench.store.history.trial_columns import values_of_trial
 from workbench.views.live_feed.attached import attached_files
@@ -29,7 +28,7 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
     return TrialDetail(
         number=number,
         state=trial.state,
-        reason=reason_of(tail.data.history, trial),
+        reason=tail.data.history.reason_of(trial),
         message=trial.message,
         traceback=trial.traceback,
         params=trial.params,

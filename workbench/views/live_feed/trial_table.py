@@ -11,7 +11,7 @@ from typing import Any
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_value
 from workbench.store.history import History, Trial
-from workbench.store.history.failures import describe_state, reason_of
+from workbench.store.history.failures import describe_state
 from workbench.store.history.trial_columns import (
     NUMBER,
     STATE,
@@ -57,7 +57,7 @@ def table_of(history: History, query: TableQuery) -> TrialTable:
         return TrialRow(
             number=trial.number,
             state=trial.state,
-            reason=reason_of(history, trial),
+            reason=history.reason_of(trial),
             is_best=trial.number in leading,
             is_chosen=trial.number == history.chosen_trial,
             num_repeats=num_repeats,
@@ -221,7 +221,7 @@ def _searched(history: History, trial: Trial) -> str:
         [
             str(trial.number),
             trial.state,
-            reason_of(history, trial) or "",
+            history.reason_of(trial) or "",
             trial.message or "",
             *(f"{name}={format_value(value)}" for name, value in trial.params.items()),
         ]

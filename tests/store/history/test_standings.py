@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.store.test_history import experiment, trial
+from tests.store.history.test_history import experiment, trial
 from workbench.experiment import Objective
 from workbench.foundation.events import (
     AttemptEnded,

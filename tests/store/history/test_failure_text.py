@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pydantic
 import pytest
@@ -9,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.experiment import Experiment
+from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import DriverStarted, TrialEnded, TrialProposed, TrialStarted
 from workbench.store.history import History
 from workbench.store.history.failure_text import (
     cause_in,
     exceptions_in,
     failure_message,
+    failure_place,
     headline,
     without_variable_parts,
 )
@@ -282,3 +286,61 @@ def test_the_terminal_names_the_trials_of_one_error_together() -> None:
     messages = [f"ValueError: lr 0.{number} is too high" for number in range(4)]
     history = history_of(*((message, None) for message in [*messages, "KeyError: 'lr'"]))
     assert failures_of(history) == {messages[0]: [0, 1, 2, 3], "KeyError: 'lr'": [4]}
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> ModuleType:
+    """A module of a user that fails in each of its functions."""
+    path = tmp_path / "loop.py"
+    path.write_text(
+        "import json\n"
+        "def own(): raise ValueError('too wide')\n"
+        "def in_a_library(): json.loads('{')\n"
+        "def chained(translate):\n"
+        "    try: own()\n"
+        "    except ValueError as error: translate(error)\n"
+    )
+    module = ModuleType("loop")
+    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
+    return module
+
+
+def traceback_of(call: Any, *arguments: Any) -> str:
+    try:
+        call(*arguments)
+    except Exception as error:
+        return "".join(traceback.format_exception(error))
+    raise AssertionError("the call did not fail")
+
+
+def test_the_place_is_the_innermost_line_of_the_user(loop: ModuleType, tmp_path: Path) -> None:
+    assert failure_place(traceback_of(loop.own)) == f"{tmp_path}/loop.py:2"
+    assert failure_place(traceback_of(loop.in_a_library)) == f"{tmp_path}/loop.py:3"
+
+
+def test_of_chained_exceptions_the_last_one_counts(loop: ModuleType, tmp_path: Path) -> None:
+    def translate(error: Exception) -> None:
+        raise WorkbenchError("translated") from error
+
+    text = traceback_of(loop.chained, translate).replace(
+        __file__, "/usr/lib/python3.13/translate.py"
+    )
+    assert failure_place(text) == f"{tmp_path}/loop.py:6"
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/opt/conda/lib/python3.12/site-packages/torch/nn/modules/module.py", None),
+        ("/srv/tools/workbench/training/functions.py", None),
+        ("/home/me/workbench/loop.py", "/home/me/workbench/loop.py:7"),
+        ("/tmp/ipykernel_4711/2468.py", "notebook cell:7"),
+        ("<frozen importlib._bootstrap>", None),
+    ],
+)
+def test_lines_of_packages_are_not_the_users(path: str, place: str | None) -> None:
+    assert failure_place(f'Traceback:\n  File "{path}", line 7, in train\nValueError: x') == place
+
+
+def test_without_a_traceback_there_is_no_place() -> None:
+    assert failure_place(None) is failure_place("") is None

@@ -9,7 +9,7 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import Event
 from workbench.store.history import History
-from workbench.store.history.choices import (
+from workbench.store.history.history import (
     check_choice,
     chosen_by_hand,
     chosen_or_best,

@@ -22,7 +22,7 @@ from workbench.foundation.events import (
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import blocks
 from workbench.store.history.blocks import decode_block, encode_block
-from workbench.store.history.stored_rows import ReadRows, read_rows
+from workbench.store.history.reports import ReadRows, read_rows
 
 EXPERIMENT = Experiment(
     train="package.module:function", objectives=[{"metric": "loss", "goal": "minimize"}]
@@ -97,7 +97,7 @@ def contents(read: ReadRows) -> list[object]:
 
 
 def force_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("workbench.store.history.stored_rows", "workbench.store.history.blocks"):
+    for module in ("workbench.store.history.reports", "workbench.store.history.blocks"):
         monkeypatch.setattr(f"{module}.are_many_reports", lambda _rows: True)
 
 
