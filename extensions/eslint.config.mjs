@@ -21,6 +21,11 @@ export default tseslint.config(
     },
   },
   {
+    // A value that can be missing is looked at, not asserted to be there; a test may assert.
+    files: ["src/**"],
+    rules: { "@typescript-eslint/no-non-null-assertion": "error" },
+  },
+  {
     // Node's own runner collects a test when it is called; nobody awaits it.
     files: ["tests/**"],
     rules: { "@typescript-eslint/no-floating-promises": "off" },

@@ -1,13 +1,14 @@
 // What the small views share: the state, and everything that can be done.
 import type { Host, Level } from "./host";
+import { intoSlices } from "./slices";
 import { hiddenSubscription, subscriptionOf, type Form, type Window } from "./subscription";
 import type { State, ViewState } from "./state";
 import type { Theme } from "./theme";
 import type { Action, Done, Offer, Problem, ActionSnippet } from "./action_types";
 import type { Subscription } from "./types";
 
-/** What has changed: which run is shown, what is shown of it, or only what is known. */
-export type Change = "run" | "view" | "data";
+/** What a person has changed: which run is shown, or what is shown of it. */
+export type Change = "run" | "view";
 
 /** What was typed to start a run. */
 export interface StartFields {
@@ -38,14 +39,16 @@ export class Controller {
   window = FIRST_WINDOW;
   runsWindow = FIRST_RUNS;
   hidden = false;
-  theme!: Theme;
 
   constructor(
     readonly state: State,
     readonly host: Host,
     readonly form: Form,
+    public theme: Theme,
     private readonly changed: (what: Change) => void,
-  ) {}
+  ) {
+    intoSlices(this, ["dialog", "theme"]);
+  }
 
   subscription(): Subscription {
     if (this.hidden) return hiddenSubscription(this.state);
@@ -108,7 +111,6 @@ export class Controller {
 
   openDialog(dialog: DialogRequest | null): void {
     this.dialog = dialog;
-    this.changed("data");
   }
 
   notify(message: string, level: Level): void {
@@ -117,12 +119,10 @@ export class Controller {
       return;
     }
     this.state.status = { message, level };
-    this.changed("data");
   }
 
   clearStatus(): void {
     this.state.status = null;
-    this.changed("data");
   }
 
   async act(action: Action): Promise<Done> {

@@ -39,6 +39,8 @@ export interface Mounted {
 }
 
 const MAX_DRAWING_WAIT_MS = 500;
+/** How often the ages in the list of runs are counted on. */
+const AGE_INTERVAL_MS = 10_000;
 /** What each drawing is called in the browser's own timeline. */
 const DRAWN = "workbench-drawn";
 
@@ -59,7 +61,6 @@ class MountedView {
   private readonly root: HTMLElement;
   private readonly endings: (() => void)[] = [];
   private paused = false;
-  private drawing = 0;
   private subscriptionTimer: ReturnType<typeof setTimeout> | undefined;
   /** Alerts that were there before are history, not news. */
   private alertsFrom: { run: string; seq: number; isLost: boolean } | null = null;
@@ -74,7 +75,9 @@ class MountedView {
     if (options.height) this.root.style.blockSize = `${options.height}px`;
     if (options.form === "output") this.endings.push(sharePressedKeys(this.root));
     element.append(this.root);
-    this.controller = new Controller(this.state, options.host, options.form, (what) => this.changed(what));
+    this.root.dataset.theme = themeName();
+    const theme = readTheme(this.root);
+    this.controller = new Controller(this.state, options.host, options.form, theme, (what) => this.changed(what));
     this.transport = new Transport({
       host: options.host,
       subscription: () => this.controller.subscription(),
@@ -82,15 +85,15 @@ class MountedView {
       onConnection: (connection, message) => {
         this.state.connection = connection;
         this.state.connectionMessage = message ?? "";
-        this.drawSoon();
       },
     });
-    this.retheme();
     this.endings.push(followTheme(() => this.retheme()));
+    const ages = setInterval(() => this.countAges(), AGE_INTERVAL_MS);
+    this.endings.push(() => clearInterval(ages));
     const visibility = () => this.visibilityChanged();
     document.addEventListener("visibilitychange", visibility);
     this.endings.push(() => document.removeEventListener("visibilitychange", visibility));
-    this.draw();
+    render(h(App, { controller: this.controller }), this.root);
     this.visibilityChanged();
   }
 
@@ -107,7 +110,6 @@ class MountedView {
   dispose(): void {
     this.transport.pause();
     clearTimeout(this.subscriptionTimer);
-    cancelAnimationFrame(this.drawing);
     for (const end of this.endings) end();
     render(null, this.root);
     this.root.remove();
@@ -122,8 +124,6 @@ class MountedView {
   }
 
   private changed(what: Change): void {
-    this.drawSoon();
-    if (what === "data") return;
     clearTimeout(this.subscriptionTimer);
     // What belonged to another run was forgotten: the server must hear of it, even if it comes back at once.
     if (what === "run") this.transport.changed();
@@ -136,7 +136,6 @@ class MountedView {
     this.chooseFirstRun();
     if (subscription?.run === this.state.view.run) this.notifyAlerts(frame.update.seq ?? 0);
     if (frame.update.run && this.state.run) this.options.onTitle?.(titleOf(this.state.run));
-    this.drawSoon();
     if (!document.hidden) await drawn();
     this.note(frame.update);
     // What was received may require more: the best trial beside the throughput.
@@ -181,16 +180,10 @@ class MountedView {
   private retheme(): void {
     this.root.dataset.theme = themeName();
     this.controller.theme = readTheme(this.root);
-    this.drawSoon();
   }
 
-  private drawSoon(): void {
-    cancelAnimationFrame(this.drawing);
-    this.drawing = requestAnimationFrame(() => this.draw());
-  }
-
-  private draw(): void {
-    render(h(App, { controller: this.controller, now: {} }), this.root);
+  private countAges(): void {
+    if (!document.hidden) this.state.nowUnixS = Date.now() / 1000;
   }
 }
 

@@ -1,7 +1,10 @@
-// The one state of a view: what the user chose to see, and what the server has sent of it.
+// The one state of a view: what the user chose to see, and what the server has sent of it. Each field is a
+// slice, which draws the views that read it.
+import { batch } from "@preact/signals";
 import { Curve } from "./curve";
 import { FrameError, type Frame } from "./frames";
 import type { Level } from "./host";
+import { intoSlices } from "./slices";
 import type { Connection } from "./transport";
 import type { Problem } from "./action_types";
 import type { MachinesHistory, MachinesStatus } from "./machine_types";
@@ -137,9 +140,8 @@ export class State {
   resources: MachinesStatus | null = null;
   machines: MachinesHistory | null = null;
   status: Status | null = null;
-  /** Counts changes of the chart and of the comparison, which are not drawn by comparing. */
-  chartVersion = 0;
-  comparedVersion = 0;
+  /** What ages are counted to; a view counts it on while somebody sees it. */
+  nowUnixS = Date.now() / 1000;
 
   constructor(view: Partial<ViewState> = {}) {
     // What was kept by an earlier version may lack a part.
@@ -149,16 +151,19 @@ export class State {
       chart: { ...FIRST_VIEW.chart, ...view.chart },
     };
     this.view = { ...FIRST_VIEW, ...view, ...parts };
+    intoSlices(this);
   }
 
   /**
    * Changes what is shown. What belongs to another run is forgotten; all else is kept, because the server
-   * does not tell again what it has update.
+   * does not tell again what it has told.
    */
   show(change: Partial<ViewState>): void {
-    const before = this.view;
-    this.view = { ...before, ...change };
-    if (this.view.run !== before.run) this.forgetRun(change);
+    batch(() => {
+      const before = this.view;
+      this.view = { ...before, ...change };
+      if (this.view.run !== before.run) this.forgetRun(change);
+    });
   }
 
   forgetDeleted(runId: string): void {
@@ -189,11 +194,14 @@ export class State {
     this.logSkipped = 0;
     this.logSeq = 0;
     this.problem = null;
-    this.chartVersion += 1;
   }
 
   /** Takes what a frame tells. Where it answers a look at another run, what it tells of that is nothing. */
   apply(frame: Frame, subscription: Subscription): void {
+    batch(() => this.applyParts(frame, subscription));
+  }
+
+  private applyParts(frame: Frame, subscription: Subscription): void {
     const { update } = frame;
     if (update.runs) this.runs = update.runs;
     if (update.resources) this.resources = update.resources;
@@ -207,11 +215,18 @@ export class State {
     if (update.machines) this.machines = update.machines;
     if (update.log) this.applyLog(update.log);
     if (update.chart) this.chart = this.applyChart(frame, update.chart, this.chart);
-    for (const one of update.further ?? []) {
-      this.further.set(one.metric, this.applyChart(frame, one, this.further.get(one.metric) ?? null));
+    this.applyFurther(frame, subscription.chart?.further ?? []);
+  }
+
+  private applyFurther(frame: Frame, wanted: string[]): void {
+    const updates = frame.update.further ?? [];
+    if (!updates.length && [...this.further.keys()].every((metric) => wanted.includes(metric))) return;
+    const further = new Map(this.further);
+    for (const update of updates) {
+      further.set(update.metric, this.applyChart(frame, update, further.get(update.metric) ?? null));
     }
-    const wanted = new Set(subscription.chart?.further ?? []);
-    for (const metric of [...this.further.keys()]) if (!wanted.has(metric)) this.further.delete(metric);
+    for (const metric of this.further.keys()) if (!wanted.includes(metric)) further.delete(metric);
+    this.further = further;
   }
 
   private applyLog(log: { lines: LogLine[]; skipped: number; last_seq: number }): void {
@@ -227,7 +242,6 @@ export class State {
   private applyCompared(frame: Frame, update: Comparison): void {
     const curves = update.runs.map((run) => ({ run, curve: Curve.of(frame.column(run.x), frame.column(run.y)) }));
     this.compared = { update, curves };
-    this.comparedVersion += 1;
   }
 
   private applyChart(frame: Frame, update: ChartUpdate, held: ChartState | null): ChartState {
@@ -243,7 +257,6 @@ export class State {
       curves.set(one.trial, curve);
     }
     const { band, best } = update.is_overview || !isContinued ? overviewOf(frame, update) : held;
-    this.chartVersion += 1;
     return { update, curves, band, best };
   }
 }

@@ -1,7 +1,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { cleanup, fireEvent, render, screen, waitFor } from "@testing-library/preact";
+import { act, cleanup, fireEvent, render, screen, waitFor } from "@testing-library/preact";
 import { Curve } from "../src/curve";
 import type { ComparisonState } from "../src/state";
 import { subscriptionOf } from "../src/subscription";
@@ -57,11 +57,14 @@ test("the table shows results and what differs; the rest on request", () => {
 
 test("what stands where an experiment sets nothing is explained, if it stands anywhere", () => {
   const compared = buildComparison(["val_accuracy", "val_accuracy"]);
-  const { controller } = buildController({ compared }, "wide", { compared: ["r0", "r1"] });
-  const { rerender } = render(<Comparison controller={controller} />);
+  const { controller, state } = buildController({ compared }, "wide", { compared: ["r0", "r1"] });
+  render(<Comparison controller={controller} />);
   assert.ok(screen.getByText("default: the setting has its default"));
-  compared.update.facts.push({ ...buildFact("experiment", "search.lr", ["0.1 to 1", null]), part: "experiment" });
-  rerender(<Comparison controller={controller} />);
+  const fact = { ...buildFact("experiment", "search.lr", ["0.1 to 1", null]), part: "experiment" as const };
+  const update = { ...compared.update, facts: [...compared.update.facts, fact] };
+  void act(() => {
+    state.compared = { ...compared, update };
+  });
   assert.ok(screen.getByText("default: the setting has its default; –: the run has no such setting"));
 });
 

@@ -1,4 +1,5 @@
 // The kernel's side of a form: records what it is sent, and answers when a test says so.
+import { act } from "preact/test-utils";
 import { KernelConnection, type Channel } from "../src/forms/kernel_connection";
 import type { FormField, FormState, Results, Section } from "../src/forms/types";
 
@@ -26,8 +27,9 @@ export class FakeKernel implements Channel {
     this.listener = null;
   }
 
+  /** Sends a message, and draws what it changes at once. */
   emit(content: unknown): void {
-    this.listener?.(content, []);
+    void act(() => this.listener?.(content, []));
   }
 
   /** Behaves like a channel after a restart of the kernel. */
@@ -87,7 +89,7 @@ export function buildSection(name: string, fields: FormField[], known: Partial<S
 /** A form with a state, its kernel, and answers that were given before it is drawn. */
 export function buildForm(known: Partial<FormState> = {}, answers: Partial<Results> = {}) {
   const kernel = new FakeKernel();
-  const form = new KernelConnection(kernel, () => undefined);
+  const form = new KernelConnection(kernel);
   kernel.emit(buildState(known));
   for (const [topic, result] of Object.entries(answers)) {
     kernel.emit({ type: "answer", topic, query: Number.MAX_SAFE_INTEGER, status: "done", result });

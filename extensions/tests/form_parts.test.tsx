@@ -19,6 +19,7 @@ import { enter, input } from "./form_inputs";
 
 const CONFIRMED = { message: "Exported to best." };
 const PARTS: PartName[] = ["model", "data", "space", "advice", "run", "result"];
+const AROUND = { runId: "", themeName: "light" };
 
 beforeEach(() => mock.timers.enable({ apis: ["setTimeout", "setInterval"] }));
 afterEach(() => {
@@ -163,14 +164,14 @@ test("the data is summarized: split, classes and samples", () => {
 
 test("an example is run with one button, as long as nothing was changed", () => {
   const model = { get: () => "", on: () => undefined, off: () => undefined, send: () => undefined } as never;
-  const shown = { model, parts: PARTS, runId: "", themeName: "light", now: {} };
+  const shown = { model, parts: PARTS, around: AROUND };
   const example = { name: "digits", help: "handwritten digits." };
   const { kernel, form } = buildForm({ example });
   const { rerender } = render(<App form={form} {...shown} />);
   fireEvent.click(screen.getByRole("button", { name: "Run an example" }));
   assert.deepEqual(kernel.messages("preset"), [{ type: "preset", name: "digits" }]);
   assert.equal(kernel.last.topic, "start");
-  rerender(<App form={form} {...shown} now={{}} />);
+  rerender(<App form={form} {...shown} />);
   assert.equal(screen.getByRole("tab", { name: "Run" }).getAttribute("aria-selected"), "true");
   assert.equal(screen.queryByRole("button", { name: "Run an example" }), null);
 });
@@ -297,7 +298,7 @@ test("a query that fails says why, and can be repeated", () => {
 });
 
 function app(form: Parameters<typeof App>[0]["form"]) {
-  return <App form={form} model={CHANNEL} parts={PARTS} runId="" themeName="light" now={{}} />;
+  return <App form={form} model={CHANNEL} parts={PARTS} around={AROUND} />;
 }
 
 test("tabs count the problems of their part, are moved between by keys, and the count leads to the first", () => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { effect } from "@preact/signals";
 import { KernelConnection } from "../src/forms/kernel_connection";
 import { problemsWithoutField, problemsOf } from "../src/forms/problems";
 import type { FormState } from "../src/forms/types";
@@ -21,7 +22,7 @@ function state(known: Partial<FormState>): Partial<FormState> {
 
 test("what was sent is answered by the state that contains it, and by no earlier one", () => {
   const kernel = new FakeKernel();
-  const form = new KernelConnection(kernel, () => undefined);
+  const form = new KernelConnection(kernel);
   const first = form.edit([["name", "a"]], "Name");
   const second = form.edit([["name", "b"]], "Name");
   assert.ok(second > first);
@@ -36,7 +37,7 @@ test("what was sent is answered by the state that contains it, and by no earlier
 
 test("only the answer to the last question of a part counts, and the old result stays until it comes", () => {
   const kernel = new FakeKernel();
-  const form = new KernelConnection(kernel, () => undefined);
+  const form = new KernelConnection(kernel);
   const answer = (question: number, words: string) =>
     kernel.emit({ type: "answer", topic: "export", query: question, status: "done", result: { message: words } });
   form.query("export", { to: "a" });
@@ -55,7 +56,7 @@ test("only the answer to the last question of a part counts, and the old result 
 
 test("a kernel that is busy is noticed, and a question that it works on is no sign of that", async () => {
   const kernel = new FakeKernel();
-  const form = new KernelConnection(kernel, () => undefined);
+  const form = new KernelConnection(kernel);
   kernel.emit(state({ answered: Date.now() }));
   form.query("model");
   await new Promise((resolve) => setTimeout(resolve, 1700));
@@ -70,7 +71,7 @@ test("a kernel that is busy is noticed, and a question that it works on is no si
 
 test("of two views that speak in turn, neither takes an answer for older than its question", async () => {
   const [first, second] = [new FakeKernel(), new FakeKernel()];
-  const forms = [first, second].map((kernel) => new KernelConnection(kernel, () => undefined));
+  const forms = [first, second].map((kernel) => new KernelConnection(kernel));
   let last = 0;
   for (const at of [0, 1, 0, 0, 1, 0]) {
     await new Promise((resolve) => setTimeout(resolve, 2));
@@ -84,17 +85,22 @@ test("of two views that speak in turn, neither takes an answer for older than it
 
 test("a form whose kernel is gone says so instead of waiting", () => {
   const kernel = new FakeKernel();
-  let num_drawn = 0;
-  const form = new KernelConnection(kernel, () => (num_drawn += 1));
+  const form = new KernelConnection(kernel);
+  const seen: boolean[] = [];
+  const end = effect(() => {
+    seen.push(form.isDisconnected);
+  });
   kernel.disconnect();
   form.edit([["name", "a"]], "Name");
-  assert.deepEqual([form.isDisconnected, form.isWaiting, num_drawn], [true, false, 1]);
+  assert.deepEqual([form.isDisconnected, form.isWaiting], [true, false]);
+  assert.deepEqual(seen, [false, true], "what shows it is drawn again");
+  end();
   form.close();
 });
 
 test("a text that says something else than the experiment is known", () => {
   const kernel = new FakeKernel();
-  const form = new KernelConnection(kernel, () => undefined);
+  const form = new KernelConnection(kernel);
   kernel.emit(state({ yaml_problem: null, python_problem: null }));
   assert.equal(form.unappliedText, null);
   form.setUnapplied("python", true);

@@ -229,7 +229,7 @@ test("an automatic run shows the model it chose and its test score in place of a
     chosen,
   });
   const { controller } = buildController({ run }, "output");
-  render(<App controller={controller} now={{}} />);
+  render(<App controller={controller} />);
   const facts = document.querySelector(".workbench-facts")!.textContent;
   assert.match(facts, /test accuracy0\.9737ensemble of 2/);
   assert.match(facts, /candidates2$/);
@@ -249,7 +249,7 @@ test("an automatic run that is under way shows its candidates, the best first", 
     ],
   };
   const { controller } = buildController({ run: buildRun({ candidates }) }, "wide", { tab: "result" });
-  render(<App controller={controller} now={{}} />);
+  render(<App controller={controller} />);
   const shown = screen.getByRole("article", { name: "Candidates" });
   assert.match(shown.textContent, /1 more under way.*forest.*12\.3.*3 s/);
 });
@@ -259,7 +259,7 @@ test("the model that was chosen is shown with the figures of what it does", asyn
   const candidates = { summary: "9 candidates tried", columns: ["model"], rows: [["forest"]] };
   const run = buildRun({ candidates, chosen: { ...chosen, figures: ["prediction_errors", "column_importance"] } });
   const { controller, requests } = buildController({ run }, "wide", { tab: "result" });
-  render(<App controller={controller} now={{}} />);
+  render(<App controller={controller} />);
   await waitFor(() =>
     assert.deepEqual(
       requests.map(({ path }) => path),
@@ -271,17 +271,17 @@ test("the model that was chosen is shown with the figures of what it does", asyn
 
 test("arrow keys move between tabs, and only the chosen one is in the order of focus", () => {
   const { controller, state } = buildController({ run: buildRun() });
-  const { rerender } = render(<App controller={controller} now={{}} />);
+  const { rerender } = render(<App controller={controller} />);
   fireEvent.keyDown(screen.getByRole("tablist"), { key: "ArrowRight" });
   assert.equal(state.view.tab, "throughput");
-  rerender(<App controller={controller} now={{}} />);
+  rerender(<App controller={controller} />);
   const tabs = screen.getAllByRole("tab");
   assert.deepEqual(
     tabs.map((tab) => [tab.getAttribute("aria-selected"), tab.tabIndex]).filter(([selected]) => selected === "true"),
     [["true", 0]],
   );
   fireEvent.keyDown(screen.getByRole("tablist"), { key: "ArrowLeft" });
-  rerender(<App controller={controller} now={{}} />);
+  rerender(<App controller={controller} />);
   fireEvent.keyDown(screen.getByRole("tablist"), { key: "ArrowLeft" });
   assert.equal(state.view.tab, "resources", "from the first tab to the last");
 });

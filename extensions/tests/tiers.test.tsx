@@ -80,9 +80,8 @@ function status(at_s: number, num_waiting: number): TiersStatus {
 
 function show(...messages: unknown[]) {
   const kernel = new FakeKernel();
-  const connection = new TiersConnection(kernel, () => rerender());
-  const view = render(<App connection={connection} now={{}} />);
-  const rerender = () => view.rerender(<App connection={connection} now={{}} />);
+  const connection = new TiersConnection(kernel);
+  render(<App connection={connection} />);
   messages.forEach((message) => kernel.emit(message));
   return { kernel, connection };
 }
@@ -208,7 +207,7 @@ test("a problem and a kernel that is gone are stated", () => {
   });
   assert.match(screen.getByRole("alert").textContent!, /tiers.end.machine: Its profile has no times of frames/);
   kernel.disconnect();
-  connection.send({ type: "hello" });
+  void act(() => connection.send({ type: "hello" }));
   assert.match(screen.getByRole("alert").textContent!, /No longer connected/);
 });
 

@@ -40,8 +40,7 @@ export function buildController(known: Partial<State> = {}, layout: Layout = "wi
     },
   };
   const state = Object.assign(new State({ run: "a", ...view }), known);
-  const controller = new Controller(state, host, layout, (change) => changes.push(change));
-  controller.theme = THEME;
+  const controller = new Controller(state, host, layout, THEME, (change) => changes.push(change));
   const reply = (body: unknown, status = 200) => answers.push(() => new Response(JSON.stringify(body), { status }));
   return { controller, state, requests, changes, reply };
 }

@@ -40,14 +40,13 @@ export interface AppProps {
   form: KernelConnection;
   model: KernelModel;
   parts: PartName[];
-  runId: string;
-  themeName: string;
-  /** A new object for every rendering, because the state changes in place. */
-  now: object;
+  /** What the form does not decide: the run that the kernel knows, and the theme. */
+  around: { readonly runId: string; readonly themeName: string };
 }
 
 export function App(props: AppProps) {
-  const { form, parts } = props;
+  const { form, parts, around } = props;
+  const runId = form.answer("start")?.result?.run_id ?? around.runId;
   const [chosen, setChosen] = useState<PartName>(parts[0]);
   const [hasText, setHasText] = useState(true);
   const { state } = form;
@@ -77,11 +76,11 @@ export function App(props: AppProps) {
         text={offersText ? { isShown: hasText, show: setHasText } : null}
       />
       <Notes form={form} />
-      {isWhole && !props.runId ? <FirstContact form={form} onRun={() => setChosen("run")} /> : null}
+      {isWhole && !runId ? <FirstContact form={form} onRun={() => setChosen("run")} /> : null}
       <div class={offersText && hasText ? "workbench-form-beside" : ""} inert={isDisconnected}>
         <Part
           {...props}
-          runId={isDisconnected ? "" : props.runId}
+          runId={isDisconnected ? "" : runId}
           part={part}
           modelCheck={modelCheck}
           onPart={setChosen}
@@ -89,7 +88,7 @@ export function App(props: AppProps) {
         />
         {offersText && hasText ? <Texts form={form} /> : null}
       </div>
-      {isDisconnected && props.runId ? <LiveRun model={props.model} runId={props.runId} snapshot="" /> : null}
+      {isDisconnected && runId ? <LiveRun model={props.model} runId={runId} snapshot="" /> : null}
     </>
   );
 }
@@ -231,6 +230,7 @@ function Notes({ form }: FormProps) {
 
 interface PartProps extends AppProps {
   part: PartName;
+  runId: string;
   modelCheck: ModelCheck;
   isWhole: boolean;
   onPart(part: PartName): void;
@@ -271,7 +271,7 @@ function Part(props: PartProps) {
   );
 }
 
-function Body({ form, model, part, parts, modelCheck, runId, themeName, onPart }: PartProps) {
+function Body({ form, model, part, parts, modelCheck, runId, around, onPart }: PartProps) {
   const goTo = (name: PartName) => (parts.includes(name) ? onPart(name) : undefined);
   switch (part) {
     case "model":
@@ -284,7 +284,7 @@ function Body({ form, model, part, parts, modelCheck, runId, themeName, onPart }
       return (
         <AdvicePart
           form={form}
-          themeName={themeName}
+          themeName={around.themeName}
           onStart={parts.includes("run") ? () => onPart("run") : undefined}
         />
       );

@@ -2,6 +2,7 @@
 import { h, render as draw } from "preact";
 import type { KernelModel } from "../kernel_socket";
 import { sharePressedKeys } from "../shortcuts";
+import { intoSlices } from "../slices";
 import { followTheme, themeName } from "../theme";
 import { App } from "./app";
 import { KernelConnection } from "./kernel_connection";
@@ -26,34 +27,29 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const endKeys = sharePressedKeys(root);
   el.append(root);
   const parts = model.get("parts");
-  let drawing = 0;
-  const drawNow = (): void =>
-    draw(h(App, { form, model, parts, runId: runId(), themeName: root.dataset.theme ?? "light", now: {} }), root);
-  const drawSoon = (): void => {
-    cancelAnimationFrame(drawing);
-    drawing = requestAnimationFrame(drawNow);
-  };
-  const form = new KernelConnection(model, drawSoon);
-  const runId = (): string => form.answer("start")?.result?.run_id ?? model.get("run_id");
+  const form = new KernelConnection(model);
+  const around = { runId: model.get("run_id"), themeName: themeName() };
+  intoSlices(around);
   const retheme = (): void => {
-    root.dataset.theme = themeName();
-    drawSoon();
+    around.themeName = root.dataset.theme = themeName();
+  };
+  const followRun = (): void => {
+    around.runId = model.get("run_id");
   };
   const press = (event: KeyboardEvent): void => undoByKeys(event, form);
   // The model does not say which of both it was; who is greeted does, or cannot be.
   const lookAtKernel = (): void => form.hello(parts);
-  model.on("change:run_id", drawSoon);
+  model.on("change:run_id", followRun);
   model.on("comm_live_update", lookAtKernel);
   root.addEventListener("keydown", press);
   const endTheme = followTheme(retheme);
   retheme();
-  drawNow();
+  draw(h(App, { form, model, parts, around }), root);
   form.hello(parts);
   return () => {
-    cancelAnimationFrame(drawing);
     endTheme();
     endKeys();
-    model.off("change:run_id", drawSoon);
+    model.off("change:run_id", followRun);
     model.off("comm_live_update", lookAtKernel);
     form.close();
     draw(null, root);

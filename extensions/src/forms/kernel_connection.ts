@@ -1,6 +1,8 @@
 // The form's connection to the kernel: numbers messages, keeps the state, and matches answers to queries.
 import type { FormRequest, Json, KernelMessage, Language, Mapping, PartName, Topic } from "./message_types";
+import { batch } from "@preact/signals";
 import type { Problem } from "../action_types";
+import { intoSlices } from "../slices";
 import type { Answer, FormState, Results } from "./types";
 
 /** The part of an anywidget's model that is used here. */
@@ -31,18 +33,16 @@ export class KernelConnection {
   /** Whether the kernel that held the experiment no longer exists. */
   isDisconnected = false;
   /** Texts that were typed and are not yet part of the state. */
-  private readonly unapplied = new Set<Language>();
-  private readonly queries = new Map<Topic, QueryState<Topic>>();
+  private unapplied: ReadonlySet<Language> = new Set();
+  private queries: ReadonlyMap<Topic, QueryState<Topic>> = new Map();
   private readonly queryNumbers = new Map<Topic, number>();
   private number = 0;
   private answered = 0;
   private firstUnanswered = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(
-    private readonly channel: Channel,
-    private readonly onChange: () => void,
-  ) {
+  constructor(private readonly channel: Channel) {
+    intoSlices(this, ["state", "isWaiting", "isDisconnected", "unapplied", "queries", "answered"]);
     channel.on("msg:custom", this.receive);
   }
 
@@ -57,15 +57,13 @@ export class KernelConnection {
 
   disconnect(): void {
     this.isDisconnected = true;
-    this.onChange();
   }
 
   /** Records whether a text has been typed that is not yet part of the state. */
   setUnapplied(language: Language, isUnapplied: boolean): void {
     if (this.unapplied.has(language) === isUnapplied) return;
-    if (isUnapplied) this.unapplied.add(language);
-    else this.unapplied.delete(language);
-    this.onChange();
+    const others = [...this.unapplied].filter((one) => one !== language);
+    this.unapplied = new Set(isUnapplied ? [...others, language] : others);
   }
 
   /** The text that differs from the experiment: not applied yet, or invalid. */
@@ -93,7 +91,7 @@ export class KernelConnection {
     const query = this.nextNumber();
     const before = this.answer(topic);
     this.queryNumbers.set(topic, query);
-    this.queries.set(topic, {
+    this.keep(topic, {
       status: "working",
       arguments: given,
       progress: "",
@@ -102,13 +100,17 @@ export class KernelConnection {
       problem: null,
     });
     this.post({ type: "query", topic, query, arguments: given }, query);
-    this.onChange();
   }
 
   /** Forgets the answer of a topic, so that an old one is not mistaken for a new one. */
   forget(topic: Topic): void {
-    this.queries.delete(topic);
-    this.onChange();
+    const queries = new Map(this.queries);
+    queries.delete(topic);
+    this.queries = queries;
+  }
+
+  private keep(topic: Topic, query: QueryState<Topic>): void {
+    this.queries = new Map(this.queries).set(topic, query);
   }
 
   answer<K extends Topic>(topic: K): QueryState<K> | null {
@@ -141,10 +143,11 @@ export class KernelConnection {
 
   private receiveState(state: FormState): void {
     if (this.state && state.revision < this.state.revision) return;
-    this.state = state;
-    this.answered = Math.max(this.answered, state.answered);
-    this.updateWaiting();
-    this.onChange();
+    batch(() => {
+      this.state = state;
+      this.answered = Math.max(this.answered, state.answered);
+      this.updateWaiting();
+    });
   }
 
   private receiveAnswer({ topic, query, status, progress, result, problem }: Answer): void {
@@ -154,7 +157,7 @@ export class KernelConnection {
     if (latest !== undefined && query < latest) return;
     const before = this.answer(topic);
     const fresh = (result as Results[Topic] | null | undefined) ?? null;
-    this.queries.set(topic, {
+    this.keep(topic, {
       status,
       arguments: before?.arguments ?? {},
       progress: progress ?? "",
@@ -162,7 +165,6 @@ export class KernelConnection {
       resultArguments: (fresh ? before?.arguments : before?.resultArguments) ?? {},
       problem: problem ?? null,
     });
-    this.onChange();
   }
 
   private updateWaiting(): void {
@@ -174,7 +176,6 @@ export class KernelConnection {
     } else if (this.timer === undefined) {
       this.timer = setTimeout(() => {
         this.isWaiting = true;
-        this.onChange();
       }, PATIENCE_MS);
     }
   }

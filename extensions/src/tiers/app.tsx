@@ -10,8 +10,6 @@ import { durationOf } from "./duration";
 
 export interface AppProps {
   connection: TiersConnection;
-  /** A new object for every rendering, because the connection changes in place. */
-  now: object;
 }
 
 export function App({ connection }: AppProps) {

@@ -1,5 +1,6 @@
 // The connection of a view of tiers to what computes it: what it was sent last, and what a user wants.
 import type { KernelModel } from "../kernel_socket";
+import { intoSlices } from "../slices";
 import type { RunTiers, StopTiers, TiersHello, TiersPicture, TiersRun, TiersStatus } from "./types";
 
 /** What is kept of a run: two minutes. */
@@ -15,10 +16,10 @@ export class TiersConnection {
 
   constructor(
     private readonly model: KernelModel,
-    private readonly onChange: () => void,
     /** What is stated where it is disconnected. */
     readonly lost = KERNEL_LOST,
   ) {
+    intoSlices(this, ["picture", "run", "statuses", "isDisconnected"]);
     model.on("msg:custom", this.receive);
   }
 
@@ -30,7 +31,6 @@ export class TiersConnection {
   noteConnected(isConnected: boolean): void {
     this.isDisconnected = !isConnected;
     if (isConnected) this.send({ type: "hello" });
-    this.onChange();
   }
 
   send(request: TiersHello | RunTiers | StopTiers): void {
@@ -38,7 +38,6 @@ export class TiersConnection {
       this.model.send(request);
     } catch {
       this.isDisconnected = true; // JupyterLab's channel throws after a restart
-      this.onChange();
     }
   }
 
@@ -52,7 +51,6 @@ export class TiersConnection {
       // Another view of the same widget may have begun later, and is sent all of them again.
       const earlier = this.statuses.filter((one) => one.at_s < message.at_s);
       this.statuses = [...earlier.slice(1 - MAX_STATUSES), message];
-    } else return;
-    this.onChange();
+    }
   };
 }

@@ -22,21 +22,14 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   root.className = "workbench workbench-form workbench-tiers";
   const endKeys = sharePressedKeys(root);
   el.append(root);
-  let drawing = 0;
-  const drawNow = (): void => draw(h(App, { connection, now: {} }), root);
-  const drawSoon = (): void => {
-    cancelAnimationFrame(drawing);
-    drawing = requestAnimationFrame(drawNow);
-  };
-  const connection = new TiersConnection(model, drawSoon);
+  const connection = new TiersConnection(model);
   const hello = (): void => connection.send({ type: "hello" });
   const endTheme = followTheme(() => (root.dataset.theme = themeName()));
   root.dataset.theme = themeName();
   model.on("comm_live_update", hello);
-  drawNow();
+  draw(h(App, { connection }), root);
   hello();
   return () => {
-    cancelAnimationFrame(drawing);
     endTheme();
     endKeys();
     model.off("comm_live_update", hello);

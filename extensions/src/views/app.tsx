@@ -24,8 +24,8 @@ export interface ViewProps {
   controller: Controller;
 }
 
-/** `now` is another object at every drawing, because what is shown changes in place. */
-export function App({ controller }: ViewProps & { now: object }) {
+/** It is drawn once. Each view below it is drawn again when a slice of the state that it reads changes. */
+export function App({ controller }: ViewProps) {
   return (
     <>
       <Body controller={controller} />

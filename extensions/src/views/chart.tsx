@@ -85,7 +85,7 @@ function OneChart({ controller, chart, other, caption, plotRef }: OneChartProps)
     const drawn = drawingOf(chart, view, theme, other);
     // The limits belong to the first metric.
     return plotRef ? drawn : { ...drawn, yLimits: undefined };
-  }, [state.chartVersion, chart, other, theme, view.trial, view.chart]);
+  }, [chart, other, theme, view.trial, view.chart]);
   return (
     <figure class="workbench-chart-one">
       {caption === null ? null : (

@@ -30,7 +30,7 @@ export function Comparison({ controller }: { controller: Controller }) {
         </Empty>
       ) : compared ? (
         <>
-          <Charts controller={controller} compared={compared} version={state.comparedVersion} theme={theme} />
+          <Charts controller={controller} compared={compared} theme={theme} />
           <ComparisonTable controller={controller} compared={compared} />
         </>
       ) : (
@@ -80,12 +80,11 @@ function Controls({ controller }: { controller: Controller }) {
 interface ChartsProps {
   controller: Controller;
   compared: ComparisonState;
-  version: number;
   theme: Theme;
 }
 
-function Charts({ controller, compared, version, theme }: ChartsProps) {
-  const charts = useMemo(() => drawingsOf(compared, theme), [version, theme]);
+function Charts({ controller, compared, theme }: ChartsProps) {
+  const charts = useMemo(() => drawingsOf(compared, theme), [compared, theme]);
   return (
     <div class="workbench-comparison-charts">
       {charts.map(({ metric, drawing }) => (

@@ -114,7 +114,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
           ) : null}
           <bdi class="workbench-run-name">{item.name}</bdi>
           {isShared ? <span class="workbench-run-apart workbench-muted">{apartOf(item)}</span> : null}
-          <span class="workbench-muted">{formatAge(Date.now() / 1000 - item.created_unix_s)}</span>
+          <span class="workbench-muted">{formatAge(controller.state.nowUnixS - item.created_unix_s)}</span>
         </span>
         <span class="workbench-run-line workbench-muted">
           <StateMark state={item.state} />

@@ -1,5 +1,5 @@
 // Tiers beside runs: the files of tiers that the server has, and the plan and the queues of the chosen one.
-import { useEffect, useMemo, useReducer, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import { App } from "../tiers/app";
 import { TiersConnection } from "../tiers/connection";
@@ -47,14 +47,13 @@ function fileFor(run: string | null): string {
 }
 
 function Shown({ path, controller }: { path: string; controller: Controller }) {
-  const [now, redraw] = useReducer((count: number) => count + 1, 0);
   const { channel, connection } = useMemo(() => {
     const made = new ServerChannel({
       host: controller.host,
       path,
       onConnected: (isConnected) => connection.noteConnected(isConnected),
     });
-    const connection = new TiersConnection(made, () => redraw(undefined), LOST);
+    const connection = new TiersConnection(made, LOST);
     return { channel: made, connection };
   }, [path]);
   useEffect(() => {
@@ -69,7 +68,7 @@ function Shown({ path, controller }: { path: string; controller: Controller }) {
       <button type="button" class="workbench-link" onClick={() => controller.show({ tiers: "" })}>
         All files of tiers
       </button>
-      <App connection={connection} now={{ now }} />
+      <App connection={connection} />
     </div>
   );
 }
