@@ -38,12 +38,14 @@ export function rangeIn(filter: string, axis: BrushedAxis): Range | null {
     const kept = axis.choices.map((one, at) => (gone.has(one) ? -1 : at)).filter((at) => at >= 0);
     if (!gone.size || !kept.length) return null;
     const [last, around] = [Math.max(axis.choices.length - 1, 1), 0.03];
-    return [kept[0] / last - around, kept.at(-1)! / last + around];
+    return [Math.min(...kept) / last - around, Math.max(...kept) / last + around];
   }
+  const scale = scaleOf(axis);
+  if (!scale) return null;
   const range: Range = [0, 1];
   for (const { sign, value } of found) {
-    if (sign.startsWith(">")) range[0] = placeOf(Number(value), axis);
-    else if (sign.startsWith("<")) range[1] = placeOf(Number(value), axis);
+    if (sign.startsWith(">")) range[0] = placeOf(Number(value), scale);
+    else if (sign.startsWith("<")) range[1] = placeOf(Number(value), scale);
   }
   return range[0] <= 0 && range[1] >= 1 ? null : range;
 }
@@ -57,9 +59,11 @@ function comparisonsFor(axis: BrushedAxis, [low, high]: Range): string[] {
     if (!choices.some((_, at) => isKept(at))) return [];
     return choices.filter((_, at) => !isKept(at)).map((one) => `${name} != ${one}`);
   }
+  const scale = scaleOf(axis);
+  if (!scale) return [];
   return [
-    ...(low > 0 ? [`${name} >= ${written(valueAt(low, axis), axis.is_whole, Math.ceil)}`] : []),
-    ...(high < 1 ? [`${name} <= ${written(valueAt(high, axis), axis.is_whole, Math.floor)}`] : []),
+    ...(low > 0 ? [`${name} >= ${written(valueAt(low, scale), axis.is_whole, Math.ceil)}`] : []),
+    ...(high < 1 ? [`${name} <= ${written(valueAt(high, scale), axis.is_whole, Math.floor)}`] : []),
   ];
 }
 
@@ -67,12 +71,23 @@ function written(value: number, isWhole: boolean, round: (value: number) => numb
   return isWhole ? String(round(value)) : formatNumber(value);
 }
 
-function valueAt(place: number, { is_log, low, high }: BrushedAxis): number {
-  return is_log ? low! ** (1 - place) * high! ** place : low! + place * (high! - low!);
+/** The numbers of an axis; null if it has categories. */
+interface Scale {
+  is_log: boolean;
+  low: number;
+  high: number;
 }
 
-function placeOf(value: number, { is_log, low, high }: BrushedAxis): number {
-  const [at, from, to] = is_log ? [value, low!, high!].map(Math.log) : [value, low!, high!];
+function scaleOf({ is_log, low, high }: BrushedAxis): Scale | null {
+  return low === null || high === null ? null : { is_log, low, high };
+}
+
+function valueAt(place: number, { is_log, low, high }: Scale): number {
+  return is_log ? low ** (1 - place) * high ** place : low + place * (high - low);
+}
+
+function placeOf(value: number, { is_log, low, high }: Scale): number {
+  const [at, from, to] = is_log ? [value, low, high].map(Math.log) : [value, low, high];
   return (at - from) / (to - from);
 }
 

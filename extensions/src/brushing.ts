@@ -46,7 +46,8 @@ export function followBrushes(
     if (!xaxis || !yaxis) return null;
     const box = element.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    return { across: xaxis.p2d(x - xaxis._offset), place: yaxis.p2d(y - yaxis._offset), y };
+    const columnPx = (column: number) => xaxis._offset + xaxis.d2p(column);
+    return { across: xaxis.p2d(x - xaxis._offset), place: yaxis.p2d(y - yaxis._offset), y, columnPx };
   };
   const down = (event: PointerEvent) => {
     const found = locate(event);
@@ -57,8 +58,7 @@ export function followBrushes(
     if (!axis || Math.abs(found.across - at) > REACH || !isBrushable(axis)) return;
     const mark = document.createElement("div");
     mark.className = "workbench-brush";
-    const { xaxis } = element._fullLayout!;
-    mark.style.insetInlineStart = `${xaxis!._offset + xaxis!.d2p(at) - 7}px`;
+    mark.style.insetInlineStart = `${found.columnPx(at) - 7}px`;
     begin = { axis, place: found.place, y: found.y, mark };
   };
   const move = (event: PointerEvent) => {

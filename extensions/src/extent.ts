@@ -40,11 +40,11 @@ export function extentOf(drawing: Drawing): Extent {
 /** A range with the ends that a person chose, in either order; what a logarithmic axis cannot show is left out. */
 function limited([low, high]: Range, limits: Drawing["yLimits"], least: number): Range {
   const [from, to] = (limits ?? []).map((limit) => (limit !== null && limit >= least ? limit : null));
-  if (from == null && to == null) return [low, high];
   if (from != null && to != null && from !== to) return [Math.min(from, to), Math.max(from, to)];
   // Beyond all curves there is as much room as these take.
   if (from != null) return [from, from < high ? high : least > 0 ? (from * high) / low : from + high - low];
-  return [to! > low ? low : least > 0 ? (to! * low) / high : to! - (high - low), to!];
+  if (to != null) return [to > low ? low : least > 0 ? (to * low) / high : to - (high - low), to];
+  return [low, high];
 }
 
 function widened([low, high]: Range): Range {

@@ -170,7 +170,16 @@ export class LinesPlot {
   private canvas(plot: uPlot, context: CanvasRenderingContext2D, origin: { left: number; top: number }): Canvas {
     const { x, y } = this.zoom ?? this.extent;
     const { width, height } = plot.bbox;
-    return { context, ...origin, width, height, ratio: uPlot.pxRatio, x, y, logarithmic: this.drawing!.logarithmic };
+    return {
+      context,
+      ...origin,
+      width,
+      height,
+      ratio: uPlot.pxRatio,
+      x,
+      y,
+      logarithmic: this.drawing?.logarithmic ?? false,
+    };
   }
 
   private drawCanvas(plot: uPlot): void {
@@ -269,19 +278,20 @@ export class LinesPlot {
     const x = line.curve.x[index];
     const y = line.curve.y[index];
     const at = drawing.xKind === "seconds" ? formatDuration(x) : `${drawing.xTitle} ${formatNumber(x)}`;
-    const text = `${this.labelsAt(x, y).join("\n")}\n${drawing.yName} ${writeY(drawing, y)} at ${at}`;
+    const text = `${this.labelsAt(plot, drawing.lines, x, y).join("\n")}\n${drawing.yName} ${writeY(drawing, y)} at ${at}`;
     this.placeHint(text, plot.valToPos(x, "x"), plot.valToPos(y, "y"));
   }
 
   /** What lies at a point: all lines through it, as the one that was drawn last hides the others. */
-  private labelsAt(x: number, y: number): string[] {
-    const plot = this.plot!;
+  private labelsAt(plot: uPlot, lines: Line[], x: number, y: number): string[] {
     const top = plot.valToPos(y, "y");
-    const labels = this.drawing!.lines.filter(({ silent, stepped, curve }) => {
-      const index = curve.before(x);
-      const isThere = stepped ? index >= 0 && x <= curve.x[curve.length - 1] : curve.x[index] === x;
-      return !silent && isThere && Math.abs(plot.valToPos(curve.y[index], "y") - top) < SAME_PX;
-    }).map(({ label }) => label);
+    const labels = lines
+      .filter(({ silent, stepped, curve }) => {
+        const index = curve.before(x);
+        const isThere = stepped ? index >= 0 && x <= curve.x[curve.length - 1] : curve.x[index] === x;
+        return !silent && isThere && Math.abs(plot.valToPos(curve.y[index], "y") - top) < SAME_PX;
+      })
+      .map(({ label }) => label);
     const others = labels.length - MAX_NAMED;
     return others > 0 ? [...labels.slice(0, MAX_NAMED), `and ${others} more`] : labels;
   }

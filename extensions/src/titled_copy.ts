@@ -10,7 +10,8 @@ export function titledCopy(chart: HTMLCanvasElement, title: string, theme: Theme
   const above = Math.round(TITLE_PX * ratio);
   copy.width = chart.width;
   copy.height = chart.height + above;
-  const context = copy.getContext("2d")!;
+  const context = copy.getContext("2d");
+  if (!context) return copy;
   context.fillStyle = theme.surface;
   context.fillRect(0, 0, copy.width, copy.height);
   context.fillStyle = theme.ink;

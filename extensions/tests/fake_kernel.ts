@@ -1,6 +1,6 @@
 // The kernel's side of a form: records what it is sent, and answers when a test says so.
 import { act } from "preact/test-utils";
-import { KernelConnection, type Channel } from "../src/forms/kernel_connection";
+import { isLoaded, KernelConnection, type Channel } from "../src/forms/kernel_connection";
 import type { FormField, FormState, Results, Section } from "../src/forms/types";
 
 export interface Sent {
@@ -94,5 +94,6 @@ export function buildForm(known: Partial<FormState> = {}, answers: Partial<Resul
   for (const [topic, result] of Object.entries(answers)) {
     kernel.emit({ type: "answer", topic, query: Number.MAX_SAFE_INTEGER, status: "done", result });
   }
+  if (!isLoaded(form)) throw new Error("the kernel told no state");
   return { kernel, form };
 }

@@ -28,7 +28,7 @@ export function AdvicePart({ form, themeName, onStart }: AdvicePartProps) {
   const result = answer?.result?.card ? answer.result : null;
   const isMeasuring = answer?.status === "working" && answer.arguments.measure === true;
   // What it would change depends on what is written.
-  useQuery(form.state!.hash ?? "right last", () => isMeasuring || form.query("advice", { measure: false }), 0);
+  useQuery(form.state.hash ?? "right last", () => isMeasuring || form.query("advice", { measure: false }), 0);
   return (
     <>
       <Measure form={form} isMeasuring={isMeasuring} isFirst={!result} />
@@ -84,7 +84,7 @@ function Measure({ form, isMeasuring, isFirst }: FormProps & { isMeasuring: bool
         <button
           type="submit"
           class={isFirst ? "workbench-primary" : ""}
-          disabled={isMeasuring || form.state!.hash === null}
+          disabled={isMeasuring || form.state.hash === null}
         >
           {isFirst ? "Measure and advise" : "Measure again"}
         </button>
@@ -93,7 +93,7 @@ function Measure({ form, isMeasuring, isFirst }: FormProps & { isMeasuring: bool
             Stop measuring
           </button>
         ) : null}
-        {form.state!.hash === null ? (
+        {form.state.hash === null ? (
           <span class="workbench-muted">The experiment has problems; fix them first.</span>
         ) : null}
       </div>

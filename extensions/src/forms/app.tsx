@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import type { KernelModel } from "../kernel_socket";
 import { AdvicePart } from "./advice_part";
 import { FirstContact } from "./first_contact";
-import type { KernelConnection } from "./kernel_connection";
+import { isLoaded, type KernelConnection, type LoadedForm } from "./kernel_connection";
 import { DataPart } from "./data_part";
 import { Files } from "./files";
 import { ModelPart, useModelCheck, type ModelCheck } from "./model_part";
@@ -49,10 +49,9 @@ export function App(props: AppProps) {
   const runId = form.answer("start")?.result?.run_id ?? around.runId;
   const [chosen, setChosen] = useState<PartName>(parts[0]);
   const [hasText, setHasText] = useState(true);
-  const { state } = form;
   const part = parts.includes(chosen) ? chosen : parts[0];
   const modelCheck = useModelCheck(form, parts, part === "model");
-  if (!state) {
+  if (!isLoaded(form)) {
     return (
       <p class="workbench-form-empty" role="status">
         {form.isDisconnected
@@ -80,6 +79,7 @@ export function App(props: AppProps) {
       <div class={offersText && hasText ? "workbench-form-beside" : ""} inert={isDisconnected}>
         <Part
           {...props}
+          form={form}
           runId={isDisconnected ? "" : runId}
           part={part}
           modelCheck={modelCheck}
@@ -101,7 +101,7 @@ interface BarProps extends FormProps {
 }
 
 function Bar({ form, isWhole, modelCheck, onPart, text }: BarProps) {
-  const state = form.state!;
+  const state = form.state;
   const undoWords = state.undo_label ? `Undo: ${state.undo_label}` : "Undo";
   return (
     <div class="workbench-bar workbench-form-head" inert={form.isDisconnected}>
@@ -132,7 +132,7 @@ function Bar({ form, isWhole, modelCheck, onPart, text }: BarProps) {
 
 function NameField({ form }: FormProps) {
   const id = useUniqueId();
-  const { name } = form.state!.document;
+  const { name } = form.state.document;
   const typed = useTextField(form, typeof name === "string" ? name : "", (text) =>
     text.trim() ? form.edit([["name", text.trim()]], "Name") : form.send({ type: "remove", path: "name" }),
   );
@@ -159,7 +159,7 @@ interface IdentityProps extends FormProps {
 
 /** Whether the experiment is valid, and its hash, which is the same in every interface. */
 function Identity({ form, modelCheck, onPart }: IdentityProps) {
-  const { problems, hash, saved_path } = form.state!;
+  const { problems, hash, saved_path } = form.state;
   const text = form.unappliedText;
   return (
     <span class="workbench-form-identity" role="status">
@@ -212,7 +212,7 @@ function Notes({ form }: FormProps) {
       <div role="alert">
         {form.isDisconnected ? <p class="workbench-notice workbench-notice-error">{DISCONNECTED}</p> : null}
       </div>
-      {form.state!.notes?.map((note) => (
+      {form.state.notes?.map((note) => (
         <p class="workbench-notice" key={note}>
           {note}
         </p>
@@ -229,6 +229,7 @@ function Notes({ form }: FormProps) {
 }
 
 interface PartProps extends AppProps {
+  form: LoadedForm;
   part: PartName;
   runId: string;
   modelCheck: ModelCheck;
@@ -241,7 +242,7 @@ function Part(props: PartProps) {
   const id = useUniqueId();
   const body = (
     <>
-      {problemsWithoutField(form.state!, part).map((problem) => (
+      {problemsWithoutField(form.state, part).map((problem) => (
         <p class="workbench-notice workbench-notice-error" key={`${problem.field}${problem.problem}`}>
           <ProblemText problem={problem} withField />
         </p>
@@ -259,7 +260,7 @@ function Part(props: PartProps) {
   const tabs = parts.map((name) => ({
     name,
     title: PART_TITLES[name],
-    num_problems: problemsOf(form.state!, name).length,
+    num_problems: problemsOf(form.state, name).length,
   }));
   return (
     <div class="workbench-form-main">

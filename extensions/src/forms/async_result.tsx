@@ -7,7 +7,7 @@ import { ProblemText, type FormProps } from "./text_field";
 
 /** Warns that a result belongs to the last valid state, while the experiment is invalid. */
 export function OutdatedNotice({ form }: FormProps) {
-  return form.state!.is_experiment ? null : (
+  return form.state.is_experiment ? null : (
     <p class="workbench-notice">The experiment has problems; this shows its last valid state.</p>
   );
 }

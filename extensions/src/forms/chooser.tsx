@@ -23,9 +23,9 @@ interface ChooserProps extends FormProps {
 
 export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
   const id = useUniqueId();
-  const { document } = form.state!;
+  const { document } = form.state;
   const chosen = displayName(document[path]);
-  const field = form.state!.sections.find((one) => one.name === path)?.fields.find((one) => one.path === path);
+  const field = form.state.sections.find((one) => one.name === path)?.fields.find((one) => one.path === path);
   const names = field?.choices?.map(toText) ?? [];
   const problems = [...problemsAt(form, path), ...problemsAt(form, `${path}.name`)];
   const typed = useTextField(form, chosen, (text) => {

@@ -10,7 +10,7 @@ import { problemsOf } from "./problems";
 import { Group, Sentence, useQuery, type FormProps } from "./text_field";
 
 export function DataPart({ form }: FormProps) {
-  const state = form.state!;
+  const state = form.state;
   const { data } = state.document;
   const of = data ? JSON.stringify(data) : null;
   const ask = () => form.query("data", { of });

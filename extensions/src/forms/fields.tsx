@@ -12,6 +12,7 @@ import {
   useUniqueId,
   useTextField,
   type FormProps,
+  lastNameOf,
 } from "./text_field";
 import { formatBounds, parseValue, toJsonText, parseFieldValue, toText } from "./field_values";
 
@@ -80,7 +81,7 @@ function FieldRow({ form, field, onSearch }: FieldRowProps) {
   const problems = problemsAt(form, field.path);
   const bounds = formatBounds(field);
   const help = [field.help, bounds ? `Allowed: ${bounds}.` : ""].filter(Boolean).join(" ");
-  const name = field.path.split(".").at(-1)!;
+  const name = lastNameOf(field.path);
   // Durations and sizes contain their units.
   const unit = field.kind === "duration" || field.kind === "size" ? null : field.unit;
   return (
@@ -186,7 +187,7 @@ export function FieldInput({ form, field, id, isWrong, onValue }: FieldInputProp
       />
       {list ? (
         <datalist id={list}>
-          {field.choices!.map((one) => (
+          {(field.choices ?? []).map((one) => (
             <option key={toJsonText(one)} value={toText(one)} label={labelOf(field, one)} />
           ))}
         </datalist>

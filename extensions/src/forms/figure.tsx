@@ -9,7 +9,8 @@ export function FigureBox({ figure, title, themeName }: { figure: Figure; title:
   const [problem, setProblem] = useState("");
   const host = useMemo(findHost, []);
   useEffect(() => {
-    const target = element.current!;
+    const target = element.current;
+    if (!target) return;
     let isGone = false;
     if (!host && !window.Plotly) {
       setProblem("Figures need a Jupyter server with the workbench extension.");
@@ -18,7 +19,7 @@ export function FigureBox({ figure, title, themeName }: { figure: Figure; title:
     loadPlotly(host?.baseUrl ?? "/").then(
       (plotly) => {
         if (isGone) return;
-        const { data, layout } = themed(figure, readTheme(target.closest<HTMLElement>(".workbench")!), "form");
+        const { data, layout } = themed(figure, readTheme(target.closest<HTMLElement>(".workbench") ?? target), "form");
         void plotly.react(target, data, layout, { responsive: true, displaylogo: false });
       },
       () => setProblem("Figures need a Jupyter server with the workbench extension."),

@@ -6,7 +6,7 @@ import type { FormProps } from "./text_field";
 
 export function Files({ form }: FormProps) {
   const [asked, setAsked] = useState<"open" | "save" | null>(null);
-  const state = form.state!;
+  const state = form.state;
   return (
     <>
       {state.presets.length ? (
@@ -39,7 +39,7 @@ export function Files({ form }: FormProps) {
 }
 
 function FileDialog({ form, action, onClose }: FormProps & { action: "open" | "save"; onClose(): void }) {
-  const state = form.state!;
+  const state = form.state;
   const [path, setPath] = useState(
     state.saved_path ?? (action === "save" ? `${nameOf(state.document.name)}.yaml` : ""),
   );

@@ -3,7 +3,7 @@ import { capitalized, type FormProps } from "./text_field";
 
 /** Nothing once something was changed, or a run was started. */
 export function FirstContact({ form, onRun }: FormProps & { onRun(): void }) {
-  const { example } = form.state!;
+  const { example } = form.state;
   if (!example || form.isDisconnected || form.answer("start")) return null;
   const run = () => {
     form.send({ type: "preset", name: example.name });

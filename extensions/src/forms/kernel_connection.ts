@@ -23,6 +23,13 @@ export interface QueryState<K extends Topic> {
   problem: Problem | null;
 }
 
+/** A connection once the kernel has told its first state. */
+export type LoadedForm = KernelConnection & { readonly state: FormState };
+
+export function isLoaded(form: KernelConnection): form is LoadedForm {
+  return form.state !== null;
+}
+
 /** After this long without an answer, the form shows that the kernel is busy. */
 const PATIENCE_MS = 1500;
 

@@ -19,16 +19,16 @@ export function ListSection({ form, section, list: { num_items, min_items, next 
   useEffect(() => {
     if (awaited.current === null || awaited.current !== num_items) return;
     awaited.current = null;
-    element.current!.querySelector<HTMLElement>(`[data-path^="${name}.${num_items - 1}."] :is(input, select)`)?.focus();
+    element.current?.querySelector<HTMLElement>(`[data-path^="${name}.${num_items - 1}."] :is(input, select)`)?.focus();
   });
   const add = () => {
-    const written = form.state!.document[name];
+    const written = form.state.document[name];
     form.edit([[name, [...(Array.isArray(written) ? written : []), next] as Json]], `Add ${what}`);
     awaited.current = num_items + 1;
   };
   const remove = (at: number) => {
     form.edit([], `Remove ${what} ${at + 1}`, [`${name}.${at}`]);
-    element.current!.querySelector<HTMLElement>(".workbench-form-add button")!.focus();
+    element.current?.querySelector<HTMLElement>(".workbench-form-add button")?.focus();
   };
   return (
     <div class="workbench-form-rows" ref={element}>

@@ -38,7 +38,7 @@ function keyOf({ document, is_experiment }: FormState): string | null {
 }
 
 export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) {
-  const state = form.state!;
+  const state = form.state;
   const { model, data, train } = state.document;
   const settings = state.sections.find((one) => one.name === "model");
   const loss = state.sections.find((one) => one.name === "loss");

@@ -45,8 +45,8 @@ interface RunPartProps extends FormProps {
 }
 
 export function RunPart({ form, model, modelCheck, runId }: RunPartProps) {
-  const sections = form
-    .state!.sections.filter((one) => !ELSEWHERE.has(one.name) && (one.items || one.fields.length))
+  const sections = form.state.sections
+    .filter((one) => !ELSEWHERE.has(one.name) && (one.items || one.fields.length))
     .sort((first, second) => placeOf(first.name) - placeOf(second.name));
   const end = useRef<HTMLDivElement>(null);
   const status = form.answer("start")?.status;
@@ -82,7 +82,7 @@ function placeOf(name: string): number {
 
 function Start({ form, modelCheck }: FormProps & { modelCheck: ModelCheck }) {
   const { state } = form;
-  const { hash, address = null } = state!;
+  const { hash, address = null } = state;
   useQuery(hash === null ? null : JSON.stringify([hash, address]), () => form.query("preflight"));
   const preflight = form.answer("preflight");
   const start = form.answer("start");
@@ -127,9 +127,9 @@ function Start({ form, modelCheck }: FormProps & { modelCheck: ModelCheck }) {
       </AsyncResult>
       <details class="workbench-form-details">
         <summary>Use a terminal or Python instead</summary>
-        {state!.is_saved ? null : <p class="workbench-hint">The command runs the file: save your changes first.</p>}
-        <Code label="command" text={state!.command} />
-        <Code label="Python" text={state!.python} />
+        {state.is_saved ? null : <p class="workbench-hint">The command runs the file: save your changes first.</p>}
+        <Code label="command" text={state.command} />
+        <Code label="Python" text={state.python} />
       </details>
     </Group>
   );
@@ -209,6 +209,9 @@ function Preflight({ result }: { result: PreflightReport }) {
 /** The live view of a run: from the server, or from the kernel where there is none. */
 export function LiveRun({ model, runId, snapshot }: { model: KernelModel; runId: string; snapshot: string }) {
   const element = useRef<HTMLDivElement>(null);
-  useEffect(() => showRun(element.current!, model, { run: runId, snapshot, height: HEIGHT_PX }), []);
+  useEffect(
+    () => (element.current ? showRun(element.current, model, { run: runId, snapshot, height: HEIGHT_PX }) : undefined),
+    [],
+  );
   return <div class="workbench-form-live" style={{ minBlockSize: `${HEIGHT_PX}px` }} ref={element} />;
 }

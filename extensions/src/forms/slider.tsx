@@ -44,9 +44,10 @@ export function RangeSlider({ name, low, high, scale, sampled, onChange }: Range
   const press = (end: End, event: KeyboardEvent) => {
     const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10 }[event.key];
     const edge = { Home: scale.low, End: scale.high }[event.key];
-    if (by === undefined && edge === undefined) return;
+    const target = by === undefined ? edge : stepped(scale, ends[end], by);
+    if (target === undefined) return;
     event.preventDefault();
-    const next = move(end, edge ?? stepped(scale, ends[end], by!))[end];
+    const next = move(end, target)[end];
     clearTimeout(timer.current);
     timer.current = setTimeout(() => commit(end, next), PAUSE_MS);
   };
@@ -94,7 +95,7 @@ function Histogram({ sampled, scale, name }: { sampled: SampledParameter | null;
       viewBox="0 0 1000 100"
       preserveAspectRatio="none"
       role="img"
-      aria-label={`Sampled values of ${name}: from ${formatNumber(bars[0].from)} to ${formatNumber(bars.at(-1)!.to)}`}
+      aria-label={`Sampled values of ${name}: from ${formatNumber(bars[0].from)} to ${formatNumber(bars[bars.length - 1].to)}`}
     >
       {bars.map(({ from, to, count }, at) => {
         const [left, right] = [partOf(scale, from) * 1000, partOf(scale, to) * 1000];

@@ -19,6 +19,7 @@ import {
   useUniqueId,
   useTextField,
   type FormProps,
+  lastNameOf,
 } from "./text_field";
 import { ConditionEditor } from "./condition_editor";
 import { parseList, formatList, parseNumber, parseValue, toJsonText, toText } from "./field_values";
@@ -28,7 +29,7 @@ const KIND_NAMES: Record<Kind, string> = { float: "range", int: "whole numbers",
 const SEARCHED_SECTIONS = ["model", "training", "plan"];
 
 export function SpacePart({ form }: FormProps) {
-  const state = form.state!;
+  const state = form.state;
   const rows = rowsOf(state);
   const samples = form.answer("samples");
   useQuery(JSON.stringify([state.is_experiment, state.document.search]), () => form.query("samples"));
@@ -42,7 +43,7 @@ export function SpacePart({ form }: FormProps) {
   const awaited = useRef<string | null>(null);
   const focusRow = (name: string) => (awaited.current = name);
   useEffect(() => {
-    const found = [...rowsElement.current!.querySelectorAll<HTMLElement>("[data-parameter]")].find(
+    const found = [...(rowsElement.current?.querySelectorAll<HTMLElement>("[data-parameter]") ?? [])].find(
       (one) => one.dataset.parameter === awaited.current,
     );
     if (!found) return;
@@ -96,7 +97,7 @@ export function SpacePart({ form }: FormProps) {
 }
 
 function nameOf(field: FormField): string {
-  return field.path.split(".").at(-1)!;
+  return lastNameOf(field.path);
 }
 
 interface RowProps extends FormProps {
@@ -113,7 +114,7 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
   const change = (kind: Kind | "auto") => {
     if (kind !== "auto") return form.edit([[path, withKind(row, kind)]], `Search ${row.name} as ${KIND_NAMES[kind]}`);
     // Where nothing is given the default holds, which is auto for most that can be.
-    const changes: [string, Json][] = field!.default === "auto" ? [] : [[field!.path, "auto"]];
+    const changes: [string, Json][] = !field || field.default === "auto" ? [] : [[field.path, "auto"]];
     return form.edit(changes, `Leave ${row.name} to the advisor`, [path]);
   };
   const share = sampled && sampled.exists_share < 1 ? formatPercent(sampled.exists_share) : null;

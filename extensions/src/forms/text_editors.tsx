@@ -30,7 +30,7 @@ export function Texts({ form }: FormProps) {
 
 function TextEditor({ form, language }: FormProps & { language: Language }) {
   const id = useUniqueId();
-  const state = form.state!;
+  const state = form.state;
   const problem = state[`${language}_problem`];
   const typed = useTextField(form, state[language], (text) => form.send({ type: language, text }), true);
   useEffect(() => {

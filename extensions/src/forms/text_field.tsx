@@ -1,14 +1,19 @@
 // Text inputs that keep typed text until the kernel has acknowledged it, with problems below them.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { KernelConnection } from "./kernel_connection";
+import type { KernelConnection, LoadedForm } from "./kernel_connection";
 import type { Problem } from "../action_types";
 
 /** After a pause of this length what is typed counts, where it counts before the field is left. */
 const PAUSE_MS = 700;
 
 export interface FormProps {
-  form: KernelConnection;
+  form: LoadedForm;
+}
+
+/** The name of a field: the end of its path. */
+export function lastNameOf(path: string): string {
+  return path.slice(path.lastIndexOf(".") + 1);
 }
 
 /** An id that is unique on the page; Preact's own ids repeat between the forms of a notebook. */

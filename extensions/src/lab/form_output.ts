@@ -97,14 +97,14 @@ class FormOutput extends Panel implements IRenderMime.IRenderer {
     const { draft } = model.data[FORM_MIME_TYPE] as unknown as { draft: string };
     const host = labHost();
     const kept = await keptDraft(host, draft);
-    const isRunThere = Boolean(kept?.run_id) && (await hasRun(host, kept!.run_id));
+    const isRunThere = kept?.run_id ? await hasRun(host, kept.run_id) : false;
     if (this.isDisposed || this.#kept) return;
     const panel = new Panel();
     panel.addClass("workbench-form-kept");
     panel.addWidget(paragraph(NOTE));
     panel.addWidget(kept ? text(kept.yaml) : this.#snapshot(model));
-    if (isRunThere) {
-      const state = { run: kept!.run_id };
+    if (kept && isRunThere) {
+      const state = { run: kept.run_id };
       panel.addWidget(new ViewWidget({ host, form: "output", height: RUN_HEIGHT_PX, state }));
     }
     this.#kept = panel;

@@ -41,7 +41,7 @@ function Tiers({ picture, connection }: { picture: TiersPicture; connection: Tie
   const id = useUniqueId();
   const { threshold, share } = picture.points[place];
   const names = picture.points[0].schedulers.map((one) => one.scheduler);
-  const points = picture.points.map((one) => one.schedulers.find((each) => each.scheduler === scheduler)!);
+  const points = picture.points.flatMap((one) => one.schedulers.filter((each) => each.scheduler === scheduler));
   const machines = picture.tiers.map((name, at) => `${picture.counts[at].toLocaleString("en")} × ${name}`);
   return (
     <>
@@ -190,9 +190,9 @@ function Curves({
 
 /** From which threshold on the last tier is busier than it should be. */
 function balanceOf(picture: TiersPicture, points: SchedulerPoint[], labels: string[]): string {
-  const tier = picture.tiers.at(-1)!;
+  const tier = picture.tiers[picture.tiers.length - 1];
   const busy = `place.busy, ${formatPercent(picture.busy)}`;
-  const first = points.findIndex((point) => point.load.at(-1)! > picture.busy);
+  const first = points.findIndex((point) => point.load[point.load.length - 1] > picture.busy);
   if (first < 0) return `No threshold takes the load of ${tier} beyond ${busy}.`;
   if (first === 0) return `Every threshold takes the load of ${tier} beyond ${busy}.`;
   return `Balance: thresholds above ${labels[first - 1]} take the load of ${tier} beyond ${busy} (dashed).`;

@@ -90,7 +90,7 @@ export function partsOf(values: (number | null)[]): [number, number][][] {
   let isOpen = false;
   values.forEach((value, at) => {
     if (value === null) isOpen = false;
-    else if (isOpen) parts.at(-1)!.push([at, value]);
+    else if (isOpen) parts[parts.length - 1].push([at, value]);
     else {
       parts.push([[at, value]]);
       isOpen = true;

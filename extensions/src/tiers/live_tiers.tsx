@@ -85,7 +85,7 @@ function NumberInput({ label, value, onValue }: { label: string; value: number; 
 /** Each tier with the requests that wait there, now and before. */
 function Queues({ tiers, statuses }: { tiers: string[]; statuses: TiersStatus[] }) {
   const most = Math.max(4, ...statuses.flatMap((one) => one.tiers.map((tier) => tier.num_waiting)));
-  const now = statuses.at(-1)!;
+  const now = statuses[statuses.length - 1];
   return (
     <>
       <table class="workbench-tiers-queues">

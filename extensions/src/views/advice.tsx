@@ -6,12 +6,12 @@ import { Empty } from "./components";
 
 export function Advice({ controller }: { controller: Controller }) {
   const { run } = controller.state;
-  const { card, latest } = run ?? {};
-  if (card) {
+  const card = run?.card;
+  if (run && card) {
     return (
       <AdviceCard card={card}>
         <div class="workbench-buttons">
-          <button type="button" class="workbench-primary" onClick={() => start(controller, run!, card)}>
+          <button type="button" class="workbench-primary" onClick={() => start(controller, run, card)}>
             Start a run with it…
           </button>
         </div>
@@ -21,7 +21,7 @@ export function Advice({ controller }: { controller: Controller }) {
   return (
     <Empty title="No advice yet">
       <p>It appears here when the measurements are done.</p>
-      {latest ? <p>{latest}</p> : null}
+      {run?.latest ? <p>{run.latest}</p> : null}
     </Empty>
   );
 }
@@ -29,7 +29,7 @@ export function Advice({ controller }: { controller: Controller }) {
 /** Advice belongs to an experiment: its file starts with what is advised, in place of what it searches. */
 function start(controller: Controller, { name, params }: RunDetail, { changes }: Card): void {
   const lines = Object.entries(changes).map(([path, value]) => {
-    const parameter = path.split(".").at(-1)!;
+    const parameter = path.slice(path.lastIndexOf(".") + 1);
     return `${params.includes(parameter) ? `search.${parameter}` : path}=${JSON.stringify(value)}`;
   });
   const filled = { name: "", settings: lines.join("\n"), address: "" };

@@ -36,6 +36,7 @@ export function FirstSteps({ controller }: { controller: Controller }) {
     }
     setIsBusy(false);
   };
+  const { openFile, openForm } = controller.host;
   return (
     <Empty title="No runs yet">
       {example ? (
@@ -61,7 +62,7 @@ export function FirstSteps({ controller }: { controller: Controller }) {
       <Listed
         title="Notebooks"
         files={files.filter((file) => file.kind === "notebook")}
-        choose={controller.host.openFile && (({ path }) => controller.host.openFile!(path))}
+        choose={openFile && (({ path }) => openFile.call(controller.host, path))}
       />
       <Listed
         title="Tiers"
@@ -69,8 +70,8 @@ export function FirstSteps({ controller }: { controller: Controller }) {
         choose={canShowTiers ? ({ path }) => controller.openTiers(path) : undefined}
       />
       <h3>Your own model and data</h3>
-      {controller.host.openForm ? (
-        <button type="button" onClick={() => controller.host.openForm!()}>
+      {openForm ? (
+        <button type="button" onClick={() => openForm.call(controller.host)}>
           Fill in a form
         </button>
       ) : (

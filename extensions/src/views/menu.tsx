@@ -20,7 +20,7 @@ export function Menu({ label, title, children }: MenuProps) {
   useEffect(() => {
     if (!open) return;
     const list = box.current?.querySelector<HTMLElement>(".workbench-menu-list");
-    if (list) keepInside(list, button.current!);
+    if (list && button.current) keepInside(list, button.current);
     list?.querySelector("button")?.focus();
     const outside = (event: Event) => {
       if (!box.current?.contains(event.target as Node)) setOpen(false);

@@ -21,7 +21,8 @@ export function PlotBox({ drawing, theme, label, onChoose, plotRef }: PlotBoxPro
   choose.current = onChoose;
   useEffect(() => () => plot.current?.destroy(), []);
   useLayoutEffect(() => {
-    plot.current ??= new LinesPlot(element.current!, theme, {
+    if (!element.current) return;
+    plot.current ??= new LinesPlot(element.current, theme, {
       onChoose: (key, add) => choose.current(key, add),
       onZoom: setZoomed,
     });

@@ -13,7 +13,7 @@ export function RunAdder({ controller }: { controller: Controller }) {
   const names = [...new Set((runs?.items ?? []).map(({ name }) => name))];
   const add = async (event: Event) => {
     event.preventDefault();
-    const pattern = (event.currentTarget as HTMLFormElement).querySelector("input")!.value.trim();
+    const pattern = (event.currentTarget as HTMLFormElement).querySelector("input")?.value.trim();
     if (!pattern) return;
     try {
       const found = await controller.json<string[]>(`matching-runs?pattern=${encodeURIComponent(pattern)}`);

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
 import { formatAge, formatClock, formatCount } from "../format";
 import { FIRST_VIEW, type RunState } from "../state";
-import type { RunItem } from "../run_list_types";
+import type { RunItem, RunList } from "../run_list_types";
 import { Empty, ProgressBar, StateMark } from "./components";
 import { FirstSteps } from "./first_steps";
 import { isFiltered, RunFilters } from "./run_filters";
@@ -34,7 +34,7 @@ export function Runs({ controller }: { controller: Controller }) {
       </header>
       {hasNone ? null : <RunFilters controller={controller} />}
       {runs?.total ? (
-        <List controller={controller} />
+        <List controller={controller} runs={runs} />
       ) : (
         <NoRuns controller={controller} known={runs !== null} filtered={isFiltered(view.runs)} />
       )}
@@ -42,9 +42,8 @@ export function Runs({ controller }: { controller: Controller }) {
   );
 }
 
-function List({ controller }: { controller: Controller }) {
+function List({ controller, runs }: { controller: Controller; runs: RunList }) {
   const { view } = controller.state;
-  const runs = controller.state.runs!;
   const box = useRef<HTMLUListElement>(null);
   useEffect(() => {
     if (box.current) box.current.scrollTop = 0;
@@ -94,7 +93,9 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
       compared: compared ? view.compared.filter((one) => one !== item.run_id) : [...view.compared, item.run_id],
     });
   const tags = item.tags ?? [];
-  const isShared = controller.state.runs!.items.some((one) => one.name === item.name && one.run_id !== item.run_id);
+  const isShared = (controller.state.runs?.items ?? []).some(
+    (one) => one.name === item.name && one.run_id !== item.run_id,
+  );
   const words = [`${item.name} (${item.run_id})`, `created ${formatClock(item.created_unix_s)}`];
   if (item.version != null) words.push(`version ${item.version} of its experiment`);
   return (

@@ -56,8 +56,8 @@ export function Trials({ controller }: { controller: Controller }) {
           </button>
         </div>
       )}
-      <ProblemNotice problem={wrong ? { ...problem!, field: null } : null} />
-      {table && table.total && !wrong ? <Table controller={controller} /> : null}
+      <ProblemNotice problem={wrong && problem ? { ...problem, field: null } : null} />
+      {table && table.total && !wrong ? <Table controller={controller} table={table} /> : null}
       {table && !table.total && !wrong ? (
         <Empty title={filtered ? "No trial matches" : "No trials yet"}>
           {filtered ? (
@@ -73,9 +73,8 @@ export function Trials({ controller }: { controller: Controller }) {
   );
 }
 
-function Table({ controller }: { controller: Controller }) {
+function Table({ controller, table }: { controller: Controller; table: TrialTable }) {
   const { view } = controller.state;
-  const table = controller.state.table!;
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (box.current) box.current.scrollTop = 0;
