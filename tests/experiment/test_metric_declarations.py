@@ -12,8 +12,8 @@ import workbench as wb
 from workbench.experiment import Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.metric_declarations import (
-    LOSSES,
     METRICS,
+    TASKS,
     declaration_of,
     declared_goal,
     goal_in,
@@ -24,7 +24,6 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import DriverStarted, TrialPlanned, TrialProposed
 from workbench.foundation.registry import load_object
 from workbench.models import METRICS as REGISTRY
-from workbench.models import default_loss, default_metrics
 from workbench.models.adapters import declared_goals, load_metrics
 from workbench.models.metrics import WholeMetric
 from workbench.store.history import History
@@ -57,14 +56,19 @@ def undeclared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return outputs.mean()
 
 
-@pytest.mark.parametrize("declared", [*METRICS, *LOSSES], ids=lambda item: item.name)
+@pytest.mark.parametrize("declared", METRICS, ids=lambda item: item.name)
 def test_every_known_metric_has_a_direction_and_an_object_that_computes_it(declared: Any) -> None:
     assert goal_of(f"val_{declared.name}") == declared.goal
-    assert load_object(declared.reference) is not None
+    references = [item for item in (declared.measure, declared.loss) if item is not None]
+    assert references
+    for reference in references:
+        assert load_object(f"workbench.models.{reference}") is not None
 
 
 COMPUTED = [
-    item for item in METRICS if item.tasks != ("detection",) and item.name != "top5_accuracy"
+    item
+    for item in METRICS
+    if item.measure and item.tasks != ("detection",) and item.name != "top5_accuracy"
 ]  # both need data of their own
 
 
@@ -100,8 +104,8 @@ def test_a_name_that_only_resembles_a_known_one_has_no_direction(name: str) -> N
 
 
 def test_everything_that_the_loop_reports_has_a_direction() -> None:
-    for task in ("classification", "regression", "language_model", "detection", "other"):
-        named = [*default_metrics(task), default_loss(task)]
+    for task in TASKS:
+        named = [*TASKS[task].metrics, TASKS[task].loss]
         assert None not in [goal_of(f"val_{name}") for name in named]
     assert None not in [goal_of(name) for name in client_metrics(["accuracy", "perplexity"])]
     assert [goal_of(f"val_accuracy_client_{kind}") for kind in ("min", "std")] == [
@@ -178,7 +182,7 @@ def test_what_a_metric_declares_reaches_the_history_of_its_run() -> None:
 
 def test_the_registry_knows_the_declared_metrics() -> None:
     assert [name for name in REGISTRY.names() if declaration_of(name) is not None] == [
-        item.name for item in METRICS
+        item.name for item in METRICS if item.measure
     ]
 
 

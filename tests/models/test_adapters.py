@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from workbench.experiment.metric_declarations import TASKS
 from workbench.foundation.errors import ExperimentError, UnknownNameError
-from workbench.models import LOSSES, METRICS, default_loss, default_metrics
+from workbench.models import LOSSES, METRICS
 from workbench.models.adapters import build_model, load_loss, load_metrics, num_parameters
 from workbench.models.losses import cross_entropy, mean_squared_error
-from workbench.models.metrics import Metric, WholeMetric, mean_over_samples
+from workbench.models.metrics import BatchMetric, WholeMetric, mean_over_samples
 
 
 class Totals:
     """What training does with metrics: adds over batches and workers, then finishes."""
 
-    def __init__(self, metrics: dict[str, Metric]) -> None:
+    def __init__(self, metrics: dict[str, BatchMetric]) -> None:
         self.metrics = metrics
         self.sums = dict.fromkeys(metrics, (0.0, 0))
 
@@ -101,8 +102,8 @@ def test_frozen_parameters_are_not_counted_and_shared_ones_once():
 
 @pytest.mark.parametrize("task", ["classification", "regression", "language_model"])
 def test_every_task_has_a_loss_and_metrics(task):
-    assert load_loss(None, task) is LOSSES.load(default_loss(task))
-    assert list(load_metrics(None, task)) == list(default_metrics(task))
+    assert load_loss(None, task) is LOSSES.load(TASKS[task].loss)
+    assert list(load_metrics(None, task)) == list(TASKS[task].metrics)
 
 
 def test_losses_and_metrics_can_be_named_by_reference_or_given(own_module):
@@ -170,7 +171,7 @@ def test_a_metric_that_is_none_is_refused_by_its_name(own_module, metrics, field
         load_loss("crossentropy", "classification")
 
 
-TASKS = {
+TASK_OF_METRIC = {
     "accuracy": "classification",
     "top5_accuracy": "classification",
     "perplexity": "language_model",
@@ -196,10 +197,12 @@ def test_every_metric_and_loss_is_exact_however_the_set_is_cut(cuts, num_workers
     of_samples = {
         name for name in METRICS.names() if not isinstance(METRICS.load(name), WholeMetric)
     }
-    assert set(TASKS) == of_samples
+    assert set(TASK_OF_METRIC) == of_samples
     losses = {"cross_entropy": "classification", "huber": "regression"}
-    for name, task in [*TASKS.items(), *losses.items()]:
-        metric = METRICS.load(name) if name in TASKS else mean_over_samples(LOSSES.load(name))
+    for name, task in [*TASK_OF_METRIC.items(), *losses.items()]:
+        metric = (
+            METRICS.load(name) if name in TASK_OF_METRIC else mean_over_samples(LOSSES.load(name))
+        )
         outputs, targets = sample(task, 40)
         whole = Totals({name: metric})
         whole.add(outputs, targets)

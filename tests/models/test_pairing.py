@@ -19,7 +19,7 @@ from torch.nn import functional
 from workbench.foundation.errors import DataError, ExperimentError, WorkbenchError
 from workbench.models import LOSSES, METRICS
 from workbench.models.adapters import load_loss, load_metrics
-from workbench.models.metrics import Metric
+from workbench.models.metrics import BatchMetric
 from workbench.models.pairing import Pairing
 
 B, C, D = 12, 3, 5
@@ -40,7 +40,7 @@ def pairing(num_outputs: int | None, **fields: Any) -> Pairing:
 def measured(name: str, outputs: Any, targets: Any, given: Pairing) -> float:
     task = "regression" if given.task == "regression" else "classification"
     metric = load_metrics([name], task, pairing=given)[name]
-    if not isinstance(metric, Metric):
+    if not isinstance(metric, BatchMetric):
         return metric.compute([(outputs[:5], targets[:5]), (outputs[5:], targets[5:])])
     parts = [metric.measure(outputs[a:b], targets[a:b]) for a, b in ((0, 5), (5, B))]
     total, count = (sum(float(part[place]) for part in parts) for place in (0, 1))
@@ -50,7 +50,7 @@ def measured(name: str, outputs: Any, targets: Any, given: Pairing) -> float:
 def reading(name: str, given: Pairing) -> Callable[[Any, Any], Any]:
     """Return what applies a metric to one batch."""
     metric = load_metrics([name], "classification", pairing=given)[name]
-    return metric.measure if isinstance(metric, Metric) else metric.begin().update
+    return metric.measure if isinstance(metric, BatchMetric) else metric.begin().update
 
 
 def expected_of(name: str, scores: torch.Tensor, classes: torch.Tensor) -> float:
@@ -158,7 +158,7 @@ def test_ignored_targets_count_nowhere(dtype: torch.dtype) -> None:
     assert loss.item() == pytest.approx(functional.cross_entropy(SCORES, CLASSES).item(), rel=1e-6)
     for name in CLASS_METRICS:
         metric = load_metrics([name], "classification", pairing=pairing(C))[name]
-        if isinstance(metric, Metric):
+        if isinstance(metric, BatchMetric):
             total, count = metric.measure(scores, padded)
             found = metric.finish(float(total) / float(count))
         else:
@@ -347,7 +347,7 @@ OWN_REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 def test_what_is_no_number_is_refused_of_an_own_metric_and_loss(name: str) -> None:
     function, said = OWN_REFUSED[name]
     measure = load_metrics({"mine": function}, "regression")["mine"]
-    assert isinstance(measure, Metric)
+    assert isinstance(measure, BatchMetric)
     with pytest.raises(ExperimentError, match=said) as caught:
         measure.measure(PREDICTED, WANTED)
     assert caught.value.field == "metrics"
@@ -369,7 +369,7 @@ def test_one_number_in_any_form_is_an_own_metric() -> None:
         metric = load_metrics({"mine": lambda outputs, targets, value=value: value}, "regression")[
             "mine"
         ]
-        assert isinstance(metric, Metric)
+        assert isinstance(metric, BatchMetric)
         total, count = metric.measure(PREDICTED, WANTED)
         assert float(total) / float(count) == 2.0
 

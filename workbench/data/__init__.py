@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from workbench.data.options import DatasetOptions, existing_path
-from workbench.data.splits import Datasets, Split, Task
+from workbench.data.splits import Datasets, Split
 from workbench.experiment.components import Component
+from workbench.experiment.metric_declarations import Task
 from workbench.foundation.artifacts import is_url
 from workbench.foundation.errors import DataError, WorkbenchError
 from workbench.foundation.registry import Registry, load_object

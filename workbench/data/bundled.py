@@ -16,7 +16,8 @@ from workbench.data.cache import Cached, cached
 from workbench.data.columns import Column
 from workbench.data.options import DatasetOptions, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, Task, moments, split_in_three, standardise
+from workbench.data.splits import ArraySplit, Datasets, moments, split_in_three, standardise
+from workbench.experiment.metric_declarations import Task
 
 
 class BundledOptions(DatasetOptions):

@@ -30,8 +30,9 @@ from workbench.data.pixels import eight_bits
 from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
 from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader
-from workbench.data.splits import Datasets, Split, Task, split_in_three
+from workbench.data.splits import Datasets, Split, split_in_three
 from workbench.data.visible_files import visible_below
+from workbench.experiment.metric_declarations import Task
 from workbench.foundation.artifacts import is_url, open_artifacts
 from workbench.foundation.errors import ArtifactsError, DataError, ExperimentError
 

@@ -17,7 +17,8 @@ from workbench.data.image_headers import check_headers
 from workbench.data.images import ENDINGS, paired_files
 from workbench.data.options import existing_path
 from workbench.data.scenes import SceneOptions, load_scenes
-from workbench.data.splits import ArraySplit, Datasets, Split, Task, split_in_three
+from workbench.data.splits import ArraySplit, Datasets, Split, split_in_three
+from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
 
 IGNORED = -100

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from typing_extensions import Self
 
 from workbench.data.reading import Reading
-from workbench.data.splits import Datasets, Task
+from workbench.data.splits import Datasets
+from workbench.experiment.metric_declarations import Task
 from workbench.experiment.refusals import refusal
 from workbench.foundation.errors import DataError, ExperimentError
 

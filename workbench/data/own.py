@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workbench.data.collating import leaves
 from workbench.data.foreign import as_split
 from workbench.data.loader_arguments import LoaderArguments
-from workbench.data.splits import Datasets, Split, Task
+from workbench.data.splits import Datasets, Split
+from workbench.experiment.metric_declarations import Task
 from workbench.experiment.refusals import refusal
 from workbench.foundation.errors import DataError, ExperimentError
 

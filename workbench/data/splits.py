@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from workbench.data.collating import collate
 from workbench.data.loader_arguments import PLAIN, LoaderArguments
+from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
-
-Task = Literal["classification", "regression", "language_model", "detection", "other"]
 
 
 class Split(Protocol):

@@ -20,7 +20,7 @@ from workbench.data.columns import Column, check_numbers, learn_column, text_for
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_in_three
+from workbench.data.splits import ArraySplit, Datasets, divisor, split_in_three
 from workbench.data.table_files import (
     check_columns,
     column_of,
@@ -29,6 +29,7 @@ from workbench.data.table_files import (
     read_table,
 )
 from workbench.data.table_summary import TableSummary, summarise
+from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, WorkbenchError
 from workbench.foundation.separators import PARQUET_ENDINGS
 

@@ -18,8 +18,9 @@ from pydantic import Field
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, Task
+from workbench.data.splits import ArraySplit, Datasets
 from workbench.data.tokens import encode_texts, learn_vocabulary
+from workbench.experiment.metric_declarations import Task
 from workbench.experiment.setting_types import TokenKind
 from workbench.foundation.errors import DataError
 

@@ -15,8 +15,9 @@ from typing_extensions import Self
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import Datasets, Task, TokenSplit
+from workbench.data.splits import Datasets, TokenSplit
 from workbench.data.visible_files import visible_below
+from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, ExperimentError
 
 

@@ -1,7 +1,6 @@
-"""The one declaration of each loss and metric that the workbench knows, and how others declare
-theirs.
+"""The one declaration of each metric and loss of the workbench, and how others declare theirs.
 
-A metric declares its direction, its unit and the tasks for which it can be computed once. Forms,
+A `Metric` declares once its direction, its unit, and the tasks for which it can be computed. Forms,
 checks, schedules, charts and tables read it here. A metric of another package or of the user's own
 declares its direction on itself: see `metric` and `declared_goal`. Where nobody has declared one,
 there is none, and no view may guess it from a name. How a metric is computed is left to `models`.
@@ -32,9 +31,6 @@ Task = Literal["classification", "regression", "language_model", "detection", "o
 Unit = Literal["", "share", "of target", "of target squared", "bytes", "s", "rounds", "clients"]
 """A share lies between 0 and 1; an error of numbers has the unit of the target, or its square."""
 
-_CLASSES: tuple[Task, ...] = ("classification", "language_model")
-_BOXES: tuple[Task, ...] = ("detection",)
-_NUMBERS: tuple[Task, ...] = ("regression",)
 _CLIENT_SPREAD = "_client_"
 _SPREAD = "std"
 _PREFIXES = ("val_", "train_")
@@ -42,106 +38,127 @@ _Declared = TypeVar("_Declared")
 
 
 @dataclass(frozen=True)
-class MetricDeclaration:
+class Metric:
     """What is known of a metric or a loss by its name.
 
     Attributes:
         name: Its name, without the split that it is measured on.
-        goal: In which direction it is better; None where neither is.
+        goal: In which direction it is better.
         unit: The unit of its values; empty where they have none.
         tasks: The tasks for which it can be computed; empty for every task.
-        reference: The `module:object` that computes it; None for what the loop measures itself.
-        is_loss: Whether it can be minimised in training.
+        measure: The object of `models` that measures it, `module:object`; None where an experiment
+            cannot name it as a metric.
+        loss: The function of `models` that training minimises; None where it cannot.
         is_rate: Whether it is the share of samples of which something is true. A share of another
             kind, such as the area under a curve, is none, and the interval of a rate does not hold
             for it.
     """
 
     name: str
-    goal: Goal | None
+    goal: Goal
     unit: Unit = ""
     tasks: tuple[Task, ...] = ()
-    reference: str | None = None
-    is_loss: bool = False
+    measure: str | None = None
+    loss: str | None = None
     is_rate: bool = False
 
-
-def _metric(
-    name: str, goal: Goal, unit: Unit, tasks: tuple[Task, ...], reference: str
-) -> MetricDeclaration:
-    return MetricDeclaration(name, goal, unit, tasks, f"workbench.models.{reference}")
-
-
-def _rate(name: str, reference: str) -> MetricDeclaration:
-    return replace(_metric(name, "maximize", "share", _CLASSES, reference), is_rate=True)
+    @property
+    def power_of_target(self) -> int:
+        """By which power of a factor it grows where all targets are multiplied by the factor."""
+        return _POWERS_OF_TARGET.get(self.unit, 0)
 
 
-def _loss(name: str, tasks: tuple[Task, ...], reference: str) -> MetricDeclaration:
-    return MetricDeclaration(
-        name, "minimize", "", tasks, f"workbench.models.{reference}", is_loss=True
-    )
-
+_CLASSES: tuple[Task, ...] = ("classification", "language_model")
+_BOXES: tuple[Task, ...] = ("detection",)
+_NUMBERS: tuple[Task, ...] = ("regression",)
+_POWERS_OF_TARGET: dict[Unit, int] = {"of target": 1, "of target squared": 2}
 
 METRICS = (
-    _rate("accuracy", "metrics:ACCURACY"),
-    _rate("top5_accuracy", "metrics:TOP5_ACCURACY"),
-    _metric(
+    Metric("cross_entropy", "minimize", "", _CLASSES, loss="losses:cross_entropy"),
+    Metric("accuracy", "maximize", "share", _CLASSES, "metrics:ACCURACY", is_rate=True),
+    Metric("top5_accuracy", "maximize", "share", _CLASSES, "metrics:TOP5_ACCURACY", is_rate=True),
+    Metric(
         "mean_squared_error",
         "minimize",
         "of target squared",
         _NUMBERS,
-        "metrics:MEAN_SQUARED_ERROR",
+        measure="metrics:MEAN_SQUARED_ERROR",
+        loss="losses:mean_squared_error",
     ),
-    _metric(
+    Metric(
         "root_mean_squared_error",
         "minimize",
         "of target",
         _NUMBERS,
-        "metrics:ROOT_MEAN_SQUARED_ERROR",
+        measure="metrics:ROOT_MEAN_SQUARED_ERROR",
     ),
-    _metric(
-        "mean_absolute_error", "minimize", "of target", _NUMBERS, "metrics:MEAN_ABSOLUTE_ERROR"
+    Metric(
+        "mean_absolute_error",
+        "minimize",
+        "of target",
+        _NUMBERS,
+        measure="metrics:MEAN_ABSOLUTE_ERROR",
+        loss="losses:mean_absolute_error",
     ),
-    _metric("perplexity", "minimize", "", _CLASSES, "metrics:PERPLEXITY"),
-    _metric("macro_f1", "maximize", "share", _CLASSES, "metrics:MACRO_F1"),
-    _metric("balanced_accuracy", "maximize", "share", _CLASSES, "metrics:BALANCED_ACCURACY"),
-    _metric("roc_auc", "maximize", "share", ("classification",), "metrics:ROC_AUC"),
-    _metric("mean_iou", "maximize", "share", _CLASSES, "metrics:MEAN_IOU"),
-    _metric(
+    Metric("huber", "minimize", "", _NUMBERS, loss="losses:huber"),
+    Metric("perplexity", "minimize", "", _CLASSES, "metrics:PERPLEXITY"),
+    Metric("macro_f1", "maximize", "share", _CLASSES, "metrics:MACRO_F1"),
+    Metric("balanced_accuracy", "maximize", "share", _CLASSES, "metrics:BALANCED_ACCURACY"),
+    Metric("roc_auc", "maximize", "share", ("classification",), "metrics:ROC_AUC"),
+    Metric("mean_iou", "maximize", "share", _CLASSES, "metrics:MEAN_IOU"),
+    Metric(
         "mean_average_precision", "maximize", "share", _BOXES, "detector:MEAN_AVERAGE_PRECISION"
     ),
+    Metric("detection", "minimize", "", _BOXES, loss="detector:detection_loss"),
+    Metric("model", "minimize", loss="losses:of_model"),
 )
-"""The metrics that an experiment can name; a new one is a line here."""
-
-LOSSES = (
-    _loss("cross_entropy", _CLASSES, "losses:cross_entropy"),
-    _loss("mean_squared_error", _NUMBERS, "losses:mean_squared_error"),
-    _loss("mean_absolute_error", _NUMBERS, "losses:mean_absolute_error"),
-    _loss("huber", _NUMBERS, "losses:huber"),
-    _loss("detection", _BOXES, "detector:detection_loss"),
-    _loss("model", (), "losses:of_model"),
-)
-"""The losses that an experiment can name; a new one is a line here."""
+"""The metrics and losses that an experiment can name; a new one is an entry here."""
 
 MEASURED = (
-    MetricDeclaration("loss", "minimize"),
-    MetricDeclaration(SIZE, "minimize", "bytes"),
-    MetricDeclaration(LATENCY, "minimize", "s"),
-    MetricDeclaration(EPSILON_METRIC, "minimize"),
-    MetricDeclaration(BYTES_METRIC, "minimize", "bytes"),
-    MetricDeclaration(BYTES_TO_TARGET_METRIC, "minimize", "bytes"),
-    MetricDeclaration(ROUNDS_METRIC, "minimize", "rounds"),
-    MetricDeclaration(ANSWERED_METRIC, "maximize", "clients"),
+    Metric("loss", "minimize"),
+    Metric(SIZE, "minimize", "bytes"),
+    Metric(LATENCY, "minimize", "s"),
+    Metric(EPSILON_METRIC, "minimize"),
+    Metric(BYTES_METRIC, "minimize", "bytes"),
+    Metric(BYTES_TO_TARGET_METRIC, "minimize", "bytes"),
+    Metric(ROUNDS_METRIC, "minimize", "rounds"),
+    Metric(ANSWERED_METRIC, "maximize", "clients"),
 )
-"""What the training loop measures without being asked, or where an objective or a constraint names
-it.
-"""
-
-_BY_NAME = {item.name: item for item in (*LOSSES, *METRICS, *MEASURED)}
-_MEASURED_ALWAYS = {item.name for item in MEASURED}
+"""What the loop measures unasked, or where an objective or a constraint names it."""
 
 
-def declaration_of(metric: str) -> MetricDeclaration | None:
+@dataclass(frozen=True)
+class TaskDefaults:
+    """What an experiment on data of one task does where it names nothing.
+
+    Attributes:
+        title: What the task is called in a sentence.
+        loss: The loss that is minimised.
+        metrics: The metrics that are measured.
+    """
+
+    title: str
+    loss: str
+    metrics: tuple[str, ...]
+
+
+TASKS: dict[Task, TaskDefaults] = {
+    "classification": TaskDefaults("classification", "cross_entropy", ("accuracy",)),
+    "regression": TaskDefaults(
+        "regression", "mean_squared_error", ("mean_absolute_error", "root_mean_squared_error")
+    ),
+    "language_model": TaskDefaults(
+        "language modelling", "cross_entropy", ("accuracy", "perplexity")
+    ),
+    "detection": TaskDefaults("detection", "detection", ("mean_average_precision",)),
+    "other": TaskDefaults("other", "model", ()),
+}
+
+_BY_NAME = {metric.name: metric for metric in (*METRICS, *MEASURED)}
+_MEASURED_ALWAYS = {metric.name for metric in MEASURED}
+
+
+def declaration_of(metric: str) -> Metric | None:
     """Return the declaration of a metric or a loss.
 
     Args:
@@ -177,20 +194,21 @@ def _without_split(metric: str) -> str:
 
 
 def goal_of(metric: str) -> Goal | None:
-    """Return in which direction a metric that the workbench measures is better.
-
-    None if it is unknown.
-    """
+    """Return in which direction a metric of the workbench is better; None for any other."""
     declaration = declaration_of(metric)
     return None if declaration is None else declaration.goal
+
+
+def fits_task(name: str, task: Task) -> bool:
+    """Return whether a named loss or metric can be computed for a task; unknown ones always can."""
+    declaration = declaration_of(name)
+    return declaration is None or not declaration.tasks or task in declaration.tasks
 
 
 def goal_in(
     experiment: Experiment, metric: str, declared: Mapping[str, Goal] | None = None
 ) -> Goal | None:
-    """Return in which direction a metric of an experiment is better.
-
-    None where nobody has declared it.
+    """Return in which direction a metric of an experiment is better; None if nobody declared it.
 
     The objectives and `goals` of the experiment come first, then what the metrics of other packages
     and of the user's own declare. The names in this table count where the workbench computes the
@@ -219,23 +237,18 @@ def computed_goal(experiment: Experiment, metric: str) -> Goal | None:
 
 
 def unit_in(experiment: Experiment, metric: str) -> Unit:
-    """Return the unit of a metric of an experiment.
-
-    Empty where it has none, or nobody has declared it.
-    """
+    """Return the unit of a metric of an experiment; empty without one, or if nobody declared it."""
     declaration = _computed(experiment, metric)
     return "" if declaration is None else declaration.unit
 
 
 def is_rate_in(experiment: Experiment, metric: str) -> bool:
-    """Return whether a metric that the workbench computes in an experiment is a share of
-    samples.
-    """
+    """Return whether a metric that the workbench computes is a share of samples."""
     declaration = _computed(experiment, metric)
     return declaration is not None and declaration.is_rate
 
 
-def _computed(experiment: Experiment, metric: str) -> MetricDeclaration | None:
+def _computed(experiment: Experiment, metric: str) -> Metric | None:
     """Return the declaration of a metric that the workbench computes in an experiment."""
     if not experiment.trains_model:
         return None
@@ -281,14 +294,14 @@ def metric(*, goal: Goal) -> Callable[[_Declared], _Declared]:
     return declare
 
 
-def declared_goal(found: Any, field: str | None = None) -> Goal | None:
+def declared_goal(measure: Any, field: str | None = None) -> Goal | None:
     """Return in which direction the object that computes a metric declares to be better.
 
     It declares that by an attribute `goal`, which the decorator `metric` sets, or as torchmetrics
     does, by `higher_is_better`.
 
     Args:
-        found: A function, a class, an object, or either with its options bound.
+        measure: A function, a class, an object, or either with its options bound.
         field: The dotted field to name if the declaration is wrong.
 
     Returns:
@@ -297,12 +310,12 @@ def declared_goal(found: Any, field: str | None = None) -> Goal | None:
     Raises:
         ExperimentError: If `goal` is no direction.
     """
-    while isinstance(found, functools.partial):
-        found = found.func
-    goal = getattr(found, "goal", None)
+    while isinstance(measure, functools.partial):
+        measure = measure.func
+    goal = getattr(measure, "goal", None)
     if isinstance(goal, str):  # an attribute of this name may mean something else
         return _check_goal(goal, field)
-    is_higher_better = getattr(found, "higher_is_better", None)
+    is_higher_better = getattr(measure, "higher_is_better", None)
     if isinstance(is_higher_better, bool):
         return "maximize" if is_higher_better else "minimize"
     return None

@@ -1,17 +1,17 @@
 """The model zoo, the door for other people's models, and the losses and metrics that go with them.
 
-A model is built from a typed configuration (`configurations.py`, which needs no torch) or by a
-function of the user's own. Losses and metrics are small functions of (outputs, targets), by name or
-reference. Optimisers, the training loop and devices are left to training; data to the data room.
+A model is built from a typed configuration (`zoo.py`, which needs no torch) or by a function of the
+user's own. Losses and metrics are small functions of (outputs, targets), by name or reference; what
+is known of each is declared in `workbench.experiment.metric_declarations`. Optimisers, the training
+loop and devices are left to training; data to the data room.
 """
 
 from __future__ import annotations
 
-from workbench.experiment import metric_declarations as declarations
-from workbench.experiment.metric_declarations import Task
+from workbench.experiment import metric_declarations
 from workbench.foundation.registry import Registry
 
-__all__ = ["LOSSES", "METRICS", "MODELS", "Task", "default_loss", "default_metrics", "fits_task"]
+__all__ = ["LOSSES", "METRICS", "MODELS"]
 
 MODELS = Registry(
     "model",
@@ -32,45 +32,16 @@ MODELS = Registry(
     group="workbench.models",
 )
 
+_DECLARED = metric_declarations.METRICS
+
 LOSSES = Registry(
     "loss",
-    {item.name: item.reference for item in declarations.LOSSES if item.reference},
+    {metric.name: f"workbench.models.{metric.loss}" for metric in _DECLARED if metric.loss},
     group="workbench.losses",
 )
 
 METRICS = Registry(
     "metric",
-    {item.name: item.reference for item in declarations.METRICS if item.reference},
+    {metric.name: f"workbench.models.{metric.measure}" for metric in _DECLARED if metric.measure},
     group="workbench.metrics",
 )
-
-_DEFAULT_LOSSES: dict[Task, str] = {
-    "classification": "cross_entropy",
-    "regression": "mean_squared_error",
-    "language_model": "cross_entropy",
-    "detection": "detection",
-    "other": "model",
-}
-_DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
-    "classification": ("accuracy",),
-    "regression": ("mean_absolute_error", "root_mean_squared_error"),
-    "language_model": ("accuracy", "perplexity"),
-    "detection": ("mean_average_precision",),
-    "other": (),
-}
-
-
-def fits_task(name: str, task: Task) -> bool:
-    """Return whether a named loss or metric can be computed for a task; unknown ones always can."""
-    declaration = declarations.declaration_of(name)
-    return declaration is None or not declaration.tasks or task in declaration.tasks
-
-
-def default_loss(task: Task) -> str:
-    """Return the name of the loss that is minimised where none is named."""
-    return _DEFAULT_LOSSES[task]
-
-
-def default_metrics(task: Task) -> tuple[str, ...]:
-    """Return the names of the metrics that are measured where none is named."""
-    return _DEFAULT_METRICS[task]

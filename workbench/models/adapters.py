@@ -16,17 +16,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from workbench.experiment.goals import Goal
-from workbench.experiment.metric_declarations import declared_goal
+from workbench.experiment.metric_declarations import TASKS, Task, declaration_of, declared_goal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.registry import Registry, load_object
-from workbench.models import LOSSES, METRICS, Task, default_loss, default_metrics
+from workbench.models import LOSSES, METRICS
 from workbench.models.configurations import configure
 from workbench.models.construction import construct
 from workbench.models.estimators import is_estimator
 from workbench.models.metrics import (
     AnyMetric,
+    BatchMetric,
     Loss,
-    Metric,
     WholeMetric,
     kind_read_by,
     mean_over_samples,
@@ -37,7 +37,7 @@ from workbench.models.pairing import UNKNOWN, Pairing
 
 ModelReference = str | Callable[..., nn.Module]
 LossReference = str | Callable[[Any, Any], Any]
-MetricReference = str | Metric | type[Any] | Callable[[Any, Any], Tensor | tuple[Tensor, int]]
+MetricReference = str | BatchMetric | type[Any] | Callable[[Any, Any], Tensor | tuple[Tensor, int]]
 
 
 def build_model(
@@ -76,11 +76,9 @@ def build_model(
             "vocabulary_size": vocabulary_size,
         }
         chosen = configure(model, configuration, field=field)
-        return (
-            chosen.build_for_targets(**shapes, target_shape=target_shape)
-            if target_shape
-            else chosen.build(**shapes)
-        )
+        if target_shape:
+            return chosen.build_for_targets(**shapes, target_shape=target_shape)
+        return chosen.build(**shapes)
     return _call(model, configuration)
 
 
@@ -119,12 +117,12 @@ def load_loss(loss: LossReference | None, task: Task, *, pairing: Pairing | None
     Returns:
         A function (outputs, targets) -> mean over the batch, a scalar tensor, or (total, count).
     """
-    found = _load(LOSSES, default_loss(task) if loss is None else loss, "loss")
+    function = _load(LOSSES, TASKS[task].loss if loss is None else loss, "loss")
     if pairing is None:
-        return found
-    if kind_read_by(found) is not None:
-        return functools.partial(found, pairing=pairing)
-    return as_loss(instance_of(found), name_of(found))
+        return function
+    if kind_read_by(function) is not None:
+        return functools.partial(function, pairing=pairing)
+    return as_loss(instance_of(function), name_of(function))
 
 
 def load_metrics(
@@ -147,27 +145,25 @@ def load_metrics(
             target.
         pairing: How outputs meet targets.
     """
-    chosen = default_metrics(task) if metrics is None else metrics
-    by_name = (
-        chosen
-        if isinstance(chosen, Mapping)
-        else {reference.rpartition(":")[2].rpartition(".")[2]: reference for reference in chosen}
-    )
-    loaded = {
-        name: with_pairing(
-            _as_metric(_load(METRICS, reference, f"metrics.{name}"), name, pairing), pairing
-        )
-        for name, reference in by_name.items()
-    }
-    return {
-        name: metric.of_targets_divided_by(target_scale) if isinstance(metric, Metric) else metric
-        for name, metric in loaded.items()
-    }
+    chosen = TASKS[task].metrics if metrics is None else metrics
+    if not isinstance(chosen, Mapping):
+        chosen = {
+            reference.rpartition(":")[2].rpartition(".")[2]: reference for reference in chosen
+        }
+    loaded: dict[str, AnyMetric] = {}
+    for name, reference in chosen.items():
+        loadable = _load(METRICS, reference, f"metrics.{name}")
+        metric = with_pairing(_as_metric(loadable, name, pairing), pairing)
+        # A name is that of a declaration only where no object of the user's own stands behind it.
+        declaration = declaration_of(reference) if isinstance(reference, str) else None
+        if declaration is not None and isinstance(metric, BatchMetric):
+            metric = metric.times(target_scale**declaration.power_of_target)
+        loaded[name] = metric
+    return loaded
 
 
 def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
-    """Return in which direction metrics declare themselves to be better, by the name that trials
-    report.
+    """Return the directions that metrics declare themselves, by the name that trials report.
 
     Args:
         metrics: What is measured on validation, by name.
@@ -177,45 +173,49 @@ def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
     }
 
 
-def name_of(found: Any) -> str:
+def name_of(loaded: Any) -> str:
     """Return what a loss or metric is called where it is defined."""
-    function = found.func if isinstance(found, functools.partial) else found
+    function = loaded.func if isinstance(loaded, functools.partial) else loaded
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _as_metric(found: AnyMetric | Callable[..., Any], name: str, pairing: Pairing) -> AnyMetric:
-    goal = declared_goal(found, f"metrics.{name}")
-    if isinstance(found, AnyMetric):
-        return found
-    if kind_read_by(found) is not None:  # a loss of the workbench
-        return mean_over_samples(functools.partial(found, pairing=pairing))
-    kind = found.func if isinstance(found, functools.partial) else found
+def _as_metric(loaded: AnyMetric | Callable[..., Any], name: str, pairing: Pairing) -> AnyMetric:
+    goal = declared_goal(loaded, f"metrics.{name}")
+    if isinstance(loaded, AnyMetric):
+        return loaded
+    if kind_read_by(loaded) is not None:  # a loss of the workbench
+        return mean_over_samples(functools.partial(loaded, pairing=pairing))
+    kind = loaded.func if isinstance(loaded, functools.partial) else loaded
     if callable(getattr(kind, "update", None)) and callable(getattr(kind, "compute", None)):
-        make = found if inspect.isclass(kind) else functools.partial(copy.deepcopy, found)
+        make = loaded if inspect.isclass(kind) else functools.partial(copy.deepcopy, loaded)
         return WholeMetric(make, goal=goal)
 
-    function = instance_of(found)
+    function = instance_of(loaded)
 
     def measure(outputs: Any, targets: Any) -> tuple[Tensor, int | Tensor]:
-        return as_total(function(outputs, targets), outputs, targets, name_of(found))
+        return as_total(function(outputs, targets), outputs, targets, name_of(loaded))
 
-    return Metric(measure, goal=goal, adds_up=None)
+    return BatchMetric(measure, goal=goal, adds_up=None)
 
 
 def _load(registry: Registry, reference: Any, field: str) -> Any:
     if not isinstance(reference, str):
-        found = reference
+        loaded = reference
     elif ":" in reference:
-        found = load_object(reference, field=field)
+        loaded = load_object(reference, field=field)
     else:
-        found = registry.load(reference, field=field)
-    if not callable(found) and not isinstance(found, AnyMetric) and not hasattr(found, "compute"):
+        loaded = registry.load(reference, field=field)
+    if (
+        not callable(loaded)
+        and not isinstance(loaded, AnyMetric)
+        and not hasattr(loaded, "compute")
+    ):
         raise ExperimentError(
-            f"{reference!r} is {_describe(found)}",
+            f"{reference!r} is {_describe(loaded)}",
             field=field,
             allowed="a function of (outputs, targets)",
         )
-    return found
+    return loaded
 
 
 def _describe(value: Any) -> str:

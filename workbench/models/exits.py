@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import ExperimentError
-from workbench.models import Task
 from workbench.models.block_sequence import BlockSequence
 
 _EXITS = "early_exits"

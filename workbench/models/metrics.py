@@ -39,7 +39,7 @@ def _exponential(mean: float) -> float:
 
 
 @dataclass(frozen=True)
-class Metric:
+class BatchMetric:
     """A quantity to measure on an evaluation set.
 
     Attributes:
@@ -47,30 +47,22 @@ class Metric:
             that stays on the device, so that an evaluation waits for the device only once, and so
             may the count be.
         finish: What turns the mean over all predictions into the metric.
-        power_of_unit: 1 where it has the unit of the targets, 2 where it has its square, 0 where it
-            has none.
-        goal: In which direction a metric of another package is better; those of the workbench are
-            declared in `experiment.metric_declarations`.
+        goal: In which direction a metric of another package is better; what is known of those of
+            the workbench is declared in `experiment.metric_declarations`.
         adds_up: Whether totals and counts of the parts of an evaluation add up to those of the
             whole; None where that is unknown. What does not is measured of all outputs at once.
     """
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
     finish: Callable[[float], float] = _same
-    power_of_unit: int = 0
     goal: Goal | None = None
     adds_up: bool | None = True
 
-    def of_targets_divided_by(self, scale: float) -> Metric:
-        """Return the metric in the unit of the target, for targets that were standardised.
-
-        Args:
-            scale: What the targets were divided by, in their unit; more than 0.
-        """
-        factor = scale**self.power_of_unit
-        return (
-            self if factor == 1.0 else replace(self, finish=lambda mean: factor * self.finish(mean))
-        )
+    def times(self, factor: float) -> BatchMetric:
+        """Return the metric multiplied by a factor, such as that of standardised targets."""
+        if factor == 1.0:
+            return self
+        return replace(self, finish=lambda mean: factor * self.finish(mean))
 
 
 @dataclass(frozen=True)
@@ -123,10 +115,10 @@ class WholeMetric:
         return number
 
 
-AnyMetric = Metric | WholeMetric
+AnyMetric = BatchMetric | WholeMetric
 
 
-def mean_over_samples(function: Loss) -> Metric:
+def mean_over_samples(function: Loss) -> BatchMetric:
     """Make a metric of a function that returns the mean over a batch, such as a loss.
 
     Args:
@@ -140,7 +132,7 @@ def mean_over_samples(function: Loss) -> Metric:
         count = num_samples(targets) or num_samples(outputs)
         return function(outputs, targets).detach() * count, count
 
-    return Metric(measure)
+    return BatchMetric(measure)
 
 
 def as_measured(value: Any, name: str) -> Tensor:
@@ -337,7 +329,7 @@ def kind_read_by(found: Any) -> Kind | None:
     """
     if isinstance(found, WholeMetric):
         return found.reads
-    function = found.measure if isinstance(found, Metric) else found
+    function = found.measure if isinstance(found, BatchMetric) else found
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "reads", None)
@@ -347,11 +339,11 @@ MEAN_IOU = _of_classes(class_scores.intersection_over_union)
 MACRO_F1 = _of_classes(class_scores.f1)
 BALANCED_ACCURACY = _of_classes(class_scores.recall)
 ROC_AUC = WholeMetric(RocAuc, reads="classes")
-ACCURACY = Metric(_correct)
-TOP5_ACCURACY = Metric(_correct_in_five)
-MEAN_SQUARED_ERROR = Metric(_squared_error, power_of_unit=2)
-ROOT_MEAN_SQUARED_ERROR = Metric(
-    _squared_error, finish=lambda mean: math.sqrt(mean) if mean >= 0 else mean, power_of_unit=1
+ACCURACY = BatchMetric(_correct)
+TOP5_ACCURACY = BatchMetric(_correct_in_five)
+MEAN_SQUARED_ERROR = BatchMetric(_squared_error)
+ROOT_MEAN_SQUARED_ERROR = BatchMetric(
+    _squared_error, finish=lambda mean: math.sqrt(mean) if mean >= 0 else mean
 )
-MEAN_ABSOLUTE_ERROR = Metric(_absolute_error, power_of_unit=1)
-PERPLEXITY = Metric(_negative_log_likelihood, finish=_exponential)
+MEAN_ABSOLUTE_ERROR = BatchMetric(_absolute_error)
+PERPLEXITY = BatchMetric(_negative_log_likelihood, finish=_exponential)

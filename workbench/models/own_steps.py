@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.metrics import Metric, as_measured, mean_over_samples
+from workbench.models.metrics import BatchMetric, as_measured, mean_over_samples
 
 ONLY = "optimizer"
 """The name of an optimizer that is the only one."""
@@ -144,7 +144,7 @@ def call_with_batch(model: nn.Module, batch: Any) -> Any:
     return model(batch)
 
 
-def metrics_by_name(names: list[str]) -> dict[str, Metric]:
+def metrics_by_name(names: list[str]) -> dict[str, BatchMetric]:
     """Return metrics that read what `evaluate` returned."""
 
     def reading(name: str) -> Callable[[Any, Any], tuple[Tensor, Any]]:
@@ -160,7 +160,7 @@ def metrics_by_name(names: list[str]) -> dict[str, Metric]:
 
         return read
 
-    return {name: Metric(reading(name)) for name in names}
+    return {name: BatchMetric(reading(name)) for name in names}
 
 
 def _by_name(made: Any, owner: str) -> dict[str, Optimizer]:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, ExperimentError
-from workbench.models import Task
 from workbench.models.calls import output_in
 
 Kind = Literal["classes", "numbers"]

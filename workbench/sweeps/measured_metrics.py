@@ -10,24 +10,17 @@ from workbench.data import task_of
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS, Constraint
-from workbench.experiment.metric_declarations import is_share
+from workbench.experiment.metric_declarations import TASKS, Task, fits_task, is_share
 from workbench.experiment.private import EPSILON_METRIC, is_private
 from workbench.experiment.schedules import followed_metric
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.registry import Registry
-from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
+from workbench.models import LOSSES, METRICS
 from workbench.models.configurations import FittedConfiguration, configuration_type
 from workbench.models.estimators import is_from_library
 from workbench.sweeps.unknown_names import unknown
 
 LOOP_METRICS = ("train_loss", "val_loss")
-_TASK_NAMES: dict[Task, str] = {
-    "classification": "classification",
-    "regression": "regression",
-    "language_model": "language modelling",
-    "detection": "detection",
-    "other": "other",
-}
 
 
 def check_loss_and_metrics(experiment: Experiment) -> None:
@@ -58,7 +51,7 @@ def _check_fits_task(
     """Refuse a named loss or metric that cannot be computed for the task of the data."""
     if task is not None and not component.is_reference and not fits_task(component.name, task):
         raise ExperimentError(
-            f"{component.name} cannot be computed: the task of the data is {_TASK_NAMES[task]}",
+            f"{component.name} cannot be computed: the task of the data is {TASKS[task].title}",
             field=field,
             allowed=[name for name in registry.names() if fits_task(name, task)],
         )
@@ -104,7 +97,7 @@ def check_what_is_reported(experiment: Experiment) -> None:
     wanted += [] if followed is None else [("training.schedule_options.metric", followed)]
     for field, metric in wanted:
         if metric not in reported:
-            because = "" if task is None else f": the task of the data is {_TASK_NAMES[task]}"
+            because = "" if task is None else f": the task of the data is {TASKS[task].title}"
             raise unknown(field, f"nothing reports {metric!r}{because}", reported)
     _check_targets(experiment)
 
@@ -148,6 +141,6 @@ def reported_metrics(
         task: The task of the data; None if it is unknown, for which every known metric is returned.
         is_federated: Whether clients train the model.
     """
-    usual = METRICS.names() if task is None else default_metrics(task)
+    usual = METRICS.names() if task is None else TASKS[task].metrics
     found = [*LOOP_METRICS, *(f"val_{name}" for name in named or usual)]
     return found + (client_metrics(named or usual) if is_federated else [*MODEL_COSTS])

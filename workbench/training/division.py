@@ -35,7 +35,7 @@ from workbench.experiment.plan import Plan
 from workbench.foundation.errors import ExperimentError
 from workbench.models import parts as rules
 from workbench.models.calls import loss_in, map_tensors, num_samples, output_in
-from workbench.models.metrics import Metric
+from workbench.models.metrics import BatchMetric
 from workbench.models.own_steps import OwnSteps
 from workbench.models.pairing import IGNORED
 from workbench.training.assembly import Parts
@@ -70,7 +70,7 @@ def find_division(parts: Parts) -> None:
     functions = [
         name
         for name, item in parts.metrics.items()
-        if isinstance(item, Metric) and item.adds_up is None
+        if isinstance(item, BatchMetric) and item.adds_up is None
     ]
     # Only workers that hold the end of the model have seen outputs.
     returns_outputs = any(parts.worker.group.gather(parts.pairing.returns_outputs))
@@ -323,7 +323,7 @@ def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None
     None where its outputs are small enough to be kept.
     """
     metric = parts.metrics[name]
-    assert isinstance(metric, Metric)
+    assert isinstance(metric, BatchMetric)
     found = output_in(outputs)
     per_sample = (
         found.nbytes / max(len(found), 1) if isinstance(found, Tensor) and found.ndim else 0.0

@@ -25,7 +25,7 @@ from workbench.foundation.errors import ExperimentError, RunError, first_line_of
 from workbench.foundation.events import Event, Noted, TrialTested
 from workbench.models import parts
 from workbench.models.calls import map_outputs, map_tensors, output_in
-from workbench.models.metrics import AnyMetric, Metric, WholeMetric, predicted_classes
+from workbench.models.metrics import AnyMetric, BatchMetric, WholeMetric, predicted_classes
 from workbench.models.pairing import Pairing
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts
@@ -89,7 +89,7 @@ def evaluate(
         worker=worker,
         kept=kept,
         keeps_classes=keeps_classes,
-        keeps_all=any(isinstance(item, Metric) for item in whole.values()),
+        keeps_all=any(isinstance(item, BatchMetric) for item in whole.values()),
     )
     strategy.train(True)
     values = _finish(means, totals, counts, worker)
@@ -130,7 +130,7 @@ def evaluate_at_once(
         )
     alone = Worker(0, 1, device, Group(0, 1, device, None))
     adding = {
-        name: dataclasses.replace(item, adds_up=True) if isinstance(item, Metric) else item
+        name: dataclasses.replace(item, adds_up=True) if isinstance(item, BatchMetric) else item
         for name, item in metrics.items()
     }
     return evaluate(strategy, source, adding, batch=len(source), worker=alone)
@@ -138,14 +138,14 @@ def evaluate_at_once(
 
 def in_parts_and_whole(
     metrics: Mapping[str, AnyMetric],
-) -> tuple[dict[str, Metric], dict[str, AnyMetric]]:
+) -> tuple[dict[str, BatchMetric], dict[str, AnyMetric]]:
     """Return the metrics of which parts add up, and those that need all outputs of an
     evaluation.
     """
     means = {
         name: item
         for name, item in metrics.items()
-        if isinstance(item, Metric) and item.adds_up is True
+        if isinstance(item, BatchMetric) and item.adds_up is True
     }
     return means, {name: item for name, item in metrics.items() if name not in means}
 
@@ -199,7 +199,7 @@ def measure_whole(
 
 
 def _measured(
-    metric: Metric, outputs: Any, targets: Any, device: torch.device
+    metric: BatchMetric, outputs: Any, targets: Any, device: torch.device
 ) -> tuple[float, float]:
     with torch.inference_mode():
         try:
@@ -279,7 +279,7 @@ def renew_statistics(
 
 
 def _finish(
-    metrics: Mapping[str, Metric],
+    metrics: Mapping[str, BatchMetric],
     totals: Mapping[str, torch.Tensor],
     counts: Mapping[str, int | torch.Tensor],
     worker: Worker,
@@ -317,7 +317,7 @@ def _on_cpu(values: Any) -> Any:
 def measure_own(
     strategy: Predictor,
     source: Source,
-    metrics: Mapping[str, Metric],
+    metrics: Mapping[str, BatchMetric],
     indices: np.ndarray,
     *,
     batch: int,

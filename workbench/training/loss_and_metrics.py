@@ -26,7 +26,7 @@ from workbench.models.adapters import load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.exits import joint
 from workbench.models.losses import cross_entropy, cross_entropy_in_parts, of_model
-from workbench.models.metrics import AnyMetric, Metric, kind_read_by
+from workbench.models.metrics import AnyMetric, BatchMetric, kind_read_by
 from workbench.models.own_functions import single_scores_of
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
 from workbench.models.pairing import IGNORED, Kind, Pairing, SingleScores, declared_class_dim
@@ -53,7 +53,7 @@ def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -
         known += MODEL_COSTS
     if experiment.federated is not None:
         known += client_metrics(
-            name for name, metric in metrics.items() if isinstance(metric, Metric)
+            name for name, metric in metrics.items() if isinstance(metric, BatchMetric)
         )
         target = experiment.federated.target
         if target is not None and target.metric not in known:
@@ -276,7 +276,7 @@ def _metrics_of(
     )
     loss = loss_of(experiment, datasets, pairing)
     adds_up = None if loss_kind_of(experiment, datasets) is None else True
-    return {"loss": Metric(loss.measure, adds_up=adds_up)} | chosen
+    return {"loss": BatchMetric(loss.measure, adds_up=adds_up)} | chosen
 
 
 def _function(component: Component | None, field: str) -> Any:

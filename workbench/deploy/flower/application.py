@@ -31,7 +31,7 @@ from workbench.experiment.federated import Federated, default_server_lr
 from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
 from workbench.foundation.errors import DataError, RunError, first_line_of
 from workbench.models.calls import call_model
-from workbench.models.metrics import ACCURACY, Metric, with_pairing
+from workbench.models.metrics import ACCURACY, BatchMetric, with_pairing
 from workbench.models.pairing import Pairing
 from workbench.training.assembly import assemble, build_trial_model
 from workbench.training.federated import server
@@ -65,7 +65,7 @@ class _WithLoss(nn.Module):
         loss = self._loss(outputs, targets)
         if not self._has_classes:
             return loss, torch.zeros(2)
-        assert isinstance(self._accuracy, Metric)
+        assert isinstance(self._accuracy, BatchMetric)
         right, count = self._accuracy.measure(outputs, targets)
         return loss, torch.stack([right, torch.as_tensor(count)])
 

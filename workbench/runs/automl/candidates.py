@@ -13,7 +13,7 @@ from workbench.data.encoders import SampleKind
 from workbench.experiment import Experiment
 from workbench.experiment.automl import STANDARDISES_TARGET
 from workbench.experiment.domain import Int
-from workbench.models import default_metrics
+from workbench.experiment.metric_declarations import TASKS
 from workbench.models.one_of import Family
 from workbench.runs.automl.preparation import LearningData
 from workbench.runs.automl.scores import METRICS
@@ -233,7 +233,7 @@ def _reported_metrics(task: Task, optimised: str) -> list[str]:
 
     None for the usual ones.
     """
-    usual = default_metrics(task)
+    usual = TASKS[task].metrics
     return [] if optimised in ("loss", *usual) else [*usual, optimised]
 
 

@@ -29,7 +29,7 @@ from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.foundation.formatting import format_count
 from workbench.models.adapters import declared_goals
-from workbench.models.metrics import AnyMetric, Metric
+from workbench.models.metrics import AnyMetric, BatchMetric
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
@@ -313,7 +313,7 @@ def evaluate_clients(
         )
     kept = [each for _, outputs in measured for each in outputs]
     values |= measure_whole(whole, kept, worker.device)
-    functions = {name: item for name, item in whole.items() if isinstance(item, Metric)}
+    functions = {name: item for name, item in whole.items() if isinstance(item, BatchMetric)}
     if len(metrics) > 1:
         functions.pop("loss", None)
     if functions:
@@ -330,7 +330,7 @@ def evaluate_clients(
 def _measure(
     strategy: Predictor,
     source: Source,
-    metrics: Mapping[str, Metric],
+    metrics: Mapping[str, BatchMetric],
     indices: np.ndarray,
     *,
     keeps: bool,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from workbench.hardware.performance.profiler import StepTimes, summarise
-from workbench.models.metrics import Metric
+from workbench.models.metrics import BatchMetric
 from workbench.training.assembly import Parts
 from workbench.training.evaluation import measure_own
 from workbench.training.probes.peak_memory import PeakMemory
@@ -144,7 +144,11 @@ class TimedSteps:
         measure_own(
             parts.strategy,
             parts.validation,
-            {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)},
+            {
+                name: metric
+                for name, metric in parts.metrics.items()
+                if isinstance(metric, BatchMetric)
+            },
             parts.validation.all_indices[: size * parts.worker.num_replicas],
             batch=size,
             worker=parts.worker,

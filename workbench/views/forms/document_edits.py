@@ -30,8 +30,8 @@ def follow_task(document: Document, touched: Collection[str]) -> list[str]:
     Returns:
         What was replaced, as sentences.
     """
-    from workbench.experiment.metric_declarations import goal_of
-    from workbench.models import METRICS, default_metrics
+    from workbench.experiment.metric_declarations import TASKS, goal_of
+    from workbench.models import METRICS
 
     parts = {path.partition(".")[0] for path in touched}
     objectives, task = document.get("objectives"), task_of_document(document)
@@ -43,7 +43,7 @@ def follow_task(document: Document, touched: Collection[str]) -> list[str]:
     ):
         return []
     measured = reported_of_document(document)
-    free = [f"val_{name}" for name in default_metrics(task) if f"val_{name}" in measured] or [
+    free = [f"val_{name}" for name in TASKS[task].metrics if f"val_{name}" in measured] or [
         "val_loss"
     ]
     free = [metric for metric in free if metric not in map(_metric_of, objectives)]
