@@ -29,7 +29,7 @@ from workbench.foundation.events import (
 )
 from workbench.runs import Run
 from workbench.store.database import Store
-from workbench.store.database.trial_files import trial_folder
+from workbench.store.database.run_files import trial_folder
 from workbench.sweeps.plan_checks import check_continuable
 from workbench.sweeps.preflight import check
 

@@ -61,7 +61,7 @@ from workbench.runs.bundle_formats import add_format, check_format
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.experiment_file import write_experiment
 from workbench.runs.figures import write_report
-from workbench.store.database.trial_files import find_moved
+from workbench.store.database.run_files import find_moved
 from workbench.store.history import History, Trial
 from workbench.store.history.compression import (
     BASE_RUN,

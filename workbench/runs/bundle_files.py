@@ -34,7 +34,7 @@ from workbench.foundation.errors import RunError
 from workbench.foundation.events import TrialReported
 from workbench.foundation.files import copy_into, is_unfinished
 from workbench.foundation.formatting import format_bytes
-from workbench.store.database.trial_files import trial_folder
+from workbench.store.database.run_files import trial_folder
 from workbench.sweeps.fingerprints import Fingerprints, stored_content
 from workbench.training.programs.kept_imports import MANIFEST, KeptFiles
 

@@ -16,7 +16,7 @@ from workbench.experiment.same_trials import tries_one_configuration
 from workbench.foundation.errors import ArgumentError, Suggestion
 from workbench.foundation.events import RunState, TrialState
 from workbench.foundation.formatting import compact_duration, counted_noun, format_count
-from workbench.store.database.trial_files import trial_folder
+from workbench.store.database.run_files import trial_folder
 from workbench.store.history import cost_of
 from workbench.store.history.failure_text import headline
 from workbench.store.history.failures import began_nothing, failure_groups

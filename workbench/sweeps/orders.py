@@ -9,7 +9,7 @@ import dataclasses
 
 from workbench.cluster.workers.admission import Request
 from workbench.foundation.artifacts import Artifacts
-from workbench.store.database.trial_files import trial_folder
+from workbench.store.database.run_files import trial_folder
 from workbench.store.history import Trial
 from workbench.sweeps.cluster import known_plan
 from workbench.sweeps.ledger import Ledger

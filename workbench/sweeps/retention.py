@@ -18,7 +18,7 @@ from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ArtifactsError
 from workbench.foundation.events import CheckpointSaved, CheckpointsDeleted, Event, Noted
 from workbench.foundation.formatting import format_bytes
-from workbench.store.database.trial_files import TRIALS, trial_folder
+from workbench.store.database.run_files import TRIALS, trial_folder
 from workbench.store.history import Trial
 from workbench.sweeps.ledger import Ledger
 

@@ -25,7 +25,7 @@ from workbench.foundation.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.store.database.trial_files import trial_folder
+from workbench.store.database.run_files import trial_folder
 from workbench.store.loggers import Forwarding, LoggedRun
 from workbench.sweeps.ledger import Ledger
 

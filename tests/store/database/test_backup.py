@@ -22,7 +22,7 @@ from workbench.store.database import backup as backup_module
 from workbench.store.database.backup import MANIFEST, back_up, last_backup, read_backup, restore
 from workbench.store.database.blocks import Block, keep_block, read_block
 from workbench.store.database.labels import change_tags, write_notes
-from workbench.store.database.trial_files import find_moved
+from workbench.store.database.run_files import find_moved
 
 
 @pytest.fixture(autouse=True)

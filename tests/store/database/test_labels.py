@@ -157,7 +157,7 @@ def test_a_deleted_run_leaves_nothing_and_the_others_everything(
     assert delete_run(store, "a") == size
     assert [row.run_id for row in store.runs()] == ["b"]
     assert not store.artifacts.exists("a")
-    with store._engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         keys = set(connection.execute(sa.select(runs.c.key)).scalars())
         for table in (events, commands, samples, energy):
             assert set(connection.execute(sa.select(table.c.run_key)).scalars()) <= keys

@@ -73,7 +73,7 @@ def test_a_silent_driver_of_another_machine_is_lost_two_minutes_after_its_lease(
     run_id = store.create_run(experiment)
     writer = store.writer(run_id, owner_pid=1, owner_host="elsewhere", lease_timeout_s=15.0)
     writer.append(RunStateChanged(state="running"))
-    row = store._find(run_id)._mapping
+    row = store.find(run_id)._mapping
     now_unix_s = row["heartbeat_unix_s"]
     for described, places in (
         (None, ("running", "lost")),
@@ -87,7 +87,7 @@ def test_a_silent_driver_of_another_machine_is_lost_two_minutes_after_its_lease(
     assert to_run(there, now_unix_s + 14.0).silent_s is None
     assert to_run(there, now_unix_s + 1000.0, was_renewed=True).state == "running"
     writer.close()
-    left = SimpleNamespace(**{**store._find(run_id)._mapping})
+    left = SimpleNamespace(**{**store.find(run_id)._mapping})
     assert to_run(left, left.heartbeat_unix_s + 16.0).state == "lost", "it left its run"
 
 
@@ -103,7 +103,7 @@ def test_a_new_run_that_no_driver_takes_is_lost_once_its_creator_has_ended(
         described = describe_process(creator.pid)
         creator.kill()
     ended = {"owner_pid": creator.pid, "owner_process": described}
-    with store._engine.begin() as connection:
+    with store.transaction() as connection:
         connection.execute(runs.update().where(runs.c.run_id == run_id).values(ended))
     assert store.run(run_id).state == "lost"
     assert list(store.follow(run_id)) == []

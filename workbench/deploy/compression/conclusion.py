@@ -14,7 +14,7 @@ from workbench.deploy.compression.trained_base import measure
 from workbench.foundation.events import Noted, RunStateChanged
 from workbench.foundation.formatting import format_number
 from workbench.store.database import Store
-from workbench.store.database.trial_files import trial_folder
+from workbench.store.database.run_files import trial_folder
 from workbench.store.history import History, Trial
 from workbench.store.history.compression import compressed
 

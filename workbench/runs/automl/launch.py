@@ -123,7 +123,7 @@ def create(
     from workbench.runs.handle import open_store
     from workbench.runs.launch import create as create_run
     from workbench.search.samplers import training_seed
-    from workbench.store.database.objects import write_objects
+    from workbench.store.database.run_files import write_objects
 
     time_s = _check_time(time)
     if task not in (None, "classification", "regression"):

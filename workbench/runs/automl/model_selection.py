@@ -25,7 +25,7 @@ from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
 from workbench.runs.automl.preparation import Fold, Interpreter, LearningData
 from workbench.runs.automl.scores import loss_of
-from workbench.store.database.trial_files import find_moved
+from workbench.store.database.run_files import find_moved
 from workbench.store.history import History, Trial
 from workbench.store.history.failure_text import headline
 

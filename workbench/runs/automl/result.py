@@ -43,7 +43,7 @@ from workbench.runs.progress import progress_of
 from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
 from workbench.runs.written_file import linked
 from workbench.store.database import Store
-from workbench.store.database.objects import read_objects
+from workbench.store.database.run_files import read_objects
 
 if TYPE_CHECKING:
     import pandas as pd

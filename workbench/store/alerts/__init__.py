@@ -9,8 +9,7 @@ acting on alerts is left to the driver, and reading what has drifted to servers 
 from __future__ import annotations
 
 from workbench.store.alerts.delivery import Delivery, payload_of
-from workbench.store.alerts.evaluation import Alerts
-from workbench.store.alerts.readings import GpuReading, NodeReading, ServedReading
+from workbench.store.alerts.evaluation import Alerts, GpuReading, NodeReading, ServedReading
 from workbench.store.alerts.settings import JUPYTER, Settings, read_settings, settings_path
 
 __all__ = [

@@ -98,7 +98,7 @@ def back_up(
         copier = _Copier(store, unfinished, progress)
         copier.copy([row.run_id for row in store.runs()])
         progress("copying the store")
-        last_seqs = _copy_store(store._database, unfinished / STORE_NAME)
+        last_seqs = _copy_store(store.database, unfinished / STORE_NAME)
         copier.copy([*last_seqs])  # with what was written meanwhile
         files = copier.finish({*last_seqs})
         files[STORE_NAME] = _digest(unfinished / STORE_NAME)
@@ -179,16 +179,14 @@ def restore(
     with tempfile.TemporaryDirectory() as beside:
         copied = Path(beside, STORE_NAME)
         shutil.copyfile(folder / STORE_NAME, copied)
-        source = connect(
-            sa.make_url(f"sqlite:///{copied}")
-        )  # brings an older backup to this version
+        source = connect(sa.make_url(f"sqlite:///{copied}"))  # a copy, as opening may change it
         try:
             for number, name in enumerate(sorted(document["files"]), 1):
                 if name != STORE_NAME:
                     progress(f"restoring file {number:,} of {len(document['files']):,}")
                     _restore_file(folder, name, store)
             progress("restoring the store")
-            _insert_all(source, store._database, replaced=present)
+            _insert_all(source, store.database, replaced=present)
         finally:
             source.engine.dispose()
     for run_id in present:

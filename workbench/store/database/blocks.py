@@ -49,8 +49,8 @@ def read_block(store: Store, run_id: str, after: int) -> Block | None:
     Raises:
         RunNotFoundError: If there is no such run.
     """
-    key = store._find(run_id).key
-    rows = store._fetch(
+    key = store.find(run_id).key
+    rows = store.fetch(
         sa.select(blocks).where(blocks.c.run_key == key, blocks.c.first_seq == after + 1)
     )
     return Block(rows[0].first_seq, rows[0].last_seq, bytes(rows[0].payload)) if rows else None
@@ -84,5 +84,5 @@ def last_block_seq(store: Store, run_id: str) -> int:
 def _scalar(
     store: Store, run_id: str, what: sa.ColumnElement[int], where: sa.ColumnElement[bool]
 ) -> int | None:
-    query = sa.select(what).where(blocks.c.run_key == store._find(run_id).key, where)
-    return store._fetch(query)[0][0]
+    query = sa.select(what).where(blocks.c.run_key == store.find(run_id).key, where)
+    return store.fetch(query)[0][0]

@@ -1,6 +1,4 @@
-"""The connection to the database.
-
-Its engine and pragmas, its schema, and the translation of its errors.
+"""The connection to the database: its engine, its schema, and the translation of its errors.
 
 Whatever is special about SQLite is here and nowhere else; what is about PostgreSQL is in
 `postgresql`.
@@ -128,11 +126,8 @@ def translated(engine: Engine) -> Iterator[None]:
     """Translate the errors of the database into errors of the workbench."""
     try:
         yield
-    except (
-        SQLAlchemyError,
-        OSError,
-        sqlite3.Error,
-    ) as error:  # the last where rows are read without SQLAlchemy
+    # The last where rows are read without SQLAlchemy.
+    except (SQLAlchemyError, OSError, sqlite3.Error) as error:
         raise _translate(error, engine.url) from error
 
 
@@ -263,14 +258,22 @@ def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
             field="store",
             next_step="Name another store with --store.",
         )
-    if version is not None and version not in {
-        revision.revision for revision in script.walk_revisions()
-    }:
+    if version is None or version in {revision.revision for revision in script.walk_revisions()}:
+        return
+    if version < SCHEMA_VERSION:
         raise StoreError(
-            f"{place} has schema {version}, newer than this version's {SCHEMA_VERSION}",
+            f"{place} has schema {version}, older than the {SCHEMA_VERSION} that this version reads",
             field="store",
-            next_step="Update the workbench, or name another store with --store.",
+            next_step=(
+                "Open it with the version of the workbench that wrote it, or name another store"
+                " with --store."
+            ),
         )
+    raise StoreError(
+        f"{place} has schema {version}, newer than this version's {SCHEMA_VERSION}",
+        field="store",
+        next_step="Update the workbench, or name another store with --store.",
+    )
 
 
 def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> StoreError:

@@ -1,6 +1,4 @@
-"""What users write about runs: names, tags, notes, pins, choices, archives.
-
-And which runs of a list match.
+"""What users write about runs (names, tags, notes, pins, choices), and which runs of a list match.
 
 Labels change at any moment, whichever process drives the run: its events and its experiment stay as
 they are.
@@ -17,7 +15,6 @@ import sqlalchemy as sa
 
 from workbench.experiment.naming import check_name
 from workbench.foundation.errors import ArgumentError
-from workbench.store.database.connection import translated
 from workbench.store.database.rows import RunRow
 from workbench.store.database.store import Store
 from workbench.store.database.tables import runs
@@ -47,14 +44,14 @@ def rename(store: Store, run_id: str, name: str) -> str:
         RunNotFoundError: If there is no such run.
         ExperimentError: If it cannot be a name.
     """
-    found = name.strip() or store.experiment(run_id).name
-    if len(found) > _MAX_NAME:
+    new_name = name.strip() or store.experiment(run_id).name
+    if len(new_name) > _MAX_NAME:
         raise ArgumentError(
-            f"{found[:20]!r}… is too long", field="name", allowed=f"{_MAX_NAME} characters"
+            f"{new_name[:20]!r}… is too long", field="name", allowed=f"{_MAX_NAME} characters"
         )
-    check_name(found)
-    _change(store, run_id, lambda _row: {"name": found})
-    return found
+    check_name(new_name)
+    _change(store, run_id, lambda _row: {"name": new_name})
+    return new_name
 
 
 def change_tags(
@@ -75,20 +72,21 @@ def change_tags(
         RunNotFoundError: If there is no such run.
         ArgumentError: If a text cannot be a tag, or there would be too many.
     """
-    added, removed = [_checked_tag(tag) for tag in add], {tag.strip() for tag in remove}
-    found: list[str] = []
+    added = [_checked_tag(tag) for tag in add]
+    removed = {tag.strip() for tag in remove}
+    tags: list[str] = []
 
     def work(row: Any) -> Mapping[str, Any]:
         kept = dict.fromkeys([*json.loads(row.tags or "[]"), *added])
-        found[:] = [tag for tag in kept if tag not in removed]
-        if len(found) > MAX_TAGS:
+        tags[:] = [tag for tag in kept if tag not in removed]
+        if len(tags) > MAX_TAGS:
             raise ArgumentError(
-                f"{len(found)} tags are too many", field="tags", allowed=f"at most {MAX_TAGS}"
+                f"{len(tags)} tags are too many", field="tags", allowed=f"at most {MAX_TAGS}"
             )
-        return {"tags": json.dumps(found, ensure_ascii=False) if found else None}
+        return {"tags": json.dumps(tags, ensure_ascii=False) if tags else None}
 
     _change(store, run_id, work)
-    return found
+    return tags
 
 
 def write_notes(store: Store, run_id: str, text: str) -> None:
@@ -162,7 +160,7 @@ def matching_runs(
         pinned: Only pinned runs.
     """
     words = text.casefold().split()
-    found = [
+    matching = [
         row
         for row in rows
         if (archive == "with" or row.archived == (archive == "only"))
@@ -171,7 +169,7 @@ def matching_runs(
         and set(tags) <= set(row.tags)
         and (not words or all(word in _searched(row) for word in words))
     ]
-    return sorted(found, key=lambda row: not row.pinned)
+    return sorted(matching, key=lambda row: not row.pinned)
 
 
 def versions_of(rows: Iterable[RunRow]) -> dict[str, int]:
@@ -199,10 +197,10 @@ def _searched(row: RunRow) -> str:
 
 
 def _checked_tag(tag: str) -> str:
-    found = " ".join(tag.split())
-    if not 1 <= len(found) <= MAX_TAG or "," in found or not found.isprintable():
+    spaced = " ".join(tag.split())
+    if not 1 <= len(spaced) <= MAX_TAG or "," in spaced or not spaced.isprintable():
         raise ArgumentError(f"{tag!r} is not a tag", field="add", allowed=_ALLOWED_TAG)
-    return found
+    return spaced
 
 
 def _mark(store: Store, run_id: str, column: str, on: bool) -> None:
@@ -212,8 +210,8 @@ def _mark(store: Store, run_id: str, column: str, on: bool) -> None:
 
 
 def _change(store: Store, run_id: str, work: Callable[[Any], Mapping[str, Any]]) -> None:
-    key = store._find(run_id).key
-    with translated(store._engine), store._engine.begin() as connection:
+    key = store.find(run_id).key
+    with store.transaction() as connection:
         # Written first, so that no other process changes the row between reading and writing.
         connection.execute(runs.update().where(runs.c.key == key).values(run_id=runs.c.run_id))
         row = connection.execute(sa.select(runs).where(runs.c.key == key)).one()

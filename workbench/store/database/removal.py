@@ -47,7 +47,7 @@ def measure_run(store: Store, run_id: str) -> RunSize:
         RunNotFoundError: If there is no such run.
         ArtifactsError: If its files cannot be listed.
     """
-    row = store._find(run_id)
+    row = store.find(run_id)
     sizes = [size for place in _places(store, row.run_id) for size in place.sizes().values()]
     num_events, stored_bytes = _measure_texts(store, events, row.key)
     _, sampled_bytes = _measure_texts(store, samples, row.key)
@@ -58,7 +58,7 @@ def _measure_texts(store: Store, table: sa.Table, run_key: int) -> tuple[int, in
     """Return how many rows a run has in a table, and how long their texts are together."""
     length = sa.func.coalesce(sa.func.sum(sa.func.length(table.c.payload)), 0)
     query: Any = sa.select(sa.func.count(), length).where(table.c.run_key == run_key)
-    ((count, num_bytes),) = store._fetch(query)
+    ((count, num_bytes),) = store.fetch(query)
     return int(count), int(num_bytes)
 
 

@@ -104,7 +104,7 @@ def read_samples(
     Raises:
         RunNotFoundError: If there is no such run.
     """
-    where = _between(store._find(run_id).key, span_s, since_unix_s, until_unix_s)
+    where = _between(store.find(run_id).key, span_s, since_unix_s, until_unix_s)
     return _rows(store, sa.select(samples).where(*where).order_by(samples.c.time, samples.c.node))
 
 
@@ -114,7 +114,7 @@ def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
     Raises:
         RunNotFoundError: If there is no such run.
     """
-    snapshots = (samples.c.run_key == store._find(run_id).key) & (samples.c.span_s == 0)
+    snapshots = (samples.c.run_key == store.find(run_id).key) & (samples.c.span_s == 0)
     newest = sa.select(sa.func.max(samples.c.time)).where(snapshots).scalar_subquery()
     return _rows(
         store,
@@ -128,8 +128,8 @@ def read_energy(store: Store, run_id: str) -> list[EnergyRow]:
     Raises:
         RunNotFoundError: If there is no such run.
     """
-    where = energy.c.run_key == store._find(run_id).key
-    rows = store._fetch(sa.select(energy).where(where).order_by(energy.c.trial))
+    where = energy.c.run_key == store.find(run_id).key
+    rows = store.fetch(sa.select(energy).where(where).order_by(energy.c.trial))
     return [EnergyRow(row.trial, row.gpu_j, row.cpu_j) for row in rows]
 
 
@@ -154,4 +154,4 @@ def _insert(connection: Connection, run_key: int, new: Collection[SampleRow]) ->
 
 
 def _rows(store: Store, query: sa.Select[Any]) -> list[SampleRow]:
-    return [SampleRow(row.span_s, row.time, row.node, row.payload) for row in store._fetch(query)]
+    return [SampleRow(row.span_s, row.time, row.node, row.payload) for row in store.fetch(query)]

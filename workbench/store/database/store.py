@@ -1,28 +1,246 @@
-"""The store: which runs there are, and their events, commands and leases."""
+"""The store: which runs there are, what they execute, and their events, commands and leases.
+
+Labels of runs, machine samples, blocks of events and deleting a run have modules of their own, on
+top of `find`, `fetch` and `transaction`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import os
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
+from typing_extensions import Self
 
+from workbench.experiment import Experiment
+from workbench.experiment.stored import read_stored, write_stored
+from workbench.foundation.artifacts import Artifacts, open_artifacts
+from workbench.foundation.errors import (
+    ArtifactsError,
+    ExperimentError,
+    RunNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+)
 from workbench.foundation.events import FINISHED_RUN_STATES, from_json
-from workbench.store.database.connection import translated
-from workbench.store.database.notifications import Listener
-from workbench.store.database.rows import Command, EventRow, StoredEvent
-from workbench.store.database.run_catalogue import RunCatalogue
+from workbench.foundation.outside_text import storable_name
+from workbench.store.database.connection import Database, connect, translated
+from workbench.store.database.notifications import Listener, Notifications
+from workbench.store.database.owner_process import describe_process
+from workbench.store.database.rows import Command, EventRow, RunRow, StoredEvent, to_run
+from workbench.store.database.run_files import read_objects, write_objects
+from workbench.store.database.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
 from workbench.store.database.run_writer import RunWriter, is_held, take_lease
-from workbench.store.database.tables import commands, runs, select_events
+from workbench.store.database.tables import commands, events, last_seq_of, runs, select_events
+from workbench.store.database.urls import resolve_url, usual_artifacts
 
 LEASE_TIMEOUT_S = 15.0
 _CHUNK_EVENTS = 20_000
+_ROW_COLUMNS: list[sa.ColumnElement[Any]] = [
+    last_seq_of(runs.c.key),
+    *(column for column in runs.c if column.name not in ("experiment", "last_seq")),
+]
+_NUM_FIRST = 8
+_IS_ADVICE = sa.exists().where(
+    events.c.run_key == runs.c.key, events.c.seq <= _NUM_FIRST, events.c.type == "advice_requested"
+)
+"""Advice begins with the request for it, so only the first events are read."""
+_IS_FAILED_START = (runs.c.state == "failed") & ~sa.exists().where(
+    events.c.run_key == runs.c.key, events.c.type == "trial_started"
+)
+"""Where nothing was tried, there is nothing to look at: the command has shown why."""
+_MAX_LISTED = 10
+"""How many runs are listed of those that a name or a beginning may mean."""
 
 
-class Store(RunCatalogue):
-    """All runs with what happened in them; every method may be called from any thread."""
+class Store:
+    """The runs of a user or a team, with what happened in them, in one database.
+
+    Every method may be called from any thread.
+    """
+
+    def __init__(self, database: Database, artifacts: Artifacts) -> None:
+        """Use an open database; `Store.open` is the usual way.
+
+        Args:
+            database: A database of the newest schema.
+            artifacts: The place under which each run has its own folder.
+        """
+        self.url = database.url.render_as_string(hide_password=False)
+        """What another process needs to open it, including its password."""
+        self.place = database.place
+        """Where it is, as it may be shown."""
+        self.artifacts = artifacts
+        self.database = database
+        """The open database, for what is kept beside the runs."""
+        self._engine = database.engine
+        self._notifications = Notifications(database)
+        self._deaf_unix_s = -math.inf
+        self._renewals = _Renewals()
+
+    @classmethod
+    def open(cls, url: str | None = None, artifacts: str | Path | None = None) -> Self:
+        """Open a store, creating it or bringing its schema up to date where needed.
+
+        Args:
+            url: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the
+                user's own.
+            artifacts: A path or URL for files of runs, such as `s3://bucket/runs`; None for
+                WORKBENCH_ARTIFACTS, or a folder beside the SQLite file or in the user's data.
+
+        Raises:
+            StoreError: If it is no store, damaged, or newer than this version.
+            StoreUnavailableError: If it cannot be reached or written.
+            ArtifactsError: If the place of the artifacts cannot be meant.
+
+        Example:
+            >>> store = wb.Store.open("runs.sqlite")
+        """
+        resolved = resolve_url(url)
+        place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS") or usual_artifacts(resolved)
+        return cls(connect(resolved), open_artifacts(place))
+
+    def close(self) -> None:
+        """Close the connections; writers must be closed before."""
+        self._notifications.close()
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def create_run(self, experiment: Experiment, *, run_id: str | None = None) -> str:
+        """Store a new run, waiting for a driver, and the objects embedded in its experiment.
+
+        Args:
+            experiment: What it will execute.
+            run_id: Its name in the store; the default is made of the experiment's name and the
+                time.
+
+        Returns:
+            The run id: later runs of the same name sort behind earlier ones.
+
+        Raises:
+            StoreError: If the run id exists already or cannot name a folder.
+            ArtifactsError: If the embedded objects cannot be written.
+        """
+        if run_id is not None:
+            check_run_id(run_id)
+        now = time.time()
+        ticks = count_ticks(now)
+        row = {
+            "name": experiment.name,
+            "experiment": write_stored(experiment),
+            "experiment_hash": experiment.hash(),
+            "created_unix_s": now,
+            "state": "waiting",
+            "changed_unix_s": now,
+            "last_seq": 0,
+            "last_command": 0,
+            # Until a driver takes it: while its creator lives, it is not lost.
+            "owner_pid": os.getpid(),
+            "owner_host": socket.gethostname(),
+            "owner_process": describe_process(os.getpid()),
+        }
+        self.artifacts.claim()
+        while True:
+            chosen = run_id or make_run_id(experiment.name, ticks)
+            try:
+                with self.transaction() as connection:
+                    connection.execute(runs.insert(), {**row, "run_id": chosen})
+                    # Before the commit: a run that can be seen has its objects.
+                    write_objects(self.artifacts.below(chosen), experiment.payloads())
+                return chosen
+            except StoreError as error:
+                if not isinstance(error.__cause__, IntegrityError):
+                    raise
+                if run_id is not None:
+                    raise StoreError(
+                        f"run {run_id} exists already", field="run_id", next_step="Choose another."
+                    ) from error
+                ticks += 1
+
+    def run(self, run_id: str) -> RunRow:
+        """Find one run.
+
+        Args:
+            run_id: A run id, the name of one run, a beginning that only one run id has, or "last":
+                the newest run that tries configurations, and not one that failed before its first
+                trial where there is another; advice, where there is no other run.
+
+        Raises:
+            RunNotFoundError: If there is none, or more than one; near ones are listed.
+        """
+        return self._to_run(self.find(run_id))
+
+    def runs(self, limit: int | None = None) -> list[RunRow]:
+        """Return the runs, newest first.
+
+        Args:
+            limit: How many at most.
+        """
+        query = sa.select(*_ROW_COLUMNS).order_by(runs.c.key.desc()).limit(limit)
+        return [self._to_run(row) for row in self.fetch(query)]
+
+    def advice_ids(self) -> frozenset[str]:
+        """Return the ids of the runs that are advice."""
+        return frozenset(
+            row.run_id for row in self.fetch(sa.select(runs.c.run_id).where(_IS_ADVICE))
+        )
+
+    def experiment(self, run_id: str) -> Experiment:
+        """Return what a run executes, with its embedded objects.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            RunError: If the bytes of an embedded object are not those that were stored.
+            StoreError: If this version cannot read the experiment.
+        """
+        row = self.find(run_id)
+        query = sa.select(runs.c.experiment).where(runs.c.key == row.key)
+        try:
+            experiment = read_stored(self.fetch(query)[0][0])
+        except ExperimentError as error:
+            raise StoreError(
+                f"the experiment of run {row.run_id} cannot be read by this version: {error}",
+                next_step="A newer version of the workbench may have written it: update this one.",
+            ) from error
+        # Readers of a run need none of them; in training, loading reports those that are missing.
+        with contextlib.suppress(ArtifactsError):
+            objects = read_objects(self.artifacts.below(row.run_id), experiment.payload_hashes())
+            return experiment.with_payloads(objects)
+        return experiment
+
+    def artifacts_of(self, run_id: str) -> Artifacts:
+        """Return the place of a run's files.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+        """
+        return self.artifacts.below(self.find(run_id).run_id)
+
+    def folder(self, run_id: str) -> Path:
+        """Return where this machine keeps a run's logs, and its artifacts where they lie on this
+        machine.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            ArtifactsError: If it cannot be made.
+        """
+        folder = self.artifacts_of(run_id).working_folder
+        open_artifacts(folder).prepare()
+        return folder
 
     def events(
         self,
@@ -76,7 +294,7 @@ class Store(RunCatalogue):
         Raises:
             RunNotFoundError: If there is no such run.
         """
-        query = select_events(self._find(run_id).key, trial, types)
+        query = select_events(self.find(run_id).key, trial, types)
         remaining = limit
         while remaining is None or remaining > 0:
             chunk = chunk_events if remaining is None else min(chunk_events, remaining)
@@ -110,7 +328,7 @@ class Store(RunCatalogue):
         Raises:
             RunNotFoundError: If there is no such run.
         """
-        run_id = self._find(run_id).run_id
+        run_id = self.find(run_id).run_id
         with self.listen() as listener:
             while True:
                 # The state first: what is finished then adds none but what became of its last
@@ -148,8 +366,8 @@ class Store(RunCatalogue):
             RunNotFoundError: If there is no such run.
             StoreUnavailableError: If the store cannot be written just now.
         """
-        key = self._find(run_id).key
-        with translated(self._engine), self._engine.begin() as connection:
+        key = self.find(run_id).key
+        with self.transaction() as connection:
             connection.execute(
                 runs.update().where(runs.c.key == key).values(last_command=runs.c.last_command + 1)
             )
@@ -172,12 +390,12 @@ class Store(RunCatalogue):
         """
         query = (
             sa.select(commands)
-            .where(commands.c.run_key == self._find(run_id).key, commands.c.number > after)
+            .where(commands.c.run_key == self.find(run_id).key, commands.c.number > after)
             .order_by(commands.c.number)
         )
         return [
             Command(row.number, row.kind, json.loads(row.arguments), row.time)
-            for row in self._fetch(query)
+            for row in self.fetch(query)
         ]
 
     def writer(
@@ -201,8 +419,8 @@ class Store(RunCatalogue):
             LeaseError: If another process writes it.
         """
         return take_lease(
-            self._database,
-            self._find(run_id).run_id,
+            self.database,
+            self.find(run_id).run_id,
             owner_pid=owner_pid,
             owner_host=owner_host,
             lease_timeout_s=lease_timeout_s,
@@ -217,4 +435,111 @@ class Store(RunCatalogue):
         Raises:
             RunNotFoundError: If there is no such run.
         """
-        return is_held(self._find(run_id), self._database.now_unix_s())
+        return is_held(self.find(run_id), self.database.now_unix_s())
+
+    def find(self, run_id: str) -> Any:
+        """Return the row of a run, with the number of its last event; arguments as of `run`.
+
+        Raises:
+            RunNotFoundError: If there is none, or more than one.
+        """
+        # No run has such a name, but no database could even be queried for it.
+        run_id = storable_name(run_id)
+        matching = self._matching(run_id)
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            is_name = matching[0].name == run_id
+            step = "Give more of the run id."
+            if is_name:
+                step = "Give a run id, or last for the newest run."
+            raise RunNotFoundError(
+                f"{run_id!r} {'is the name of' if is_name else 'begins'} several runs: "
+                f"{', '.join(row.run_id for row in matching)}",
+                next_step=step,
+            )
+        rows = self.fetch(sa.select(runs.c.run_id).order_by(runs.c.key.desc()))
+        raise RunNotFoundError(
+            f"there is no run {run_id!r} in {self.place}",
+            next_step=hint(run_id, [row.run_id for row in rows]),
+        )
+
+    def fetch(self, query: sa.Select[Any]) -> list[Any]:
+        """Return the rows of a query.
+
+        Raises:
+            StoreUnavailableError: If the store cannot be read just now.
+        """
+        try:
+            with translated(self._engine), self._engine.connect() as connection:
+                return list(connection.execute(query))
+        except StoreUnavailableError:
+            self._deaf_unix_s = self.database.now_unix_s()
+            raise
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Return a connection whose changes are stored at the end, all or none.
+
+        Raises:
+            StoreUnavailableError: If the store cannot be written just now.
+        """
+        with translated(self._engine), self._engine.begin() as connection:
+            yield connection
+
+    def _matching(self, run_id: str) -> list[Any]:
+        """Return the rows that a run id, a name, a beginning or "last" may mean."""
+        query = sa.select(*_ROW_COLUMNS)
+        if run_id in NEWEST:
+            newest = query.order_by(runs.c.key.desc()).limit(1)
+            candidates = (
+                newest.where(~_IS_ADVICE, ~_IS_FAILED_START),
+                newest.where(~_IS_ADVICE),
+                newest,
+            )
+        else:
+            named = query.where(runs.c.name == run_id).order_by(runs.c.key.desc())
+            begun = query.where(runs.c.run_id.startswith(run_id, autoescape=True))
+            candidates = (
+                query.where(runs.c.run_id == run_id),
+                named.limit(_MAX_LISTED),
+                begun.limit(_MAX_LISTED),
+            )
+            if not run_id:  # every run id begins with nothing
+                candidates = candidates[:1]
+        for candidate in candidates:
+            if rows := self.fetch(candidate):
+                return rows
+        return []
+
+    def _to_run(self, row: Any) -> RunRow:
+        was_renewed = self._renewals.saw(row)
+        return to_run(row, self.database.now_unix_s(), self._deaf_unix_s, was_renewed=was_renewed)
+
+
+class _Renewals:
+    """When this process saw the heartbeat of each run change last, by a clock that nobody can set.
+
+    A heartbeat is a time of day, so a driver seems silent, or to come from the future, in the
+    moment in which the clock of a machine is set. A process that has watched it knows better.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._seen: dict[int, tuple[float | None, float | None]] = {}
+
+    def saw(self, row: Any) -> bool:
+        """Take the row of a run, and return whether its lease was renewed within its timeout.
+
+        Args:
+            row: The row, as it is now.
+        """
+        if row.lease_token is None:
+            self._seen.pop(row.key, None)
+            return False
+        now_s = time.monotonic()
+        beat_unix_s, changed_s = self._seen.get(row.key, (row.heartbeat_unix_s, None))
+        if beat_unix_s != row.heartbeat_unix_s:
+            changed_s = now_s
+        self._seen[row.key] = row.heartbeat_unix_s, changed_s
+        return changed_s is not None and now_s - changed_s <= row.lease_timeout_s

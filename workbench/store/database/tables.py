@@ -1,4 +1,4 @@
-"""The tables, as the newest schema has them; how older stores get there lies in migrations/."""
+"""The tables, as the newest schema has them; how a store gets there lies in migrations/."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ runs = Table(
     Column("created_unix_s", Double, nullable=False),
     Column("state", String(16), nullable=False),
     Column("changed_unix_s", Double, nullable=False),
-    # No longer written, as the events know it; older versions of SQLite cannot drop a column.
+    # Always 0, as the events know it; older versions of SQLite cannot drop a column.
     Column("last_seq", BigInteger, nullable=False),
     Column("last_command", Integer, nullable=False),
     Column("lease_token", String(32)),

@@ -15,7 +15,7 @@ from typing import Any
 from workbench.experiment import Experiment
 from workbench.foundation.formatting import format_bytes, format_number, format_percent
 from workbench.store.history.history import History
-from workbench.store.history.limits import excess_of, keeps
+from workbench.store.history.standings import excess_of, keeps
 from workbench.store.history.trial import Trial
 
 BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE = (

@@ -55,9 +55,8 @@ from workbench.foundation.events import (
 )
 from workbench.foundation.formatting import format_count, format_number
 from workbench.store.history.certainty import certainty_lines
-from workbench.store.history.limits import describe_nearest, keeps
 from workbench.store.history.run_clock import RunClock
-from workbench.store.history.standings import Rank, Standings, place
+from workbench.store.history.standings import Rank, Standings, describe_nearest, keeps, place
 from workbench.store.history.trial import Trial, TrialEvent, apply_to_trial
 
 if TYPE_CHECKING:

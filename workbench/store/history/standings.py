@@ -1,12 +1,14 @@
-"""Keep the best trial of a run, whether its target is reached, and since when nothing is better.
+"""How the trials of a run stand: which is best, and which keep the constraints.
 
-A driver needs all three at every look at its limits, so a trial that ends costs as much in a run of
+Whether the target is reached, and since when nothing is better, is kept, too. A driver needs all
+three at every look at its limits, so a trial that ends costs as much in a run of
 ten thousand trials as in one of ten. How trials are ordered is left to the history.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +16,9 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from workbench.experiment import Experiment, Objective
+from workbench.experiment import Constraint, Experiment, Objective
 from workbench.foundation.events import TrialState
+from workbench.foundation.formatting import format_number
 from workbench.store.history.trial import Trial
 
 Rank = tuple[int, int, float, int, float, int]
@@ -169,3 +172,51 @@ class Standings:
         if ends_unix_s:
             self._ended_unix_s[configuration] = max(ends_unix_s)
             insort(self._ends_unix_s, max(ends_unix_s))
+
+
+def keeps(constraint: Constraint, values: Mapping[str, float]) -> bool:
+    """Return whether values keep a constraint; one that is missing does not."""
+    return constraint.metric in values and constraint.violation(values[constraint.metric]) <= 0
+
+
+def excess_of(constraints: Iterable[Constraint], values: Mapping[str, float]) -> float:
+    """Return by how much values break constraints, in parts of the limits.
+
+    Infinite if one is missing.
+    """
+    total = 0.0
+    for constraint in constraints:
+        excess = constraint.violation(values.get(constraint.metric, math.nan))
+        total += max(0.0, math.inf if math.isnan(excess) else excess) / (
+            abs(_bound(constraint)) or 1.0
+        )
+    return total
+
+
+def describe_nearest(constraints: Sequence[Constraint], trials: Iterable[Trial]) -> str | None:
+    """Return which trial comes nearest to keeping all constraints, and what it breaks.
+
+    Args:
+        constraints: The constraints, which no trial keeps.
+        trials: Complete trials.
+
+    Returns:
+        Such as `trial 3 comes nearest, with size_bytes=2048 (at most 1000)`; None where none is
+        near.
+    """
+    nearest = min(trials, key=lambda trial: excess_of(constraints, trial.values))
+    if not 0 < excess_of(constraints, nearest.values) < math.inf:
+        return None
+    broken = ", ".join(
+        f"{item.metric}={format_number(nearest.values[item.metric])} "
+        f"(at {'least' if item.at_most is None else 'most'} {format_number(_bound(item))})"
+        for item in constraints
+        if not keeps(item, nearest.values)
+    )
+    return f"trial {nearest.number} comes nearest, with {broken}"
+
+
+def _bound(constraint: Constraint) -> float:
+    bound = constraint.at_least if constraint.at_most is None else constraint.at_most
+    assert bound is not None
+    return bound

@@ -1,18 +1,19 @@
-"""The first schema: runs, events, commands."""
+"""The first schema: runs, their events and commands, and what is kept beside the events."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+# Not 0001: five steps became this one, and stores that had taken all of them need none.
+revision = "0005"
 down_revision = None
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    """Create the three tables."""
+    """Create all tables."""
     op.create_table(
         "runs",
         sa.Column("key", sa.Integer, primary_key=True),
@@ -31,6 +32,11 @@ def upgrade() -> None:
         sa.Column("owner_pid", sa.Integer),
         sa.Column("owner_host", sa.String(255)),
         sa.Column("owner_process", sa.String(120)),
+        sa.Column("tags", sa.Text),
+        sa.Column("notes", sa.Text),
+        sa.Column("pinned_unix_s", sa.Double),
+        sa.Column("archived_unix_s", sa.Double),
+        sa.Column("chosen_trial", sa.Integer),
     )
     op.create_table(
         "events",
@@ -51,3 +57,30 @@ def upgrade() -> None:
         sa.Column("arguments", sa.Text, nullable=False),
         sqlite_with_rowid=False,
     )
+    op.create_table(
+        "samples",
+        sa.Column("run_key", sa.Integer, sa.ForeignKey("runs.key"), primary_key=True),
+        sa.Column("span_s", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("time", sa.Double, primary_key=True, autoincrement=False),
+        sa.Column("node", sa.String(80), primary_key=True),
+        sa.Column("payload", sa.Text, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "energy",
+        sa.Column("run_key", sa.Integer, sa.ForeignKey("runs.key"), primary_key=True),
+        sa.Column("trial", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("gpu_j", sa.Double),
+        sa.Column("cpu_j", sa.Double),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "blocks",
+        sa.Column("run_key", sa.Integer, sa.ForeignKey("runs.key"), primary_key=True),
+        sa.Column("first_seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("last_seq", sa.BigInteger, nullable=False),
+        sa.Column("payload", sa.LargeBinary, nullable=False),
+    )
+    if op.get_bind().dialect.name == "postgresql":
+        # Numbers hardly shrink, and would be decompressed at each reading.
+        op.execute("ALTER TABLE blocks ALTER COLUMN payload SET STORAGE EXTERNAL")

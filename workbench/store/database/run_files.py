@@ -1,10 +1,16 @@
-"""Where the files of a trial are among those of its run."""
+"""Where the files of a run are: those of its trials, and Python objects that travel with it.
+
+An object is one file, named by its SHA-256.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 from workbench.foundation.artifacts import Artifacts, open_artifacts
 
 TRIALS = "trials"
+_OBJECTS = "objects"
 
 
 def trial_folder(trial: int) -> str:
@@ -31,3 +37,27 @@ def find_moved(artifacts: Artifacts, run_id: str, shown: str) -> tuple[Artifacts
         return artifacts, moved
     folder, _, name = shown.rpartition("/")
     return open_artifacts(folder), name
+
+
+def write_objects(artifacts: Artifacts, payloads: Mapping[str, bytes]) -> None:
+    """Write objects so that no reader ever sees half of one.
+
+    Args:
+        artifacts: The folder of the run.
+        payloads: Bytes by their SHA-256.
+    """
+    for sha256, payload in payloads.items():
+        artifacts.write(f"{_OBJECTS}/{sha256}", payload)
+
+
+def read_objects(artifacts: Artifacts, hashes: Iterable[str]) -> dict[str, bytes]:
+    """Read objects of a run; the caller checks that they are what their names say.
+
+    Args:
+        artifacts: The folder of the run.
+        hashes: The SHA-256 of each.
+
+    Raises:
+        ArtifactsError: If one cannot be read.
+    """
+    return {sha256: artifacts.read(f"{_OBJECTS}/{sha256}") for sha256 in hashes}
