@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from workbench.data import Datasets
 from workbench.data.augmentation import augmented
-from workbench.data.draws import Draws
+from workbench.data.sample_seeding import Draws
 from workbench.data.splits import ArraySplit
 from workbench.experiment.augmentation import Augmentation
 from workbench.foundation.errors import ExperimentError

@@ -74,7 +74,7 @@ def test_values_before_the_end_count_as_the_product_of_the_kernels_says(
     random = np.random.default_rng(seed + 1)
     ahead, places = 5 * random.random(len(values)), random.random((5, 4))
     kernel = Kernel(np.zeros(3), math.log(1e-2), share, math.log(doublings))
-    mean, deviation = GaussianProcess(kernel, GROUPS, features, values, ahead).predict(places)
+    mean, deviation = GaussianProcess(kernel, GROUPS, features, values, ahead=ahead).predict(places)
 
     lasting = 1 / (1 + math.exp(-share))
     apart = np.abs(ahead[:, None] - ahead[None, :])

@@ -19,12 +19,15 @@ from workbench.foundation.errors import ExperimentError
 from workbench.runs import Run
 from workbench.search import check
 from workbench.store.database import Store
+from workbench.store.history import History
+from workbench.sweeps.budget import extended
+from workbench.sweeps.conclusion import natural_end
 
 OWLS = """
 from typing import ClassVar
 
 from optuna.pruners import ThresholdPruner
-from optuna.samplers import PartialFixedSampler, RandomSampler
+from optuna.samplers import GridSampler, PartialFixedSampler, RandomSampler
 from workbench.experiment.pruners import PrunerOptions
 from workbench.experiment.samplers import SamplerOptions
 
@@ -34,6 +37,12 @@ class Owl(SamplerOptions):
     x: float
 
 
+class Lattice(SamplerOptions):
+    factory: ClassVar[str] = "owls:make_lattice_sampler"
+    keeps_notes: ClassVar[bool] = True
+    size: int
+
+
 class Hawk(PrunerOptions):
     factory: ClassVar[str] = "owls:make_pruner"
     upper: float
@@ -41,6 +50,11 @@ class Hawk(PrunerOptions):
 
 def make_sampler(options, request):
     return PartialFixedSampler(options, RandomSampler(request.seed))
+
+
+def make_lattice_sampler(options, request):
+    steps = [step / (options["size"] - 1) for step in range(options["size"])]
+    return GridSampler({"x": steps}, seed=request.experiment_seed)
 
 
 def make_pruner(experiment, options):
@@ -54,14 +68,14 @@ FIELDS = {
 
 @pytest.fixture
 def owls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package with a sampler and a pruner; what it installed can be removed."""
+    """A package with samplers and a pruner; what it installed can be removed."""
     site = tmp_path / "site"
     information = site / "owls-1.0.dist-info"
     information.mkdir(parents=True)
     (site / "owls.py").write_text(OWLS)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: owls\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(
-        "[workbench.samplers]\nowl = owls:Owl\n[workbench.pruners]\nhawk = owls:Hawk\n"
+        "[workbench.samplers]\nowl = owls:Owl\nlattice = owls:Lattice\n[workbench.pruners]\nhawk = owls:Hawk\n"
     )
     monkeypatch.syspath_prepend(str(site))
     _look_again(monkeypatch)
@@ -89,6 +103,62 @@ def test_another_package_adds_a_sampler_and_a_pruner() -> None:
         check(make_experiment(sampler={"name": "owl", "options": {"x": 1, "y": 2}}))
     with pytest.raises(ExperimentError, match=r"early_stop\.options\.lower"):
         make_experiment(early_stop={"pruner": "hawk", "options": {"upper": 1.0, "lower": 0.0}})
+
+
+def lattice(**fields: object) -> Experiment:
+    """An experiment whose sampler calls `Study.stop` when the last of four points has begun."""
+    return make_experiment(sampler={"name": "lattice", "options": {"size": 4}}, **fields)
+
+
+@pytest.mark.usefixtures("owls")
+@pytest.mark.parametrize("num_at_once", [1, 3])
+def test_a_sampler_that_stops_the_study_has_nothing_left_to_propose(num_at_once: int) -> None:
+    drive = Drive(lattice(budget={"trials": 9}))
+    running: list[int] = []
+    tried: list[object] = []
+    while not drive.study.exhausted:
+        if len(running) < num_at_once and (proposal := drive.study.ask()) is not None:
+            drive.events.append(proposal.event())
+            tried.append(proposal.params["x"])
+            running.append(proposal.trial)
+            continue
+        trial = running.pop(0)
+        drive.report(trial, 1, loss=trial / 9)
+        drive.end(trial)
+        assert drive.rebuilt().exhausted == drive.study.exhausted
+    # Optuna counts a grid as used up when its last point has begun, so none runs twice beside it.
+    assert sorted(set(tried)) == [0.0, 1 / 3, 2 / 3, 1.0]
+    assert len(tried) - 4 < num_at_once
+    assert drive.study.is_stopped_by_sampler
+    assert drive.study.ask() is None
+    for trial in running:
+        drive.report(trial, 1, loss=trial / 9)
+        drive.end(trial)
+    assert drive.study.best_trials() == [0]
+
+
+@pytest.mark.usefixtures("owls")
+def test_what_users_enqueue_and_repeats_are_tried_after_the_sampler_has_stopped() -> None:
+    drive = Drive(lattice(repeats=2))
+    for _ in range(8):
+        trial = drive.ask().trial
+        drive.report(trial, 1, loss=1.0)
+        drive.end(trial)
+    assert drive.study.exhausted
+    drive.study.enqueue({"x": 0.9})
+    assert not drive.study.exhausted
+    assert drive.ask().params == {"x": 0.9}
+    assert drive.study.ask() is None
+
+
+@pytest.mark.usefixtures("owls")
+def test_the_run_of_a_sampler_that_stops_ends_with_a_clear_state() -> None:
+    history = History(lattice(budget={"trials": 9}))
+    history.apply(natural_end(history, True, is_stopped_by_sampler=True))
+    assert (history.state, history.reason) == ("complete", "exhausted")
+    assert history.message == "the sampler has nothing left to propose"
+    with pytest.raises(ExperimentError, match="nothing left to propose"):
+        extended(history, {"budget.trials": 5}, now_unix_s=0.0)
 
 
 def test_a_run_can_be_read_but_not_run_once_its_sampler_is_gone(

@@ -210,9 +210,7 @@ def test_memory_that_trials_held_keeps_the_next_ones_from_running_out_of_it() ->
     assert np.mean([best for _, best in stated]) < -520, "they still come near the limit"
 
 
-def test_a_rebuilt_study_proposes_the_same_although_later_results_change_what_pruned_ones_count_as() -> (
-    None
-):
+def test_a_rebuilt_study_proposes_the_same_although_what_pruned_ones_count_as_changes() -> None:
     drive = Drive(make_experiment(search=SQUARE))
     for number in range(24):
         proposal = drive.ask()

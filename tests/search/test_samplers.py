@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -38,3 +40,30 @@ def test_refused(sampler: Any, search: dict[str, Any], field: str) -> None:
     with pytest.raises(ExperimentError) as caught:
         check(make_experiment(sampler=sampler, search=search))
     assert caught.value.field == field
+
+
+CASES = [
+    ({}, [True, False, True]),
+    ({"sampler": "random"}, [False, False, False]),
+    ({"sampler": "random", "early_stop": {"pruner": "curves"}}, [False, True, True]),
+]
+PROGRAM = """
+import os, sys
+from tests.builders.studies import make_experiment
+from workbench.search.samplers import prepare_proposals
+for changes in {changes}:
+    if os.fork() == 0:
+        prepare_proposals(make_experiment(**changes)).join()
+        loaded = ("workbench.search.proposals", "workbench.search.curves", "scipy")
+        print([name in sys.modules for name in loaded], flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_only_what_the_sampler_and_the_pruner_need_is_imported() -> None:
+    program = PROGRAM.replace("{changes}", repr([changes for changes, _ in CASES]))
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert found.stdout.splitlines() == [str(loaded) for _, loaded in CASES]

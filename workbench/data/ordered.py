@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from workbench.data.collating import collate
-from workbench.data.draws import RandomStates, seed_of
+from workbench.data.sample_seeding import RandomStates, seed_of
 from workbench.data.splits import BeforeSample, fetch_samples
 from workbench.foundation.errors import DataError
 

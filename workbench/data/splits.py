@@ -109,7 +109,7 @@ class MapSplit:
     dataset: MapStyle
     gather: Callable[[Sequence[Any]], tuple[Any, Any]] = collate
     draws_samples: ClassVar[bool] = True
-    """Whether reading a sample may draw at random; see `workbench.data.draws`."""
+    """Whether reading a sample may draw at random; see `workbench.data.sample_seeding`."""
 
     def __len__(self) -> int:
         return len(self.dataset)

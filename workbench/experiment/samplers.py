@@ -62,8 +62,8 @@ class SamplerOptions(BaseModel):
     min_ranges: ClassVar[int] = 0
     """How many of those must be ranges."""
     keeps_notes: ClassVar[bool] = False
-    """Whether it keeps what it knows in attributes of trials and of the study, and so must see a
-    replay.
+    """Whether a replay must show it everything again, because it keeps what it knows in attributes
+    of trials and of the study, or ends the run with the study's `stop`.
     """
     learns_from_complete_only: ClassVar[bool] = False
     needs_every_limit: ClassVar[bool] = False

@@ -1,6 +1,4 @@
-"""Which part of a budget limits what all trainings cost together, and whether it ends a run
-first.
-"""
+"""Which part of a budget limits what all trainings cost, and whether it ends a run first."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from workbench.experiment.money_units import parse_price
 
 @dataclass(frozen=True)
 class CostLimit:
-    """The part of a budget that limits seconds, and the number of trainings that ends the run
-    without it.
+    """The part of a budget that limits seconds, and what ends the run without it.
 
     Attributes:
         run_s: Seconds that the run may take; infinite without a limit.
@@ -40,9 +37,8 @@ class CostLimit:
             paid_s = 3600.0 * budget.money / parsed.amount
             run_s = run_s if parsed.is_per_gpu else min(run_s, paid_s)
             held_s = min(held_s, paid_s) if parsed.is_per_gpu else held_s
-        is_energy_all = (
-            budget.energy is not None and most is None
-        )  # how much a second takes is not known
+        # How much energy a second takes is not known.
+        is_energy_all = budget.energy is not None and most is None
         if len(experiment.objectives) > 1 or (math.isinf(min(run_s, held_s)) and not is_energy_all):
             return None
         gpus = experiment.resources.gpus_of_worker

@@ -20,7 +20,7 @@ from workbench.search.knowledge import Knowledge
 from workbench.search.parameters import Parameters
 
 if TYPE_CHECKING:
-    from workbench.search.memory_model import MemoryModel
+    from workbench.search.resource_models import MemoryModel
 
 _NUM_LOOKED_AT = 256
 _EVEN = math.log(0.5)
@@ -55,9 +55,10 @@ class DesignSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration."""
+        # With predictions of memory, among many points those that will fit are chosen in turn.
         num, begin = (1, trial.number) if self.memory is None else (_NUM_LOOKED_AT, 0)
         units = spread_points(num, len(self.encoding.distributions), begin, self._seed)
-        units = np.array([self._near_prior(one) for one in units])
+        units = np.array([self._near_prior(point) for point in units])
         points, exists = self.encoding.snap(units)
         chosen = 0
         if self.memory is not None:
@@ -69,15 +70,12 @@ class DesignSampler(BaseSampler):
     def _memory_model(self, knowledge: Knowledge) -> MemoryModel | None:
         if all(share <= 1.0 for _, share in knowledge.memory):
             return None
-        from workbench.search.memory_model import MemoryModel  # light installations lack SciPy
+        from workbench.search.resource_models import MemoryModel  # light installations lack SciPy
 
         return MemoryModel.of(knowledge, self.encoding)
 
     def _near_prior(self, units: np.ndarray) -> np.ndarray:
-        """Move parameters with a prior to values near it.
-
-        In the first configuration they are just there.
-        """
+        """Move parameters with a prior near it; in the first configuration they are just there."""
         near, is_choice = self.encoding.near, self.encoding.is_choice
         offsets = [
             NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units

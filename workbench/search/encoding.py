@@ -1,6 +1,4 @@
-"""Configurations as arrays.
-
-A unit cube to draw them in, and features that a Gaussian process compares.
+"""Configurations as arrays: points of a unit cube, and features for a Gaussian process.
 
 A parameter that does not exist in a configuration is as far from every value of it as any two
 values are from each other on average, so that conditions need no placeholder.
@@ -20,6 +18,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from pydantic import JsonValue
 
 from workbench.experiment.space import Fixed, same_value
 from workbench.search.parameters import Parameters
@@ -50,12 +49,17 @@ class Encoding:
             parameters: The searched parameters.
         """
         self.distributions = {
-            name: found for name, found in parameters.searched.items() if not found.single()
+            name: distribution
+            for name, distribution in parameters.searched.items()
+            if not distribution.single()
         }
         self._names = list(self.distributions)
         self._conditions = [self._condition(parameters, name) for name in self._names]
         self.is_choice = np.array(
-            [isinstance(found, CategoricalDistribution) for found in self.distributions.values()]
+            [
+                isinstance(distribution, CategoricalDistribution)
+                for distribution in self.distributions.values()
+            ]
         )
         self._scales = _Scales.of(list(self.distributions.values()))
         self.near = np.array([self._belief(parameters, name) for name in self._names])
@@ -77,8 +81,7 @@ class Encoding:
         return float(points[0, self._names.index(name)])
 
     def _condition(self, parameters: Parameters, name: str) -> list[tuple[int | None, list[float]]]:
-        """Return pairs of a parent's column and its wanted values, as indices of choices or as
-        numbers.
+        """Return pairs of a parent's column and its wanted values, by index where it is a choice.
 
         A parent with one value has no column: its value is wanted or not.
         """
@@ -88,16 +91,16 @@ class Encoding:
             domain = parameters.space.root[parent]
             possible = domain.values()
             if parent not in self.distributions:
-                holds = possible is not None and any(
-                    same_value(possible[0], value) for value in values
-                )
+                holds = possible is not None and _is_among(possible[0], values)
                 condition.append((None, [1.0] if holds else []))
             elif isinstance(self.distributions[parent], CategoricalDistribution):
                 assert possible is not None
-                found = [any(same_value(one, value) for value in values) for one in possible]
-                condition.append(
-                    (self._names.index(parent), [float(at) for at in np.flatnonzero(found)])
-                )
+                places = [
+                    float(place)
+                    for place, choice in enumerate(possible)
+                    if _is_among(choice, values)
+                ]
+                condition.append((self._names.index(parent), places))
             else:
                 numbers = [float(value) for value in values if isinstance(value, int | float)]
                 condition.append((self._names.index(parent), numbers))
@@ -134,8 +137,7 @@ class Encoding:
         return int(self._scales.last[column]) + 1
 
     def log_prior(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
-        """Return the logarithm of how probable good values are believed to be there, up to a
-        constant.
+        """Return the log of how probable good values are believed to be, up to a constant.
 
         Args:
             units: Points of configurations, shape [n, columns].
@@ -170,18 +172,19 @@ class Encoding:
     def locate(self, configurations: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
         """Return the points of configurations and which parameters exist in them.
 
-        Both [n, columns].
-
         Args:
             configurations: The configurations in Optuna's terms.
+
+        Returns:
+            Two arrays of shape [n, columns].
         """
         values = np.tile(self._scales.first, (len(configurations), 1))
         exists = np.zeros(values.shape, dtype=bool)
-        for column, (name, found) in enumerate(self.distributions.items()):
+        for column, (name, distribution) in enumerate(self.distributions.items()):
             rows = [row for row, params in enumerate(configurations) if name in params]
             exists[rows, column] = True
             values[rows, column] = [
-                found.to_internal_repr(configurations[row][name]) for row in rows
+                distribution.to_internal_repr(configurations[row][name]) for row in rows
             ]
         return np.where(exists, self._scales.units(values), _ABSENT), exists
 
@@ -189,8 +192,8 @@ class Encoding:
         """Return the configuration at a point, in Optuna's terms."""
         values = self._scales.values(point[None])[0]
         return {
-            name: found.to_external_repr(float(value))
-            for (name, found), value, is_there in zip(
+            name: distribution.to_external_repr(float(value))
+            for (name, distribution), value, is_there in zip(
                 self.distributions.items(), values, exists, strict=True
             )
             if is_there
@@ -229,7 +232,7 @@ class _Scales:
 
     @classmethod
     def of(cls, distributions: Sequence[BaseDistribution]) -> _Scales:
-        rows = [_scale(found) for found in distributions]
+        rows = [_scale(distribution) for distribution in distributions]
         first, last, step, log = np.array(rows, dtype=float).reshape(-1, 4).T
         is_log = np.flatnonzero(log)
         low, high = first - 0.5 * step, last + 0.5 * step
@@ -250,11 +253,13 @@ class _Scales:
         return (scaled - self.low) / (self.high - self.low)
 
 
-def _scale(found: BaseDistribution) -> tuple[float, float, float, bool]:
-    """Return the first and the last value of a parameter, its step or 0, and whether it is
-    logarithmic.
-    """
-    if isinstance(found, CategoricalDistribution):
-        return 0.0, len(found.choices) - 1.0, 1.0, False
-    assert isinstance(found, FloatDistribution | IntDistribution)
-    return found.low, found.high, found.step or 0, found.log
+def _scale(distribution: BaseDistribution) -> tuple[float, float, float, bool]:
+    """Return the first and the last value, the step or 0, and whether it is logarithmic."""
+    if isinstance(distribution, CategoricalDistribution):
+        return 0.0, len(distribution.choices) - 1.0, 1.0, False
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    return distribution.low, distribution.high, distribution.step or 0, distribution.log
+
+
+def _is_among(value: JsonValue, wanted: Sequence[JsonValue]) -> bool:
+    return any(same_value(value, other) for other in wanted)

@@ -48,17 +48,17 @@ def best_trials(
     if not feasible:
         return []
     sign = 1 if experiment.objectives[0].goal == "minimize" else -1
-    most = max(
-        len(_complete_trials(record, metrics)) > experiment.repeats for record, _ in feasible
-    )
     # What was trained again is known better than what was lucky once.
-    known = [
-        each
-        for each in feasible
-        if (len(_complete_trials(each[0], metrics)) > experiment.repeats) == most
+    confirmed = [
+        (record, outcome)
+        for record, outcome in feasible
+        if len(_complete_trials(record, metrics)) > experiment.repeats
     ]
-    best = min(known, key=lambda each: (sign * each[1].values[metrics[0]], each[0].number))
-    repeats = _complete_trials(best[0], metrics)
+    best, _ = min(
+        confirmed or feasible,
+        key=lambda ended: (sign * ended[1].values[metrics[0]], ended[0].number),
+    )
+    repeats = _complete_trials(best, metrics)
     return [min(repeats, key=lambda trial: sign * trial.result()[metrics[0]]).proposal.trial]
 
 
@@ -91,6 +91,7 @@ def copy_to_storage(
     experiment: Experiment,
     parameters: Parameters,
     trials: Sequence[TrialRecord],
+    *,
     url: str,
     name: str,
 ) -> None:

@@ -16,8 +16,13 @@ from optuna.trial import FrozenTrial, TrialState
 
 from workbench.search.design import spread_points
 from workbench.search.limits import keeps_limits
-from workbench.search.partial_results import CURVES, Reading, of_objective, without_outliers
-from workbench.search.rungs import is_decision
+from workbench.search.partial_results import (
+    CURVES,
+    Reading,
+    is_decision,
+    of_objective,
+    without_outliers,
+)
 
 if TYPE_CHECKING:
     from workbench.search.curves import Curve
@@ -52,9 +57,8 @@ class FrontPruner(BasePruner):
         """A trial that is less likely to extend the front is stopped."""
         self._grace = grace
         self._readings = readings
-        self._ended: dict[
-            tuple[int, int], Curve | None
-        ] = {}  # of ended trials, which change no more
+        self._ended: dict[tuple[int, int], Curve | None] = {}
+        """By trial and objective, the curves of ended trials, which change no more."""
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to extend the front."""
@@ -76,20 +80,20 @@ class FrontPruner(BasePruner):
         end = self._readings[0].end(trial, longest)
         if len(complete) < _MIN_COMPLETE or end <= rungs[-1]:
             return 1.0
-        ended = np.array([other.values for other in complete]) * [
-            each.sign for each in self._readings
-        ]
+        signs = [reading.sign for reading in self._readings]
+        ended = np.array([other.values for other in complete]) * signs
         ends = self._draw_ends(trial, others, end, ended)
         return 1.0 if ends is None else float((gains(ends, ended) > _MIN_GAIN).mean())
 
     def _draw_ends(
         self, trial: FrozenTrial, others: Sequence[FrozenTrial], end: float, ended: np.ndarray
     ) -> np.ndarray | None:
-        """Draw where a trial may end, shape [draws, objectives].
-
-        None where an objective has no forecast.
+        """Draw where a trial may end; None where an objective has no forecast.
 
         An objective that is reported at the end only may become as good as it ever was.
+
+        Returns:
+            Shape [draws, objectives].
         """
         from scipy.special import stdtrit  # light installations lack SciPy
 
@@ -97,21 +101,19 @@ class FrontPruner(BasePruner):
 
         shares, columns = spread_points(_NUM_DRAWS, len(self._readings)), list[np.ndarray]()
         for index in range(len(self._readings)):
-            curve, *known = (self._curve(one, index) for one in (trial, *others[-_MAX_CURVES:]))
+            trials = (trial, *others[-_MAX_CURVES:])
+            curve, *known = (self._curve(other, index) for other in trials)
             if curve is None:
                 columns.append(np.full(_NUM_DRAWS, ended[:, index].max()))
                 continue
-            found = forecast(curve, end, [other for other in known if other is not None])
-            if found is None:
+            last = forecast(curve, end, [other for other in known if other is not None])
+            if last is None:
                 return None
-            columns.append(found.mean + found.deviation * stdtrit(found.freedom, shares[:, index]))
+            columns.append(last.mean + last.deviation * stdtrit(last.freedom, shares[:, index]))
         return np.column_stack(columns)
 
     def _curve(self, trial: FrozenTrial, index: int) -> Curve | None:
-        """Return the curve of a trial by one objective, larger is better.
-
-        None where it has no reports.
-        """
+        """Return the curve of a trial by one objective; None where it has no reports."""
         from workbench.search.curves import Curve
 
         if (key := (trial.number, index)) in self._ended:
@@ -195,9 +197,7 @@ class ExpectedGain:
 
 
 def _covers(places: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return which places are at least as good as which points in every objective, shape [places,
-    points].
-    """
+    """Return which places are as good as which points in every objective: [places, points]."""
     return np.all(places[:, None, :] >= points[None, :, :], axis=-1)
 
 

@@ -1,11 +1,9 @@
-"""A Gaussian process over configurations.
+"""A Gaussian process over configurations, with one length scale for each parameter.
 
-Fitted in milliseconds, with one length scale for each parameter.
-
-Values may have been observed before trainings ended: the process then knows by how many doublings,
-and never takes them for values at the end. It knows arrays only. What a configuration is as
-features, which reports are observations, and which configuration to propose, is left to `encoding`,
-`partial_results` and `proposals`.
+It is fitted in milliseconds. Values may have been observed before trainings ended: the process then
+knows by how many doublings, and never takes them for values at the end. It knows arrays only. What
+a configuration is as features, which reports are observations, and which configuration to propose,
+is left to `encoding`, `partial_results` and `proposals`.
 """
 
 from __future__ import annotations
@@ -29,11 +27,8 @@ _NOISE_MEAN, _NOISE_SD = math.log(1e-5), 4.0
 # Of values before the end: bounds and priors, normal, of the logit of the share of the signal that
 # stays the same until the end, and of the logarithm of the doublings over which the rest changes.
 _SHARE_BOUNDS, _SHARE_MEAN, _SHARE_SD = (-4.0, 4.0), 0.0, 1.0
-_DOUBLINGS_BOUNDS, _DOUBLINGS_MEAN, _DOUBLINGS_SD = (
-    (math.log(0.3), math.log(30.0)),
-    math.log(3.0),
-    0.7,
-)
+_DOUBLINGS_BOUNDS = (math.log(0.3), math.log(30.0))
+_DOUBLINGS_MEAN, _DOUBLINGS_SD = math.log(3.0), 0.7
 # What all trainings gain in common: doublings over which it changes. Its variance is that of the
 # signal.
 _TREND_DOUBLINGS = 3.0
@@ -80,6 +75,7 @@ class GaussianProcess:
         groups: np.ndarray,
         features: np.ndarray,
         values: np.ndarray,
+        *,
         ahead: np.ndarray | None = None,
         agreement: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
@@ -166,9 +162,7 @@ class GaussianProcess:
 
     @property
     def log_evidence(self) -> float:
-        """The logarithm of the density of the values, for their likeliest variance and up to a
-        constant.
-        """
+        """The log density of the values, for their likeliest variance and up to a constant."""
         return -len(self._whitened) * math.log(self.scale) - float(
             np.log(np.diag(self._factor)).sum()
         )
@@ -195,9 +189,8 @@ class GaussianProcess:
         num_free = num - 1 - len(self._kernel.log_lengths)
         if num_free < _MIN_FREE:
             return None
-        alone = (
-            (self._values - self._values.mean()) * num / (num - 1)
-        )  # errors of the mean of the others
+        # What the mean of the others is wrong by.
+        alone = (self._values - self._values.mean()) * num / (num - 1)
         unexplained = float(errors @ errors) / max(float(alone @ alone), 1e-12)
         return 1.0 - unexplained * (num - 1) / num_free
 
@@ -223,12 +216,10 @@ def fit(
     sds = np.append(np.full(num_groups, _LENGTH_SD), _NOISE_SD)
     bounds = [_LENGTH_BOUNDS] * num_groups + [_NOISE_BOUNDS]
     if ahead is not None:
-        means, sds = (
-            np.append(means, [_SHARE_MEAN, _DOUBLINGS_MEAN]),
-            np.append(sds, [_SHARE_SD, _DOUBLINGS_SD]),
-        )
+        means = np.append(means, [_SHARE_MEAN, _DOUBLINGS_MEAN])
+        sds = np.append(sds, [_SHARE_SD, _DOUBLINGS_SD])
         bounds += [_SHARE_BOUNDS, _DOUBLINGS_BOUNDS]
-    found = minimize(
+    fitted = minimize(
         _loss,
         means,
         args=(_Pairs.of(features, groups, ahead), values, means, sds),
@@ -237,13 +228,12 @@ def fit(
         bounds=bounds,
         options={"maxiter": _MAX_STEPS, "ftol": 1e-4},
     )
-    return Kernel(found.x[:num_groups], *map(float, found.x[num_groups:]))
+    return Kernel(fitted.x[:num_groups], *map(float, fitted.x[num_groups:]))
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """What each observation has to do with those before it, which is what hyper-parameters do not
-    change.
+    """What each observation has to do with those before it, whatever the hyper-parameters are.
 
     Attributes:
         rows: The later one of each pair, shape [pairs].
@@ -282,7 +272,8 @@ def _loss(
     root = _ROOT5 * np.sqrt(squared)
     decay = np.exp(-root)
     signal = (1 + root + squared * (5 / 3)) * decay
-    agreement, fading, lasting, rate = np.ones(1), np.ones(1), 1.0, 0.0
+    agreement = fading = np.ones(1)
+    lasting, rate = 1.0, 0.0
     if pairs.apart is not None:
         lasting, rate = float(expit(theta[-2])), math.exp(-theta[-1])
         fading = np.exp(-pairs.apart * rate)
@@ -311,9 +302,7 @@ def _loss(
 
 
 def _trend(doublings: np.ndarray) -> np.ndarray:
-    """Return the covariance of what all trainings gain in common, at places some doublings
-    apart.
-    """
+    """Return the covariance of what all trainings gain in common, some doublings apart."""
     return np.exp(-0.5 * (doublings / _TREND_DOUBLINGS) ** 2)
 
 
@@ -326,9 +315,7 @@ def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _matern(squared: np.ndarray) -> np.ndarray:
-    """Return the correlation at some squared distances, in their place, because new arrays are
-    slow.
-    """
+    """Return the correlation at squared distances, in the same array: new ones are slow."""
     root = np.sqrt(squared)
     root *= _ROOT5
     squared *= 5 / 3
@@ -342,9 +329,7 @@ def _matern(squared: np.ndarray) -> np.ndarray:
 def correlation(
     kernel: Kernel, groups: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> np.ndarray:
-    """Return the correlation of the function at features of shapes [n, features] and [m,
-    features].
-    """
+    """Return the correlation at features of shapes [n, features] and [m, features]."""
     weights = np.exp(-kernel.log_lengths)[groups]
     return _matern(_squared_distances(first * weights, second * weights))
 

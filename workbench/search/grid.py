@@ -18,9 +18,7 @@ from workbench.experiment.space import Choice, Domain, Fixed, Float, Params, Spa
 from workbench.search.samplers import stable_seed
 
 _MAX_POINTS = 4096
-"""No run is expected to use up a space with more combinations under a sampler that can repeat
-itself.
-"""
+"""No run is expected to use up more combinations under a sampler that can repeat itself."""
 
 
 def is_small(space: Space) -> bool:
@@ -31,9 +29,8 @@ def is_small(space: Space) -> bool:
         if values is None or len(values) > _MAX_POINTS:
             return False
         sizes.append(len(values))
-    if (
-        math.prod(sizes) == 1
-    ):  # nothing is searched: whoever asks for several trials wants the same one again
+    # Nothing is searched: whoever asks for several trials wants the same one again.
+    if math.prod(sizes) == 1:
         return False
     # Conditions make combinations fewer than the product of the values.
     return math.prod(sizes) <= _MAX_POINTS or (

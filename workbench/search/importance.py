@@ -30,8 +30,7 @@ MIN_TRIALS = 10
 NO_EFFECT = 0.01
 """What a parameter must decide less of, as a share of the variance, to have no effect."""
 _INTERVAL = (0.05, 0.95)
-# Where the upper end of an interval is below NO_EFFECT, it is this quantile instead of the one
-# above.
+# Where the upper end of an interval is below NO_EFFECT, it is this quantile instead.
 _BOUND = 0.97
 # A parameter has no effect where this share of the draws lies below half of NO_EFFECT: an effect
 # that is overlooked costs more than a question that stays open.
@@ -86,10 +85,8 @@ def importance(
     if seen is None or not encoding.distributions:
         return {}
     units, exists = encoding.locate([parameters.to_optuna(trial.params) for trial in seen.trials])
-    values, kinds = (
-        np.array([trial.value for trial in seen.trials]),
-        np.array([trial.kind for trial in seen.trials]),
-    )
+    values = np.array([trial.value for trial in seen.trials])
+    kinds = np.array([trial.kind for trial in seen.trials])
     volumes, pairs = _volumes(units, exists), list(seen.pairs)
     for kind in range(len(pairs) + 1):
         mine = kinds == kind
@@ -114,13 +111,13 @@ def importance(
     return _shares(names, draws)
 
 
-def negligible(found: Mapping[str, tuple[float, float, float]]) -> list[str]:
+def negligible(shares: Mapping[str, tuple[float, float, float]]) -> list[str]:
     """Return the parameters that have no effect, as far as it was resolved.
 
     Args:
-        found: What `importance` returned.
+        shares: What `importance` returned.
     """
-    return [name for name, (share, _, _) in found.items() if share == 0]
+    return [name for name, (share, _, _) in shares.items() if share == 0]
 
 
 class _Trial(NamedTuple):
@@ -202,18 +199,14 @@ def _seen(
 
 
 def _rungs(lasts: Sequence[int]) -> list[int]:
-    """Return a few rungs at which cut trainings are compared.
-
-    Each with the highest that it has reached.
+    """Return a few rungs: each cut training is compared at the highest that it has reached.
 
     Args:
         lasts: The last rung of each cut training.
     """
-    least = (
-        1
-        if len(set(lasts)) <= _MAX_RUNGS
-        else max(_MIN_AT_RUNG, math.ceil(len(lasts) / _MAX_RUNGS))
-    )
+    least = 1
+    if len(set(lasts)) > _MAX_RUNGS:
+        least = max(_MIN_AT_RUNG, math.ceil(len(lasts) / _MAX_RUNGS))
     rungs: list[int] = []
     num_there = 0
     for rung, num in sorted(Counter(lasts).items()):
@@ -225,9 +218,7 @@ def _rungs(lasts: Sequence[int]) -> list[int]:
 
 
 def _volumes(units: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Return how much of the space each trial stands for, as a share.
-
-    The more, the fewer are near it.
+    """Return how much of the space each trial stands for: the more, the fewer are near it.
 
     Args:
         units: Points of configurations, shape [trials, columns].
@@ -261,17 +252,16 @@ def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
     # Where most draws are 0 and some are not, the share is open: only what has no effect has the
     # share 0.
     middles = np.median(draws, axis=0)
-    shares = np.where(
-        has_none, 0.0, np.where(middles > 0, middles, np.minimum(draws.mean(axis=0), highs))
-    )
-    found: Importance = {}
+    shares = np.where(middles > 0, middles, np.minimum(draws.mean(axis=0), highs))
+    shares = np.where(has_none, 0.0, shares)
+    importances: Importance = {}
     for index in map(int, np.argsort(-shares, kind="stable")):
         if has_none[index]:
-            found[names[index]] = (0.0, 0.0, float(sure[index]))
+            importances[names[index]] = (0.0, 0.0, float(sure[index]))
             continue
         low, high = float(lows[index]), float(highs[index])
         # A share is never negative, so that draws of one that is 0 are all above it.
         low = 0.0 if low < NO_EFFECT else low - _RESOLUTION
         high = max(high, _MIN_BOUND) if high < NO_EFFECT else min(high + _RESOLUTION, 1.0)
-        found[names[index]] = (float(shares[index]), low, high)
-    return found
+        importances[names[index]] = (float(shares[index]), low, high)
+    return importances

@@ -1,5 +1,4 @@
-"""By how much configurations may improve on what is known, where their values are normally
-distributed.
+"""By how much configurations may improve on what is known, if their values are normal.
 
 What is predicted of them is left to `gaussian_process`, and which improvement decides to
 `proposals`.
@@ -33,8 +32,7 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: np.ndarr
 
 
 def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
-    """Return the logarithm of how far configurations may improve on the best value, where stopping
-    is cheap.
+    """Return the log of how far configurations may improve, where stopping is cheap.
 
     Where it says nothing of costs, it orders configurations as what they may be worth does.
 

@@ -39,9 +39,7 @@ class Knowledge:
     earlier: dict[str, list[Result]] = field(default_factory=dict)
     """What ended in each earlier run, by its id; the results of this run are not among it."""
     memory: list[tuple[Mapping[str, Any], float]] = field(default_factory=list)
-    """Configurations in Optuna's terms, with the predicted part of the memory that they would
-    hold.
-    """
+    """Configurations in Optuna's terms, with the part of the memory that they should hold."""
     kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
     """What was fitted to the first results, by the quantity and their number.
 

@@ -54,9 +54,7 @@ class Learner:
         self._covering = experiment.search
 
     def all_parameters(self) -> Parameters:
-        """Return the parameters in Optuna's terms, with every value that any space of the run has
-        had.
-        """
+        """Return the parameters in Optuna's terms, with all values of every space of the run."""
         return Parameters(self._covering)
 
     def begin(
@@ -74,6 +72,11 @@ class Learner:
         return self._projection.begin(
             configuration, params, sampled=sampled, is_first=is_first, reports=reports
         )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the sampler in force has nothing left to propose, as `Projection.is_stopped`."""
+        return self._projection.is_stopped
 
     def to_resume(self) -> int | None:
         """Return the stopped configuration to continue, as `Projection.to_resume`."""
@@ -207,9 +210,7 @@ class Learner:
             self._projection.add_related(moved, outcome, name)
 
     def importance(self, finished: Finished) -> Importance:
-        """Return the importance of each parameter among the configurations in the space in
-        force.
-        """
+        """Return the importance of each parameter among configurations of the space in force."""
         known = (
             (replace(record, params=params), outcome)
             for record, outcome in finished
@@ -218,14 +219,10 @@ class Learner:
         return importance(self.experiment, self._projection.parameters, known)
 
     def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:
-        """Learn from a configuration of another space.
-
-        Return whether it counts in the one in force.
-        """
+        """Learn from a configuration of another space; return whether it counts in this one."""
         params = self._placed(configuration.params)
-        if params is None or (
-            outcome.state == "failed" and outcome.reason not in ("oom", "diverged")
-        ):
+        says_nothing = outcome.state == "failed" and outcome.reason not in ("oom", "diverged")
+        if params is None or says_nothing:
             return False
         reports = list(configuration.trials[0].reports.items())
         self._projection.add_prior(params, outcome, reports, None)

@@ -64,8 +64,8 @@ def limits_of_new_trial(
 
 def keeps_limits(trial: FrozenTrial) -> bool:
     """Return whether an ended trial breaks no limit."""
-    found = trial.constraints.values() if _ARE_NAMED else _stored_limits(trial)
-    return all(violation <= 0 for violation in found)
+    violations = trial.constraints.values() if _ARE_NAMED else _stored_limits(trial)
+    return all(violation <= 0 for violation in violations)
 
 
 def limit_options(sampler: Callable[..., BaseSampler]) -> dict[str, Any]:

@@ -62,7 +62,11 @@ class Parameters:
         """Return the distributions with several values; None if conditions decide which exist."""
         if any(domain.when for domain in self.space.root.values()):
             return None
-        return {name: found for name, found in sorted(self.searched.items()) if not found.single()}
+        return {
+            name: distribution
+            for name, distribution in sorted(self.searched.items())
+            if not distribution.single()
+        }
 
     def suggest(self, trial: optuna.Trial) -> Params:
         """Let the sampler of the trial's study choose a configuration.
@@ -111,8 +115,8 @@ class Parameters:
         for name in self.distributions(params):
             domain, value = self.space.root[name], params[name]
             if isinstance(domain, Choice):
-                found = [same_value(value, choice) for choice in domain.choices]
-                translated[name] = self._keys[name][found.index(True)]
+                is_chosen = [same_value(value, choice) for choice in domain.choices]
+                translated[name] = self._keys[name][is_chosen.index(True)]
             else:
                 assert isinstance(value, int | float)
                 translated[name] = value

@@ -22,9 +22,7 @@ from workbench.experiment.space import Fixed
 from workbench.experiment.trial_value import mode_of
 
 CURVES = "curves"
-"""The attribute in which a trial of several objectives keeps what it showed of each at its
-rungs.
-"""
+"""The attribute in which a trial of several objectives keeps what it showed at its rungs."""
 
 # Of a curve, the last value counts, and the last ones up to a third of its rung, a ninth of it and
 # so on.
@@ -55,9 +53,8 @@ class Reading:
     @classmethod
     def of(cls, experiment: Experiment) -> list[Reading]:
         """Return how the curves of each objective are read."""
-        several = (
-            len(experiment.objectives) > 1
-        )  # their curves are what the trial would have been worth
+        # Curves of several objectives are what the trial would have been worth.
+        several = len(experiment.objectives) > 1
         return [
             cls(
                 sign=1.0 if objective.goal == "maximize" else -1.0,
@@ -77,9 +74,7 @@ class Reading:
         )
 
     def at_last(self, reports: Mapping[int, float], rungs: Sequence[int]) -> float:
-        """Return the value of `curve` at the last of some first rungs, without those that do not
-        count.
-        """
+        """Return the value of `curve` at the last of some first rungs."""
         counted = rungs if self.follows_best else rungs[-1:]
         return max(self.sign * reports[rung] for rung in counted)
 
@@ -92,16 +87,15 @@ class Reading:
         """
         if self.full_rung is not None:
             return self.full_rung
-        if trial.state == TrialState.COMPLETE or self.num_epochs is None:
-            return max(trial.intermediate_values) if trial.state == TrialState.COMPLETE else longest
+        if trial.state == TrialState.COMPLETE:
+            return max(trial.intermediate_values)
+        if self.num_epochs is None:
+            return longest
         return float(trial.params.get("epochs", self.num_epochs))
 
 
 def stated_epochs(experiment: Experiment) -> int | None:
-    """Return the epochs of trainings whose parameters do not name theirs.
-
-    None where nothing states them.
-    """
+    """Return the epochs of trainings whose parameters name none; None where nothing does."""
     domain = experiment.search.root.get("epochs")
     if isinstance(domain, Fixed) and isinstance(domain.value, int):
         return domain.value
@@ -149,12 +143,12 @@ def observe(trials: Sequence[FrozenTrial], reading: Reading) -> Observations:
         reading: How their curves are read.
     """
     longest = max((max(trial.intermediate_values, default=0) for trial in trials), default=0)
-    found = [
+    observed = [
         (row, ahead, value)
         for row, trial in enumerate(trials)
         for ahead, value in _seen(trial, reading, longest)
     ]
-    rows, ahead, values = (np.array(column) for column in zip(*found, strict=True))
+    rows, ahead, values = (np.array(column) for column in zip(*observed, strict=True))
     return Observations(rows, ahead, without_outliers(values))
 
 
@@ -219,3 +213,19 @@ def result_values(
         return np.zeros(len(trials))
     failed = np.array([trial.state == TrialState.FAIL for trial in trials])
     return np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)
+
+
+def is_decision(rungs: Sequence[int], grace: int) -> bool:
+    """Return whether a pruner that forecasts curves decides at the last rung.
+
+    It does so at `grace`, and then after each half of a doubling.
+
+    Args:
+        rungs: Rungs that a trial has reported, ascending.
+        grace: The first rung at which it may be stopped, at least 1.
+    """
+    num_due = [
+        math.floor(2 * math.log2(rung / grace)) + 1 if rung >= grace else 0
+        for rung in (0, *rungs)[-2:]
+    ]
+    return num_due[-1] > num_due[0]

@@ -2,21 +2,30 @@
 
 A member is compared with the others at the same epoch only. It continues as soon as its fate is
 certain: at once if enough others are worse already, after all others if it might be replaced. What
-is proposed depends on the seed and on the results, never on the order in which they came. How
-changing parameters move is left to `exploration`.
+is proposed depends on the seed and on the results, never on the order in which they came. Its
+parameters change by chance (PBT), or where most is gained (PB2).
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from workbench.experiment import Experiment
-from workbench.experiment.populations import PB2, Schedule, changing, ends_of_parts, options_of
-from workbench.experiment.space import Params
+from workbench.experiment.populations import (
+    PB2,
+    PBT,
+    Schedule,
+    changing,
+    ends_of_parts,
+    options_of,
+)
+from workbench.experiment.space import Choice, Fixed, Float, Int, Params, same_value
 from workbench.foundation.events import Segment
-from workbench.search.exploration import Explorer
-from workbench.search.moves import Move
+from workbench.search.population_move import Move, Moves
 from workbench.search.samplers import stable_seed
 
 
@@ -87,8 +96,8 @@ class Population:
                 if number == 0:
                     params = None if self._written is None else self._written[0]
                     return Part(Segment(member=member, end=end), params)
-                if (found := self._continued(number, member)) is not None:
-                    return found
+                if (part := self._continued(number, member)) is not None:
+                    return part
         return None
 
     def begin(self, trial: int, params: Params, segment: Segment) -> None:
@@ -110,17 +119,18 @@ class Population:
             trial: Its trial.
             value: What it reached; None if it failed.
         """
-        goal = self._experiment.objectives[0].goal
-        self._scores[trial] = None if value is None else value if goal == "maximize" else -value
+        if value is not None and self._experiment.objectives[0].goal == "minimize":
+            value = -value
+        self._scores[trial] = value
 
     def needed(self) -> set[int]:
         """Return the trials from whose checkpoints others may still continue."""
         running = {trial for trial in self._trials.values() if trial not in self._scores}
-        found = {self._segments[trial].continues for trial in running} - {None}
+        needed = {self._segments[trial].continues for trial in running}
         for number in range(len(self._ends) - 1):
-            waits = any((number + 1, member) not in self._trials for member in range(self._size))
-            found |= {self._trials.get((number, member)) for member in range(self._size) if waits}
-        return {trial for trial in found if trial is not None}
+            if any((number + 1, member) not in self._trials for member in range(self._size)):
+                needed |= {self._trials.get((number, member)) for member in range(self._size)}
+        return {trial for trial in needed if trial is not None}
 
     def _continued(self, number: int, member: int) -> Part | None:
         """Return the part that follows a member's last one, if it is certain."""
@@ -162,9 +172,7 @@ class Population:
         return score is None, -(score or 0.0), self._places[trial][1]
 
     def _replaced(self, number: int, ended: list[int]) -> dict[int, tuple[int, Params]]:
-        """Return for each weak member from which trial it continues, and with which
-        configuration.
-        """
+        """Return from which trial each weak member continues, and with which configuration."""
         if number not in self._replacements:
             ranked = sorted(ended, key=self._rank)
             sound = [trial for trial in ranked if self._scores[trial] is not None]
@@ -182,20 +190,21 @@ class Population:
         self, number: int, strong: list[int], weak: list[int]
     ) -> dict[int, tuple[int, Params]]:
         assert self._explorer is not None
-        found: dict[int, tuple[int, Params]] = {}
-        moves, chosen = self._moves(number), []
+        replacements: dict[int, tuple[int, Params]] = {}
+        moves, chosen = self._moves(number), list[Move]()
         for trial in sorted(weak, key=lambda trial: self._places[trial][1]):
             member = self._places[trial][1]
             rng = random.Random(stable_seed("population", self._experiment.seed, number, member))
             source = rng.choice(strong)
             score = self._scores[source]
             assert score is not None
+            next_move = Move(number + 1, {}, score, 0.0)
             params = self._explorer.explore(
-                self._params[source], rng, moves, Move(number + 1, {}, score, 0.0), chosen
+                self._params[source], rng, Moves(moves, chosen, next_move)
             )
             chosen.append(Move(number + 1, params, score, 0.0))
-            found[member] = source, params
-        return found
+            replacements[member] = source, params
+        return replacements
 
     def _moves(self, number: int) -> list[Move]:
         """Return what each part up to one has gained over the one that it continued."""
@@ -208,3 +217,98 @@ class Population:
                     Move(self._places[trial][0], self._params[trial], before, score - before)
                 )
         return moves
+
+
+_FACTORS = (0.8, 1.2)
+_MIN_MOVES = 4
+"""Parts that have continued others before a Gaussian process is fitted to what they gained."""
+
+
+class Explorer:
+    """Changes those parameters of a configuration that may change during a training."""
+
+    def __init__(
+        self, experiment: Experiment, options: PBT | PB2, names: Collection[str], *, is_bandit: bool
+    ) -> None:
+        """Prepare to explore.
+
+        Args:
+            experiment: What is tuned.
+            options: The options of the population.
+            names: The parameters that may change.
+            is_bandit: Whether ranges follow a Gaussian process once enough is known.
+        """
+        self._space = experiment.search
+        self._resample = options.resample
+        self._names = frozenset(names)
+        self._ranges = [
+            name
+            for name in experiment.search.order()
+            if name in self._names and isinstance(experiment.search.root[name], Float | Int)
+        ]
+        self._is_bandit = is_bandit
+
+    def explore(
+        self,
+        params: Params,
+        rng: random.Random,
+        moves: Moves,
+    ) -> Params:
+        """Return a configuration near another one, in which only parameters that may change differ.
+
+        Args:
+            params: The configuration of the member whose weights are taken.
+            rng: Decides what chance decides.
+            moves: What earlier parts of all members have gained, and which one follows.
+        """
+        changed = self._perturb(params, rng)
+        if not self._is_bandit or len(moves.made) < _MIN_MOVES:
+            return changed
+        from workbench.search.bandit import most_promising  # imports SciPy
+
+        return most_promising(self._space, changed, self._ranges, rng=rng, moves=moves)
+
+    def _perturb(self, params: Params, rng: random.Random) -> Params:
+        """Move each changing parameter a little, or draw it anew.
+
+        Source: Jaderberg et al., 2017, appendix A; of choices the neighbour in the list is taken.
+        """
+        changed: Params = {}
+        for name in self._space.order():
+            domain = self._space.root[name]
+            if not self._space.exists(name, changed):
+                continue
+            if isinstance(domain, Fixed):
+                changed[name] = domain.value
+            elif name not in params:  # a parent has changed, so that it exists now
+                changed[name] = domain.sample(rng)
+            elif name in self._names:
+                anew = rng.random() < self._resample
+                changed[name] = domain.sample(rng) if anew else _moved(domain, params[name], rng)
+            else:
+                changed[name] = params[name]
+        return changed
+
+
+def _moved(domain: Choice | Float | Int, value: JsonValue, rng: random.Random) -> JsonValue:
+    """Return a value near another one of a parameter; of choices without an order the same."""
+    values = domain.values()
+    if isinstance(domain, Choice):
+        if not all(isinstance(choice, int | float) for choice in domain.choices):
+            return value
+        place = next(
+            place for place, choice in enumerate(domain.choices) if same_value(choice, value)
+        )
+        moved_place = place + rng.choice((-1, 1))
+    else:
+        assert isinstance(value, int | float)
+        moved = value * rng.choice(_FACTORS)
+        if values is None:
+            # A factor never leaves 0.
+            return min(max(moved, domain.low), domain.high) if value else domain.sample(rng)
+        step = domain.step or 1
+        place, moved_place = (round((number - domain.low) / step) for number in (value, moved))
+        if place == moved_place:
+            moved_place += 1 if moved > value else -1
+    assert values is not None
+    return values[min(max(moved_place, 0), len(values) - 1)]

@@ -15,6 +15,7 @@ from optuna.distributions import BaseDistribution
 from optuna.pruners import NopPruner
 from optuna.samplers import RandomSampler
 from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench.experiment import Experiment
@@ -64,6 +65,19 @@ class _Memory(InMemoryStorage):
             super().set_trial_system_attr(trial_id, key, value)
 
 
+class _StoppableStudy(optuna.Study):
+    """A study whose sampler may say that it has nothing left to propose.
+
+    Optuna's own `stop` works only within `optimize`, which nothing here calls.
+    """
+
+    is_stopped = False
+
+    def stop(self) -> None:
+        """Note that the sampler has nothing left to propose."""
+        self.is_stopped = True
+
+
 class Projection:
     """Samples configurations, judges intermediate values, and learns from outcomes."""
 
@@ -84,22 +98,25 @@ class Projection:
         self._resumes = can_resume(experiment)
         self.stopped: dict[int, FrozenTrial] = {}
         """By configuration, the stopped trials that may still be continued."""
-        self._known_chances: dict[int, float] | None = (
-            None  # None where they are to be forecast again
-        )
+        self._known_chances: dict[int, float] | None = None
+        """Chances of the stopped ones to end as the best; None where they are to be forecast."""
         self._storage = _Memory()
         with quiet():
             samplers.check(experiment)
             self.parameters = Parameters(experiment.search)
             self._pruner = make_pruner(experiment)
-            self._study = optuna.create_study(
-                storage=self._storage,
-                study_name=_STUDY_NAME,
-                directions=[objective.goal for objective in experiment.objectives],
-                sampler=RandomSampler(0),
-                pruner=self._pruner,
+            self._study_id = self._storage.create_new_study(
+                [StudyDirection[objective.goal.upper()] for objective in experiment.objectives],
+                _STUDY_NAME,
             )
-        self._study_id = self._storage.get_study_id_from_name(_STUDY_NAME)
+            self._study = _StoppableStudy(
+                _STUDY_NAME, self._storage, sampler=RandomSampler(0), pruner=self._pruner
+            )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the sampler has called `Study.stop`, because it has nothing left to propose."""
+        return self._study.is_stopped
 
     def begin(
         self,
@@ -189,7 +206,7 @@ class Projection:
         """
         trial = self._storage.get_trial(self._id(self._running[configuration]))
         with quiet():
-            return explain(self._pruner, self._study, trial, self._metrics[0], at)
+            return explain(self._pruner, self._study, trial, metric=self._metrics[0], at=at)
 
     def finish(self, configuration: int, outcome: Outcome) -> None:
         """Report the outcome of a configuration to the sampler.
@@ -202,8 +219,7 @@ class Projection:
         trial = self._running.pop(configuration)
         violations = outcome.violations(self._experiment.constraints)
         if self._experiment.sampler.kind.needs_every_limit:
-            # Optuna's gp needs the same limits in every trial, and learns enough from the worst
-            # value.
+            # Optuna's gp needs the same limits in every trial; the worst value tells it enough.
             limits = [describe_limit(constraint) for constraint in self._experiment.constraints]
             violations = {limit: violations[limit] for limit in limits if limit in violations}
         state, values = self._translate(outcome)
@@ -221,12 +237,11 @@ class Projection:
 
     def to_resume(self) -> int | None:
         """Return the stopped configuration that should be continued now; None if there is none."""
-        number, chance = max(self._chances().items(), key=lambda one: one[1], default=(None, 0.0))
-        return (
-            number
-            if isinstance(self._pruner, CurvePruner) and self._pruner.may_resume(chance)
-            else None
-        )
+        chances = self._chances()
+        if not chances or not isinstance(self._pruner, CurvePruner):
+            return None
+        number = max(chances, key=chances.__getitem__)
+        return number if self._pruner.may_resume(chances[number]) else None
 
     def _chances(self) -> dict[int, float]:
         """Return the probability of each stopped configuration to end as the best.
@@ -255,8 +270,7 @@ class Projection:
             return TrialState.COMPLETE, values
         if outcome.reason in ("oom", "diverged"):
             if self._worst and self._experiment.sampler.kind.learns_from_complete_only:
-                # Without it, it would be proposed again and again: these samplers use complete
-                # trials only.
+                # These samplers use complete trials only, and would propose it again and again.
                 return TrialState.COMPLETE, self._worst
             return TrialState.PRUNED, None
         return (TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL), None
@@ -287,8 +301,7 @@ class Projection:
             knowledge.priors.append(result.trial)
 
     def add_related(self, params: Params, outcome: Outcome, name: str) -> None:
-        """Add a trial of a related function, whose values cannot be compared with those of this
-        one.
+        """Add a trial of a related function, whose values are not compared with those of this one.
 
         A sampler that finds out how functions are related learns from it; others, and pruners, do
         not see it.
@@ -317,9 +330,7 @@ class Projection:
         return Result(trial, violations, outcome.seconds)
 
     def predict_memory(self, params: Params, share: float) -> None:
-        """Add that a configuration of the space would hold a part of the memory that there is, or
-        more.
-        """
+        """Add which part of the memory a configuration of the space would hold; above 1 all."""
         self._knowledge.memory.append((self.parameters.to_optuna(params), share))
 
     def _shown_before(self, reports: Sequence[tuple[int, float]]) -> dict[str, Any]:

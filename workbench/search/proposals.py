@@ -1,15 +1,16 @@
-"""Propose configurations by a Gaussian process.
+"""Propose configurations by Gaussian processes: the sampler behind `auto` where it is the best.
 
-The sampler behind `auto` where it is the better choice.
-
-Each proposal is a function of the results so far, the proposals that are still running, and a seed.
-It costs some milliseconds: hyper-parameters are fitted again only when there are 15 % more results.
+Each quantity of the search, such as an objective or a limit, is standardised, and has a process of
+its own. Each proposal is a function of the results so far, the proposals that are still running,
+and a seed. It costs some milliseconds: hyper-parameters are fitted again only when there are 15 %
+more results.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,10 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
+from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
-from workbench.search.climbing import Climber
-from workbench.search.cost import Cost, full_seconds
+from workbench.search.acquisition_search import Climber
 from workbench.search.cost_limit import CostLimit
 from workbench.search.design import DesignSampler
 from workbench.search.front import ExpectedGain
@@ -30,8 +31,59 @@ from workbench.search.knowledge import MIN_PROCESS_RESULTS, Knowledge, violation
 from workbench.search.limits import keeps_limits
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut, observe, of_objective, result_values
-from workbench.search.quantity import Quantity, Scale
+from workbench.search.resource_models import Cost, full_seconds
 from workbench.search.transfer import Related, Relation, Source, relate
+
+# How many standard deviations above the mean what is possible lies: by `make bench WHAT=search`.
+_OPTIMISM = 2.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How values are brought to mean 0 and standard deviation 1."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Scale:
+        """Return the scale by which these values have mean 0 and standard deviation 1."""
+        return cls(float(values.mean()), max(float(values.std()), 1e-12))
+
+    def standardize(self, values: np.ndarray) -> np.ndarray:
+        """Return values without their units."""
+        return (values - self.mean) / self.deviation
+
+    def restore(self, standard: np.ndarray) -> np.ndarray:
+        """Return standardised values in their units."""
+        return self.mean + self.deviation * standard
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A process and the values that it was fitted to."""
+
+    process: GaussianProcess
+    scale: Scale
+    values: np.ndarray
+    """The standardised values of what has ended."""
+    is_informed: bool = False
+    """Whether earlier runs are a part of it."""
+
+    def optimistic(self, features: np.ndarray) -> np.ndarray:
+        """Return how good the quantity may be, standardised."""
+        mean, deviation = self.process.predict(features)
+        return mean + _OPTIMISM * deviation
+
+    def log_improvement(self, features: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the improvement on the best value that is to be expected."""
+        return log_expected_improvement(*self.process.predict(features), float(self.values.max()))
+
+    def log_chance_at_most(self, bound: float, features: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the probability that the quantity is at most `bound`."""
+        mean, deviation = self.process.predict(features)
+        return log_ndtr((self.scale.standardize(np.array(bound)) - mean) / deviation)
+
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
 ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
@@ -129,8 +181,8 @@ class ProcessSampler(DesignSampler):
     def _choose(self, running: Sequence[FrozenTrial], number: int) -> tuple[np.ndarray, np.ndarray]:
         ended = [result.trial for result in self._results]
         earlier = [trial for trials in self._earlier.values() for trial in trials]
-        found = (self._locate_results(), self._locate([*running, *earlier]))
-        tried, exists = map(np.concatenate, zip(*found, strict=True))
+        own, others = self._locate_results(), self._locate([*running, *earlier])
+        tried, exists = map(np.concatenate, zip(own, others, strict=True))
         features = self.encoding.features(tried, exists)
         num_own = len(ended) + len(running)
         num_fitted = _num_fitted(len(ended))
@@ -139,9 +191,8 @@ class ProcessSampler(DesignSampler):
             for index in range(len(self._readings))
         ]
         limits = self._limits(features[:num_own])
-        kept = np.array(
-            [*map(keeps_limits, ended if len(goals[0].values) == len(ended) else earlier)]
-        )
+        valued = ended if len(goals[0].values) == len(ended) else earlier
+        kept = np.array([keeps_limits(trial) for trial in valued])
         cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
         # Beside running trials every other one: expected improvement alone would stay near the
         # best.
@@ -173,13 +224,11 @@ class ProcessSampler(DesignSampler):
         located = self._knowledge.located
         num = 0 if located is None else len(located[0])
         if located is None or num < len(self._results):
-            found = self._locate([result.trial for result in self._results[num:]])
+            points, exists = self._locate([result.trial for result in self._results[num:]])
             if located is not None:
-                found = (
-                    np.concatenate([located[0], found[0]]),
-                    np.concatenate([located[1], found[1]]),
-                )
-            self._knowledge.located = located = found
+                points = np.concatenate([located[0], points])
+                exists = np.concatenate([located[1], exists])
+            self._knowledge.located = located = points, exists
         return located
 
     def _locate(self, trials: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
@@ -210,7 +259,7 @@ class ProcessSampler(DesignSampler):
 
     def _related(self, index: int, features: np.ndarray, values: np.ndarray) -> Related | None:
         """Return what earlier runs that are related to this one by one objective have found."""
-        found: list[tuple[Relation, Source, Kernel]] = []
+        related: list[tuple[Relation, Source, Kernel]] = []
         for run_id, trials in self._earlier.items():
             source = Source(self._features(trials), self._values(index, trials))
             key = (f"goal {index} of {run_id}", len(trials))
@@ -218,8 +267,8 @@ class ProcessSampler(DesignSampler):
                 self._kernels[key] = fit(source.features, self.encoding.groups, source.standard)
             relation = relate(self._kernels[key], self.encoding.groups, source, features, values)
             if relation is not None:
-                found.append((relation, source, self._kernels[key]))
-        return Related.of(found) if found else None
+                related.append((relation, source, self._kernels[key]))
+        return Related.of(related) if related else None
 
     def _goal(
         self,
@@ -252,7 +301,15 @@ class ProcessSampler(DesignSampler):
         values = result_values(ended, self._readings[index].sign, forecasts)
         related = self._related(index, features[: len(ended)], values)
         expected = forecasts[len(ended) :]
-        return self._model(f"goal {index}", features, values, num_fitted, kernel, expected, related)
+        return self._model(
+            f"goal {index}",
+            features,
+            values,
+            num_fitted,
+            kernel=kernel,
+            expected=expected,
+            related=related,
+        )
 
     def _worth(
         self, goals: Sequence[Quantity], kept: np.ndarray, cost: Cost | None, *, is_bold: bool
@@ -288,7 +345,13 @@ class ProcessSampler(DesignSampler):
         known = seconds[seconds > 0]
         if not len(known) or not self._cost_limit.ends_first(float(known.mean()), num_at_once):
             return None
-        return Cost.of(seconds, features, self.encoding.groups, self._kernels, num_fitted)
+        return Cost.of(
+            seconds,
+            features,
+            self.encoding.groups,
+            kernels=self._kernels,
+            num_fitted=num_fitted,
+        )
 
     def _worth_for_cost(self, goal: Quantity, kept: np.ndarray, cost: Cost) -> _Worth:
         """Return the logarithm of the improvement that a configuration promises for what it costs.
@@ -313,9 +376,7 @@ class ProcessSampler(DesignSampler):
     def _forecast(
         self, index: int, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int
     ) -> tuple[Kernel, np.ndarray]:
-        """Forecast where all trainings end, or would have ended, from what they and the others
-        reported.
-        """
+        """Forecast where all trainings end, or would have ended, from what all of them reported."""
         key, reading = (f"curves {index}", num_fitted), self._readings[index]
         if key not in self._kernels:
             # From these results alone, as they were when they were the only ones.
@@ -330,7 +391,7 @@ class ProcessSampler(DesignSampler):
         scale = Scale.of(seen.values)
         standard = scale.standardize(seen.values)
         process = GaussianProcess(
-            kernel, self.encoding.groups, features[seen.rows], standard, seen.ahead
+            kernel, self.encoding.groups, features[seen.rows], standard, ahead=seen.ahead
         )
         return kernel, scale.restore(process.predict(features)[0])
 
@@ -340,6 +401,7 @@ class ProcessSampler(DesignSampler):
         features: np.ndarray,
         values: np.ndarray,
         num_fitted: int,
+        *,
         kernel: Kernel | None = None,
         expected: np.ndarray | None = None,
         related: Related | None = None,
@@ -375,16 +437,15 @@ class ProcessSampler(DesignSampler):
             process = self._process(kernel, features, observed, related)
         else:
             process = self._process(kernel, features[: len(values)], standard, related)
-            process = process.as_if_expected(running) if len(running) else process
+            if len(running):
+                process = process.as_if_expected(running)
         own = standard if len(values) or related is None else related.values
         return Quantity(process, scale, own, is_informed=related is not None)
 
     def _process(
         self, kernel: Kernel, features: np.ndarray, values: np.ndarray, related: Related | None
     ) -> GaussianProcess:
-        """Return the process after this run's values and those of related runs, all
-        standardised.
-        """
+        """Return the process after the standardised values of this run and of related ones."""
         if related is None:
             return GaussianProcess(kernel, self.encoding.groups, features, values)
         return GaussianProcess(

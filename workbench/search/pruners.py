@@ -1,7 +1,4 @@
-"""Make the pruner of an experiment from its `early_stop`.
-
-What each reads is in `workbench.experiment`.
-"""
+"""Make the pruner of an experiment from its `early_stop`; its options are in `experiment`."""
 
 from __future__ import annotations
 
@@ -28,8 +25,7 @@ from workbench.experiment.what_is_trained import longest_training
 from workbench.foundation.registry import load_object
 from workbench.search.front import FrontPruner
 from workbench.search.limits import keeps_limits
-from workbench.search.partial_results import Reading, stated_epochs
-from workbench.search.rungs import is_decision
+from workbench.search.partial_results import Reading, is_decision, stated_epochs
 
 if TYPE_CHECKING:
     from workbench.search.curves import Curve
@@ -110,16 +106,11 @@ class CurvePruner(BasePruner):
         return is_decision(rungs, self._grace) and self.chance_of_best(study, trial) < self.chance
 
     def may_resume(self, chance: float) -> bool:
-        """Return whether a stopped trial should be continued, given its probability to end as the
-        best.
-        """
+        """Return whether to continue a stopped trial with this probability to end as the best."""
         return chance >= _RESUMING * self.chance
 
     def place(self, study: optuna.Study, trial: FrozenTrial) -> Place | None:
-        """Return the place by which a trial is judged.
-
-        None once enough trials are complete for forecasts.
-        """
+        """Return the place by which a trial is judged; None once forecasts are possible."""
         others = _others(study, trial)
         return _place(study, trial, others, _ends(others))
 
@@ -141,15 +132,14 @@ class CurvePruner(BasePruner):
         self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
     ) -> float:
         """Return the probability that a trial ends above the best; 1 where nothing is known."""
-        from workbench.search.curves import (
-            forecast,
-        )  # imports SciPy, which light installations lack
+        from workbench.search.curves import forecast  # light installations lack SciPy
 
-        curve, *known = (self._curve(one, sign) for one in (trial, *others[-_MAX_CURVES:]))
+        trials = (trial, *others[-_MAX_CURVES:])
+        curve, *known = (self._curve(other, sign) for other in trials)
         if curve is None:
             return 1.0
-        found = forecast(curve, end, [other for other in known if other is not None])
-        return 1.0 if found is None else 1.0 - found.chance_below(best)
+        last = forecast(curve, end, [other for other in known if other is not None])
+        return 1.0 if last is None else 1.0 - last.chance_below(best)
 
     def _curve(self, trial: FrozenTrial, sign: float) -> Curve | None:
         """Return the curve of a trial, larger is better; None where it has reported nothing."""
@@ -188,7 +178,7 @@ def _place(
     ]
     if len(there) < 2 and not ends:  # of two at once, either may be the better one
         return Place(0, len(there))
-    return Place(sum(each > sign * value for each in there), len(there))
+    return Place(sum(other > sign * value for other in there), len(there))
 
 
 def _ends(trials: Iterable[FrozenTrial]) -> list[tuple[int, float]]:
@@ -282,8 +272,6 @@ def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 
 
 def _longest_epochs(experiment: Experiment) -> int | str:
-    """Return the most rungs that a trial can climb, or what makes Optuna wait for the first to
-    end.
-    """
+    """Return the most rungs of a trial; `auto` makes Optuna wait for the first to end."""
     epochs = longest_training(experiment)
     return "auto" if epochs is None else max(epochs, experiment.early_stop.grace)

@@ -29,7 +29,12 @@ DescribeRung = Callable[[int], str]
 
 
 def explain(
-    pruner: BasePruner, study: optuna.Study, trial: FrozenTrial, metric: str, at: DescribeRung
+    pruner: BasePruner,
+    study: optuna.Study,
+    trial: FrozenTrial,
+    *,
+    metric: str,
+    at: DescribeRung,
 ) -> str:
     """Return why a pruner has just decided to stop a trial.
 
@@ -81,26 +86,24 @@ def _explain_rank(
     metric: str,
     at: DescribeRung,
 ) -> str:
-    """Explain by the values at the last rung that the trial has reached, those of its bracket
-    only.
-    """
-    key = max(
-        (name for name in trial.system_attrs if name.startswith("completed_rung_")), key=_number_in
-    )
-    known = [one for one in study.get_trials(deepcopy=False) if key in one.system_attrs]
+    """Explain by the values at the trial's last rung, of its bracket if there are brackets."""
+    rungs = [name for name in trial.system_attrs if name.startswith("completed_rung_")]
+    key = max(rungs, key=_number_in)
+    others = [other for other in study.get_trials(deepcopy=False) if key in other.system_attrs]
     in_bracket = ""
     if isinstance(pruner, HyperbandPruner):
         bracket = pruner._get_bracket_id(study, trial)
-        known = [one for one in known if pruner._get_bracket_id(study, one) == bracket]
+        others = [other for other in others if pruner._get_bracket_id(study, other) == bracket]
         in_bracket = " of its bracket"
     is_maximized = study.direction == StudyDirection.MAXIMIZE
-    values = sorted((one.system_attrs[key] for one in known), reverse=is_maximized)
+    values = sorted((other.system_attrs[key] for other in others), reverse=is_maximized)
     num_best = max(1, len(values) // pruner._reduction_factor)
-    best = f"best {num_best}" if num_best > 1 else "best"
-    least = format_number(values[num_best - 1])
-    bound = f"{least} or {'more' if is_maximized else 'less'}" if num_best > 1 else least
+    best, bound = "the best", format_number(values[num_best - 1])
+    if num_best > 1:
+        best = f"among the best {num_best}"
+        bound += " or more" if is_maximized else " or less"
     return (
-        f"{_last(trial, metric, at)} is not {'among ' * (num_best > 1)}the {best} of "
+        f"{_last(trial, metric, at)} is not {best} of "
         f"{format_count(len(values), 'trial')}{in_bracket} there ({bound})"
     )
 
@@ -112,25 +115,22 @@ def _number_in(key: str) -> int:
 def _explain_percentile(
     pruner: PercentilePruner, study: optuna.Study, trial: FrozenTrial, metric: str, at: DescribeRung
 ) -> str:
-    """Explain by the values of complete trials at the last rung, with which the best so far is
-    compared.
-    """
+    """Explain by the values of complete trials at the last rung, as the best so far is judged."""
     rung = max(trial.intermediate_values)
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    values = [one.intermediate_values[rung] for one in complete if rung in one.intermediate_values]
+    values = [
+        other.intermediate_values[rung] for other in complete if rung in other.intermediate_values
+    ]
     is_maximized = study.direction == StudyDirection.MAXIMIZE
     share = pruner._percentile
     bound = float(np.nanpercentile(values, 100 - share if is_maximized else share))
     best = (max if is_maximized else min)(trial.intermediate_values.values())
-    is_last = best == trial.intermediate_values[rung]
-    found = (
-        _last(trial, metric, at)
-        if is_last
-        else (f"the best {metric} until {at(rung)}, {format_number(best)},")
-    )
+    compared = f"the best {metric} until {at(rung)}, {format_number(best)},"
+    if best == trial.intermediate_values[rung]:
+        compared = _last(trial, metric, at)
     trials = f"{format_count(len(values), 'complete trial')} there"
     if isinstance(pruner, MedianPruner):
         side = "below" if is_maximized else "above"
-        return f"{found} is {side} the median {format_number(bound)} of {trials}"
+        return f"{compared} is {side} the median {format_number(bound)} of {trials}"
     reach = f"{format_number(bound)} or {'more' if is_maximized else 'less'}"
-    return f"{found} is not among the best {format_percent(share / 100)} of {trials} ({reach})"
+    return f"{compared} is not among the best {format_percent(share / 100)} of {trials} ({reach})"

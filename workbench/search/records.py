@@ -107,13 +107,13 @@ class TrialRecord:
         values = event.values or self.result()
         seconds = math.fsum(self.elapsed_s.values())
         self.ended = Ending(
-            event.state,
-            event.reason,
-            values,
-            event.fits,
-            event.time_unix_s,
-            seconds,
-            self.memory_share,
+            state=event.state,
+            reason=event.reason,
+            values=values,
+            fits=event.fits,
+            time_unix_s=event.time_unix_s,
+            seconds=seconds,
+            memory_share=self.memory_share,
         )
         self.value = None
         self.elapsed_s = {}
@@ -131,9 +131,7 @@ class TrialRecord:
         return {} if self.value is None else self.value.result()
 
     def is_over_with(self, report: TrialReported) -> bool:
-        """Return whether the training ends by itself with a report, so that nothing is left to
-        stop.
-        """
+        """Return whether the training ends by itself with a report: nothing is left to stop."""
         if report.returned or self.num_epochs is None or report.epoch is None:
             return report.returned
         return report.epoch >= self.num_epochs
@@ -168,9 +166,8 @@ class TrialRecord:
                 return Outcome("failed", values, "error")
             if is_whole and not all(math.isfinite(values[name]) for name in metrics):
                 return Outcome("failed", values, "diverged")
-            if (
-                is_low
-            ):  # its objective alone: which limits a full training keeps is not known from it
+            # Its objective alone: which limits a full training keeps is not known from it.
+            if is_low:
                 return Outcome(
                     "pruned",
                     {name: values[name] for name in metrics},
@@ -213,17 +210,17 @@ class Outcome:
         Args:
             constraints: The limits of the experiment.
         """
-        found: dict[str, float] = {}
+        violations: dict[str, float] = {}
         for constraint in constraints:
             value = self.values.get(constraint.metric)
             if value is not None and math.isfinite(value):
-                found[describe_limit(constraint)] = constraint.violation(value)
+                violations[describe_limit(constraint)] = constraint.violation(value)
             elif value is not None or self.state != "pruned":
-                found[describe_limit(constraint)] = 1.0
+                violations[describe_limit(constraint)] = 1.0
         if self.memory_share is not None and self.memory_share > _SMALL_SHARE:
-            found[_LIMIT_OF["oom"]] = math.log(min(self.memory_share, 1.0))
+            violations[_LIMIT_OF["oom"]] = math.log(min(self.memory_share, 1.0))
         broken = {self.reason} if self.fits else {self.reason, "oom"}
-        return found | {limit: 1.0 for reason, limit in _LIMIT_OF.items() if reason in broken}
+        return violations | {limit: 1.0 for reason, limit in _LIMIT_OF.items() if reason in broken}
 
 
 def outcome_of_prior(event: PriorTrialAdded, metrics: Sequence[str]) -> Outcome:

@@ -1,18 +1,24 @@
-"""Check the sampler of an experiment and make Optuna's.
+"""Check the sampler of an experiment, and make Optuna's.
 
-Its options are in `workbench.experiment.samplers`.
+The options of samplers are in `workbench.experiment.samplers`.
 
 A new sampler is made for every configuration and seeded from the experiment's seed and the number
-of the configuration, so that what it proposes depends on the history alone.
+of the configuration, so that what it proposes depends on the history alone. No proposal is made
+ahead: the trial whose end frees a worker is what the next one has to learn from. One made before
+would treat that trial as still running, and which result it lacks would depend on how fast the
+machine is: the same seed would no longer lead to the same trials.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import optuna
@@ -270,15 +276,15 @@ def make_sampler(
     return make(
         options,
         SamplerRequest(
-            seed,
-            configuration,
-            experiment.seed,
-            parameters,
-            knowledge or Knowledge(),
-            Reading.of(experiment),
-            CostLimit.of(experiment),
-            learns_limits,
-            is_first,
+            seed=seed,
+            configuration=configuration,
+            experiment_seed=experiment.seed,
+            parameters=parameters,
+            knowledge=knowledge or Knowledge(),
+            readings=Reading.of(experiment),
+            cost_limit=CostLimit.of(experiment),
+            learns_limits=learns_limits,
+            is_first=is_first,
         ),
     )
 
@@ -316,19 +322,19 @@ def _make_process(request: SamplerRequest) -> ProcessSampler:
 
 
 def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "process"]:
-    if all(found.single() for found in request.parameters.searched.values()):
+    searched = request.parameters.searched.values()
+    num_parameters = sum(not distribution.single() for distribution in searched)
+    if num_parameters == 0:
         return "random"
     if len(request.knowledge.results) > Auto.max_process_results:
         return "tpe"
-    num_parameters = sum(not found.single() for found in request.parameters.searched.values())
     has_one_objective = len(request.readings) == 1
     num_valued = sum(
         result.trial.state == TrialState.COMPLETE or (has_one_objective and is_cut(result.trial))
         for result in request.knowledge.results
     )
-    if num_valued < MIN_PROCESS_RESULTS or request.configuration < 2 + math.ceil(
-        num_parameters / 2
-    ):
+    num_first = 2 + math.ceil(num_parameters / 2)
+    if num_valued < MIN_PROCESS_RESULTS or request.configuration < num_first:
         return "design"
     return "process"
 
@@ -382,9 +388,9 @@ _MIN_SOURCE_TRIALS = 10
 def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's CMA-ES sampler, which samples ranges and starts from priors."""
     searched = request.searched and {
-        name: found
-        for name, found in request.searched.items()
-        if not isinstance(found, CategoricalDistribution)
+        name: distribution
+        for name, distribution in request.searched.items()
+        if not isinstance(distribution, CategoricalDistribution)
     }
     if searched and not options.get("use_separable_cma"):
         ranges = [
@@ -432,3 +438,26 @@ def _known(
     sampler = knowing(seed=request.seed, **options)
     sampler.searched = searched
     return sampler
+
+
+def prepare_proposals(experiment: Experiment) -> threading.Thread:
+    """Import in the background what later proposals and decisions of the pruner need.
+
+    No worker waits for an import then. What is proposed does not depend on it.
+
+    Args:
+        experiment: What is tuned.
+
+    Returns:
+        The thread, started.
+    """
+    modules = (*experiment.sampler.kind.needs_later, *experiment.early_stop.kind.needs_later)
+    thread = threading.Thread(target=_import_all, args=(modules,), name="proposals", daemon=True)
+    thread.start()
+    return thread
+
+
+def _import_all(modules: tuple[str, ...]) -> None:
+    for module in modules:
+        with contextlib.suppress(ImportError):  # the proposal that needs it says so
+            import_module(module)

@@ -1,9 +1,11 @@
-"""The study itself: ask, report, tell, and the replay of events."""
+"""The study: ask, report, tell, the replay of events, and what came of it all."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -27,19 +29,23 @@ from workbench.foundation.events import (
     TrialProposed,
     TrialReported,
 )
-from workbench.search import confirmation, samplers
+from workbench.search import export, samplers
+from workbench.search.follow_ups import Promotions, Recording, next_confirmation
 from workbench.search.grid import Grid, is_small, key_of
+from workbench.search.importance import Importance
+from workbench.search.learner import Learner
 from workbench.search.population import Population
-from workbench.search.promotions import Promotions
-from workbench.search.recording import Recording
-from workbench.search.records import ConfigurationRecord, Proposal, TrialRecord, num_epochs
-from workbench.search.results import Results
+from workbench.search.records import (
+    ConfigurationRecord,
+    Outcome,
+    Proposal,
+    TrialRecord,
+    num_epochs,
+)
 
 
-class Study(Results):
-    """Proposes configurations, decides which trainings stop early, and learns from their
-    results.
-    """
+class Study:
+    """Proposes configurations, stops trainings early, and learns from their results."""
 
     def __init__(self, experiment: Experiment) -> None:
         """Start without any trial.
@@ -50,7 +56,13 @@ class Study(Results):
         Raises:
             ExperimentError: If the sampler cannot handle the experiment.
         """
-        super().__init__(experiment)
+        self._metrics = [objective.metric for objective in experiment.objectives]
+        self._trials: dict[int, TrialRecord] = {}
+        self._configurations: list[ConfigurationRecord] = []
+        self._of_earlier_code: set[int] = set()
+        """The configurations that ran, or still run, code from before the last change of it."""
+        self._learner = Learner(experiment)
+        self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
         self._waiting_repeats: deque[tuple[int, int]] = deque()
         self._enqueued: deque[Params] = deque()
         self._recording: Recording | None = None
@@ -79,6 +91,11 @@ class Study(Results):
             study.apply(event)
         return study
 
+    @property
+    def experiment(self) -> Experiment:
+        """What is tuned, in the space that is in force."""
+        return self._learner.experiment
+
     def apply(self, event: Event) -> None:
         """Apply one stored event; events that do not concern the study do nothing."""
         match event:
@@ -103,6 +120,8 @@ class Study(Results):
             case _:
                 pass
 
+    # What is proposed.
+
     @property
     def num_enqueued(self) -> int:
         """How many enqueued configurations have not been proposed yet."""
@@ -122,8 +141,13 @@ class Study(Results):
         """
         return self._recording is None and (
             self._to_resume(is_searching=False) is not None
-            or confirmation.next_training(self.experiment, self._comparable()) is not None
+            or next_confirmation(self.experiment, self._comparable()) is not None
         )
+
+    @property
+    def is_stopped_by_sampler(self) -> bool:
+        """Whether the sampler has called Optuna's `Study.stop`: it has nothing left to propose."""
+        return self._learner.is_stopped
 
     @property
     def exhausted(self) -> bool:
@@ -133,28 +157,25 @@ class Study(Results):
         if self._population is not None:
             return self._population.exhausted
         grid = self._grid or self._combinations
-        if grid is None or self._enqueued or self._waiting_repeats:
+        if grid is None and not self.is_stopped_by_sampler:
+            return False
+        if self._enqueued or self._waiting_repeats:
             return False
         if self.experiment.repeats > 1 and any(
             record.outcome is None for record in self._configurations
         ):
             return False
-        return grid.point(self._tried) is None
+        return self.is_stopped_by_sampler or (grid is not None and grid.point(self._tried) is None)
 
     def _combinations_of(self, experiment: Experiment) -> Grid | None:
-        """Return all combinations of a space that a run can use up, though its sampler knows of no
-        grid.
+        """Return all combinations of a space that is used up by a sampler that knows of no grid.
 
         The same configuration with the same seed is the same training: `repeats` and `confirm` ask
         for more.
         """
-        if (
-            self._grid is not None
-            or self._population is not None
-            or not is_small(experiment.search)
-        ):
+        if self._grid is not None or self._population is not None:
             return None
-        return Grid(experiment)
+        return Grid(experiment) if is_small(experiment.search) else None
 
     def ask(self, *, repeats_only: bool = False) -> Proposal | None:
         """Propose the next training.
@@ -178,38 +199,45 @@ class Study(Results):
             return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
         if repeats_only:
             return self._resume_best(is_searching=False) or self._confirm()
-        part = None if self._population is None else self._population.next()
-        if self._population is not None and (part is None or part.params is not None):
-            return (
-                None
-                if part is None
-                else self._propose(
-                    self._configure(part.params, "sampler"), 0, "sampler", segment=part.segment
-                )
-            )
-        segment = part and part.segment
+        if self._population is not None:
+            return self._ask_population(self._population)
         if self._enqueued:
-            configuration = self._configure(self._enqueued.popleft(), "enqueued")
-            return self._propose(configuration, 0, "enqueued", segment=segment)
-        if (resumed := self._resume_best(is_searching=True)) is not None:
-            return resumed
-        if self._grid is None:
-            chosen = None
-            if self._combinations is not None:
-                untried = self._combinations.point(self._tried)
-                if untried is None and self._tried:
-                    return self._confirm()
-                # A sampler that repeats itself has learnt what it can: the next one is new.
-                chosen = untried if self._has_repeated else None
-            return self._propose(self._configure(chosen, "sampler"), 0, "sampler", segment=segment)
-        if (point := self._grid.point(self._tried)) is None:
+            return self._propose_enqueued()
+        return self._resume_best(is_searching=True) or self._ask_sampler()
+
+    def _ask_population(self, population: Population) -> Proposal | None:
+        """Propose the next part of a member's training; new members may be enqueued ones."""
+        part = population.next()
+        if part is None:
+            return None
+        if part.params is None and self._enqueued:
+            return self._propose_enqueued(part.segment)
+        configuration = self._configure(part.params, "sampler")
+        return self._propose(configuration, 0, "sampler", segment=part.segment)
+
+    def _propose_enqueued(self, segment: Segment | None = None) -> Proposal:
+        configuration = self._configure(self._enqueued.popleft(), "enqueued")
+        return self._propose(configuration, 0, "enqueued", segment=segment)
+
+    def _ask_sampler(self) -> Proposal | None:
+        """Propose what the sampler chooses, or the best ones again if it has nothing left."""
+        if self.is_stopped_by_sampler:
             return self._confirm()
-        return self._propose(self._configure(point, "sampler"), 0, "sampler")
+        chosen = None
+        if self._grid is not None:
+            chosen = self._grid.point(self._tried)
+            if chosen is None:
+                return self._confirm()
+        elif self._combinations is not None:
+            untried = self._combinations.point(self._tried)
+            if untried is None and self._tried:
+                return self._confirm()
+            # A sampler that repeats itself has learnt what it can: the next one is new.
+            chosen = untried if self._has_repeated else None
+        return self._propose(self._configure(chosen, "sampler"), 0, "sampler")
 
     def _resume_best(self, *, is_searching: bool) -> Proposal | None:
-        """Continue the stopped trial that may end as the best by what is known now, if there is
-        one.
-        """
+        """Continue the stopped trial that may end as the best by what is known now, if any."""
         number = self._to_resume(is_searching=is_searching)
         return None if number is None else self._resume(self._configurations[number])
 
@@ -221,9 +249,7 @@ class Study(Results):
         return self._promotions.next(is_over=not is_searching and not is_running)
 
     def _resume(self, configuration: ConfigurationRecord) -> Proposal:
-        """Continue the training of a configuration that was stopped, or train it at a higher
-        fidelity.
-        """
+        """Continue a training that was stopped, or begin it again at a higher fidelity."""
         before, begins_anew = configuration.trials.pop(), self._promotions is not None
         reports = None if begins_anew else before.reports
         self._learner.begin(
@@ -234,7 +260,7 @@ class Study(Results):
             configuration,
             before.proposal.repeat,
             before.proposal.source,
-            before.proposal.seed,
+            seed=before.proposal.seed,
             resumes=before.proposal.trial,
         )
         if not begins_anew:
@@ -243,9 +269,11 @@ class Study(Results):
         return proposal
 
     def _confirm(self) -> Proposal | None:
-        if (found := confirmation.next_training(self.experiment, self._comparable())) is None:
+        """Train one of the best configurations again, if the race among them is not over."""
+        training = next_confirmation(self.experiment, self._comparable())
+        if training is None:
             return None
-        configuration, repeat = found
+        configuration, repeat = training
         return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
 
     def _configure(self, chosen: Params | None, source: str) -> ConfigurationRecord:
@@ -255,7 +283,7 @@ class Study(Results):
         params = self._learner.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
-        key = key_of(self._learner.experiment.search, params)
+        key = key_of(self.experiment.search, params)
         self._has_repeated = key in self._tried
         self._tried.add(key)
         return record
@@ -265,10 +293,12 @@ class Study(Results):
         configuration: ConfigurationRecord,
         repeat: int,
         source: Literal["sampler", "enqueued"],
+        *,
         seed: int | None = None,
         segment: Segment | None = None,
         resumes: int | None = None,
     ) -> Proposal:
+        """Begin a training of a configuration."""
         if seed is None:
             seed = samplers.training_seed(self.experiment.seed, repeat)
         params, low = configuration.params, None
@@ -276,28 +306,177 @@ class Study(Results):
             low = self._promotions.begin(configuration.number)
             params = params if low is None else {**params, low.name: low.value}
         proposal = Proposal(
-            len(self._trials),
-            params,
-            configuration.number,
-            repeat,
-            seed,
-            source,
-            segment,
-            resumes,
-            low,
+            trial=len(self._trials),
+            params=params,
+            configuration=configuration.number,
+            repeat=repeat,
+            seed=seed,
+            source=source,
+            segment=segment,
+            resumes=resumes,
+            fidelity=low,
         )
         if self._population is not None and segment is not None:
-            self._population.begin(proposal.trial, proposal.params, segment)
+            self._population.begin(proposal.trial, params, segment)
         record = TrialRecord(
-            proposal, TrialValue(self.experiment), num_epochs(self.experiment, proposal.params)
+            proposal, TrialValue(self.experiment), num_epochs(self.experiment, params)
         )
         configuration.trials.append(record)
         self._trials[proposal.trial] = record
         return proposal
 
+    def enqueue(self, params: Mapping[str, JsonValue]) -> None:
+        """Enqueue a configuration to be tried next, after those enqueued before.
+
+        Args:
+            params: A configuration; fixed values may be left out.
+
+        Raises:
+            ExperimentError: If it is not a configuration of the space, or the study is a replay.
+        """
+        self._refuse_where_fixed()
+        if self._population is not None and len(self._enqueued) >= self._population.num_unborn:
+            raise ExperimentError(
+                "every member of the population has begun", next_step="Start another run with it."
+            )
+        self._enqueued.append(self._checked(params))
+
+    def needed(self) -> set[int]:
+        """Return the trials from whose checkpoints others may still continue."""
+        needed = set(self._resumed.values())
+        needed |= {
+            self._configurations[number].trials[-1].proposal.trial
+            for number in self._learner.stopped()
+        }
+        if self._population is not None:
+            needed |= self._population.needed()
+        return needed if self._recording is None else needed | self._recording.needed()
+
+    # What trials report, and how they end.
+
+    def report(self, trial: int, rung: int, values: Mapping[str, float]) -> bool:
+        """Record a report of a trial.
+
+        Args:
+            trial: Number of the trial.
+            rung: Resource spent, in epochs or steps, `TrialReported.rung`; each is judged only
+                once.
+            values: Metrics by name.
+
+        Returns:
+            Whether the trial should stop now.
+        """
+        return self.take_report(
+            TrialReported(trial=trial, step=rung, epoch=None, values=dict(values))
+        )
+
+    def take_report(self, event: TrialReported) -> bool:
+        """Record a report in its stored form, and return whether the trial should stop now."""
+        record, rung = self._record(event.trial), self.experiment.early_stop.rung_of(event)
+        if record.value is None:  # it has ended
+            return record.prune
+        record.elapsed_s[event.attempt] = event.elapsed_s
+        if event.memory_share is not None:
+            record.memory_share = max(event.memory_share, record.memory_share or 0.0)
+        record.value.report(
+            event.values, step=event.step, attempt=event.attempt, returned=event.returned
+        )
+        # Trainings at a low fidelity are compared at their ends.
+        if self.experiment.fidelity is not None:
+            return False
+        value = event.values.get(self._metrics[0], math.nan)
+        if not math.isfinite(value) or rung is None or rung in record.reports:
+            return record.prune
+        record.reports[rung] = value
+        if record.proposal.repeat == 0 and not self._repeats_test:
+            self._judge(record, event, rung, value)
+        return record.prune
+
+    def _judge(self, record: TrialRecord, event: TrialReported, rung: int, value: float) -> None:
+        """Let the pruner decide whether a trial should stop at a new rung."""
+        configuration = record.proposal.configuration
+        stop = self._learner.judge(configuration, rung, record.seen(self._metrics, value))
+        may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
+        if stop and may_stop and not record.prune:
+            at = partial(self.experiment.early_stop.describe_rung, event)
+            record.why_pruned = self._learner.explain(configuration, at)
+
+    def tell(self, trial: int, outcome: TrialEnded) -> None:
+        """Record how a trial ended.
+
+        Args:
+            trial: Number of the trial.
+            outcome: Its state, the reason if it failed, and its values.
+        """
+        record = self._record(trial)
+        if record.ended is not None:
+            return
+        record.end(outcome)
+        self._resumed.pop(trial, None)
+        configuration = self._configurations[record.proposal.configuration]
+        # It was trained again: the sampler compares first outcomes only.
+        if configuration.outcome is not None:
+            configuration.confirmed = (
+                configuration.combine(self._metrics) or configuration.confirmed
+            )
+            return
+        result = record.outcome(self._metrics)
+        assert result is not None
+        if self._promotions is not None and result.state == "pruned":
+            value = result.values[self._metrics[0]]
+            rung = self._promotions.finish(configuration.number, value)
+            record.reports = {rung: value}
+            self._learner.judge(configuration.number, rung, [value])
+        if result.state == "complete":
+            self._take_repeat(configuration, record.proposal.repeat, result)
+        combined = configuration.combine(self._metrics)
+        if combined is not None:
+            configuration.outcome = combined
+            self._learner.finish(configuration, combined)
+        if self._population is not None:
+            value = result.values[self._metrics[0]] if result.state == "complete" else None
+            self._population.finish(trial, value)
+
+    def _take_repeat(
+        self, configuration: ConfigurationRecord, repeat: int, result: Outcome
+    ) -> None:
+        """Let further trainings follow a first one, unless a test of the repeats forgoes them."""
+        if repeat == 0 and self._recording is None:
+            for later in range(1, self.experiment.repeats):
+                self._waiting_repeats.append((configuration.number, later))
+            configuration.num_waiting = self.experiment.repeats - 1
+        value = result.values[self._metrics[0]]
+        judged = self._repeats_test and self._learner.judge(configuration.number, repeat, [value])
+        if judged and self._recording is None:
+            configuration.prune = True
+            configuration.num_waiting = 0
+            self._waiting_repeats = deque(
+                waiting for waiting in self._waiting_repeats if waiting[0] != configuration.number
+            )
+
+    def add_prior(self, event: PriorTrialAdded) -> None:
+        """Add a trial of an earlier run for the sampler to learn from.
+
+        nsga2, nsga3 and grid learn nothing from it; pruners compare with it at the rungs that it
+        reported.
+
+        Args:
+            event: The trial; its parameters must be a configuration of this space.
+
+        Raises:
+            ExperimentError: If it is not a configuration of the space, or lacks an objective.
+        """
+        params = self._checked(event.params)
+        if self.experiment.fidelity is not None:
+            if event.state == "pruned":  # by other rungs than levels of the fidelity
+                return
+            event = event.model_copy(update={"reports": []})
+        self._learner.add_prior(params, event)
+
+    # Replays.
+
     def replay(self, proposals: Iterable[TrialProposed]) -> None:
-        """Propose what another study of the experiment proposed, in the same order, and nothing
-        else.
+        """Propose what another study of the experiment proposed, in that order and nothing else.
 
         Args:
             proposals: All recorded proposals, by number of the trial.
@@ -324,10 +503,15 @@ class Study(Results):
             configuration.num_waiting = recording.num_trainings[configuration.number]
         configuration.num_waiting -= 1
         return self._propose(
-            configuration, recorded.repeat, recorded.source, recorded.seed, recorded.segment
+            configuration,
+            recorded.repeat,
+            recorded.source,
+            seed=recorded.seed,
+            segment=recorded.segment,
         )
 
     def _replay(self, event: TrialProposed) -> None:
+        """Take in a proposal of this run that is stored already."""
         if event.trial != len(self._trials):
             raise RunError(
                 f"the event proposes trial {event.trial} where {len(self._trials)} is next",
@@ -353,87 +537,11 @@ class Study(Results):
 
     def _in_full(self, params: Params) -> Params:
         """Return the configuration that was trained, at any fidelity."""
-        return (
-            dict(params) if self._promotions is None else self._promotions.levels.complete(params)
-        )
+        if self._promotions is None:
+            return dict(params)
+        return self._promotions.levels.complete(params)
 
-    def tell(self, trial: int, outcome: TrialEnded) -> None:
-        """Record how a trial ended.
-
-        Args:
-            trial: Number of the trial.
-            outcome: Its state, the reason if it failed, and its values.
-        """
-        record = self._record(trial)
-        if record.ended is not None:
-            return
-        record.end(outcome)
-        self._resumed.pop(trial, None)
-        repeat, configuration = (
-            record.proposal.repeat,
-            self._configurations[record.proposal.configuration],
-        )
-        if (
-            configuration.outcome is not None
-        ):  # trained again: the sampler compares first outcomes only
-            configuration.confirmed = (
-                configuration.combine(self._metrics) or configuration.confirmed
-            )
-            return
-        result = record.outcome(self._metrics)
-        assert result is not None
-        if self._promotions is not None and result.state == "pruned":
-            value = result.values[self._metrics[0]]
-            rung = self._promotions.finish(configuration.number, value)
-            record.reports = {rung: value}
-            self._learner.judge(configuration.number, rung, [value])
-        if result.state == "complete":
-            if repeat == 0 and self._recording is None:
-                for later in range(1, self.experiment.repeats):
-                    self._waiting_repeats.append((configuration.number, later))
-                configuration.num_waiting = self.experiment.repeats - 1
-            value = result.values[self._metrics[0]]
-            judged = self._repeats_test and self._learner.judge(
-                configuration.number, repeat, [value]
-            )
-            if judged and self._recording is None:
-                self._forgo_repeats(configuration)
-        combined = configuration.combine(self._metrics)
-        if combined is not None:
-            configuration.outcome = combined
-            self._learner.finish(configuration, combined)
-        if self._population is not None:
-            value = result.values[self._metrics[0]] if result.state == "complete" else None
-            self._population.finish(trial, value)
-
-    def _forgo_repeats(self, configuration: ConfigurationRecord) -> None:
-        configuration.prune = True
-        configuration.num_waiting = 0
-        self._waiting_repeats = deque(
-            one for one in self._waiting_repeats if one[0] != configuration.number
-        )
-
-    def enqueue(self, params: Mapping[str, JsonValue]) -> None:
-        """Enqueue a configuration to be tried next, after those enqueued before.
-
-        Args:
-            params: A configuration; fixed values may be left out.
-
-        Raises:
-            ExperimentError: If it is not a configuration of the space, or the study is a replay.
-        """
-        self._refuse_where_fixed()
-        if self._population is not None and len(self._enqueued) >= self._population.num_unborn:
-            raise ExperimentError(
-                "every member of the population has begun", next_step="Start another run with it."
-            )
-        self._enqueued.append(self._checked(params))
-
-    def _refuse_where_fixed(self) -> None:
-        if self._recording is not None:
-            raise ExperimentError(
-                "a replay tries only what was recorded", next_step="Start another run."
-            )
+    # Changes of the space and of the code.
 
     def change_search(self, changes: Any) -> int:
         """Search another space from now on, as `Learner.change_search`; a replay refuses it."""
@@ -447,13 +555,13 @@ class Study(Results):
                 "a run with a fidelity keeps its space", next_step="Start another run."
             )
         num_kept = self._learner.change_search(changes, self._outcomes(), self._enqueued)
-        space = self._learner.experiment.search
+        space = self.experiment.search
         self._tried = {
             key_of(space, record.params)
             for record in self._configurations
             if record.number not in self._of_earlier_code
         }
-        self._combinations = self._combinations_of(self._learner.experiment)
+        self._combinations = self._combinations_of(self.experiment)
         return num_kept
 
     def check_program(self) -> None:
@@ -463,14 +571,14 @@ class Study(Results):
             ExperimentError: If they do, or the run is a replay.
         """
         self._refuse_where_fixed()
-        if self._population is not None or self._promotions is not None:
-            what = (
-                "the members of a population keep"
-                if self._population
-                else "a run with a fidelity keeps"
-            )
+        keeper = None
+        if self._population is not None:
+            keeper = "the members of a population keep"
+        elif self._promotions is not None:
+            keeper = "a run with a fidelity keeps"
+        if keeper is not None:
             raise ExperimentError(
-                f"{what} the code with which the run began", next_step="Start another run."
+                f"{keeper} the code with which the run began", next_step="Start another run."
             )
 
     def change_program(self, event: ProgramKept) -> None:
@@ -479,11 +587,7 @@ class Study(Results):
         Args:
             event: The new version. A trial in `continued` still runs the code with which it began.
         """
-        if (
-            self._population is not None
-            or self._promotions is not None
-            or self._recording is not None
-        ):
+        if (self._population, self._promotions, self._recording) != (None, None, None):
             return
         finished = list(self._outcomes())
         begun = [record for record in self._configurations if record.outcome is None]
@@ -496,22 +600,102 @@ class Study(Results):
         }
         self._learner.change_program(f"code {event.version - 1}", finished, begun, kept)
         self._of_earlier_code |= {record.number for record, _ in finished} | kept
-        space = self._learner.experiment.search
+        space = self.experiment.search
         self._tried = {
             key_of(space, record.params) for record in begun if record.number not in kept
         }
         # All combinations are new to the new code.
         self._has_repeated = False
-        self._combinations = self._combinations_of(self._learner.experiment)
+        self._combinations = self._combinations_of(self.experiment)
         if self._grid is not None:
             self._grid = Grid(self.experiment)
 
-    def needed(self) -> set[int]:
-        """Return the trials from whose checkpoints others may still continue."""
-        needed = set(self._resumed.values())
-        needed |= {
-            self._configurations[one].trials[-1].proposal.trial for one in self._learner.stopped()
-        }
-        if self._population is not None:
-            needed |= self._population.needed()
-        return needed if self._recording is None else needed | self._recording.needed()
+    def _refuse_where_fixed(self) -> None:
+        if self._recording is not None:
+            raise ExperimentError(
+                "a replay tries only what was recorded", next_step="Start another run."
+            )
+
+    # What came of it.
+
+    def result(self, trial: int) -> dict[str, float]:
+        """Return the values of a trial.
+
+        Args:
+            trial: Number of the trial.
+
+        Returns:
+            Its values so far, according to the objectives' `value`.
+        """
+        return self._record(trial).result()
+
+    def why_pruned(self, trial: int) -> str | None:
+        """Return why a trial should stop, in one sentence; None where no pruner decided that."""
+        return self._record(trial).why_pruned
+
+    def best_trials(self) -> list[int]:
+        """Return the best feasible trial, or with several objectives the Pareto front.
+
+        Returns:
+            Numbers of trials: of each configuration the repeat with the best value, or with several
+            objectives its first complete repeat. Empty while nothing feasible is complete.
+        """
+        finished = [(record, record.confirmed or outcome) for record, outcome in self._outcomes()]
+        return export.best_trials(self.experiment, finished)
+
+    def importance(self, trials: Collection[int] | None = None) -> Importance:
+        """Return the importance of each searched parameter, the most important first.
+
+        Args:
+            trials: Among the configurations of these trials; None for all.
+
+        Returns:
+            Shares of total effects in the variance over the space, each with its 90 % interval; 0
+            for a parameter that has no effect. Empty with too few trials or several objectives.
+        """
+        if self.experiment.sampler.kind.is_population:  # its trials begin with weights of others
+            return {}
+        return self._learner.importance(
+            (record, outcome)
+            for record, outcome in self._outcomes()
+            if trials is None or any(trial.proposal.trial in trials for trial in record.trials)
+        )
+
+    def export(self, url: str, name: str) -> None:
+        """Copy all trials into an Optuna storage, for optuna-dashboard and other tools.
+
+        Args:
+            url: URL of a database as SQLAlchemy writes it, or the path of a journal file.
+            name: Name of the new Optuna study.
+
+        Raises:
+            ExperimentError: If the storage has a study of that name.
+            StoreError: If the storage cannot be opened or written.
+        """
+        parameters, trials = self._learner.all_parameters(), list(self._trials.values())
+        export.copy_to_storage(self.experiment, parameters, trials, url=url, name=name)
+
+    def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
+        """Yield the configurations that have ended, of the code in force."""
+        for record in self._comparable():
+            if record.outcome is not None:
+                yield record, record.outcome
+
+    def _comparable(self) -> list[ConfigurationRecord]:
+        """Return the configurations of the code in force: others measured something else."""
+        if not self._of_earlier_code:
+            return self._configurations
+        return [
+            record for record in self._configurations if record.number not in self._of_earlier_code
+        ]
+
+    def _record(self, trial: int) -> TrialRecord:
+        if (record := self._trials.get(trial)) is None:
+            raise RunError(f"the study has not proposed a trial {trial}")
+        return record
+
+    def _checked(self, params: Mapping[str, JsonValue]) -> Params:
+        try:
+            return self.experiment.search.check(params)
+        except ExperimentError as error:
+            raise error.at("params") from error

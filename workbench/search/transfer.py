@@ -95,16 +95,16 @@ class Related:
     deviation: float
 
     @classmethod
-    def of(cls, found: Sequence[tuple[Relation, Source, Kernel]]) -> Related:
+    def of(cls, runs: Sequence[tuple[Relation, Source, Kernel]]) -> Related:
         """Join related runs, at least one."""
-        best, _, kernel = max(found, key=lambda each: each[0].evidence)
-        sizes = [len(source.values) for _, source, _ in found]
+        best, _, kernel = max(runs, key=lambda run: run[0].evidence)
+        sizes = [len(source.values) for _, source, _ in runs]
         return cls(
             kernel=kernel,
-            features=np.concatenate([source.features for _, source, _ in found]),
-            values=np.concatenate([source.standard for _, source, _ in found]),
-            correlations=np.repeat([relation.correlation for relation, _, _ in found], sizes),
-            runs=np.repeat(np.arange(len(found)), sizes),
+            features=np.concatenate([source.features for _, source, _ in runs]),
+            values=np.concatenate([source.standard for _, source, _ in runs]),
+            correlations=np.repeat([relation.correlation for relation, _, _ in runs], sizes),
+            runs=np.repeat(np.arange(len(runs)), sizes),
             mean=best.mean,
             deviation=best.deviation,
         )
@@ -142,9 +142,8 @@ def relate(
     """
     if not len(values):
         return Relation(_EXPECTED, source.mean, source.deviation)
-    predictability = GaussianProcess(
-        kernel, groups, source.features, source.standard
-    ).predictability()
+    process = GaussianProcess(kernel, groups, source.features, source.standard)
+    predictability = process.predictability()
     # As far as a run predicts not even its own results, it predicts none of this run.
     related_before = (1 - _UNRELATED) * (1.0 if predictability is None else predictability)
     if related_before <= 0:
@@ -162,31 +161,26 @@ def relate(
     scale = max(float(whitened @ whitened) / len(whitened), _LEAST)
     own = _noisy(kernel, correlation(kernel, groups, features, features))
     mean, explained = cross.T @ whitened, cross.T @ cross
-    alone = max(
-        (
-            likelihood
-            for likelihood, _, _ in _fits(source, np.zeros(len(values)), scale * own, values)
-        ),
-        default=-math.inf,
-    )
-    found: list[Relation] = []
+    unrelated = _fits(source, np.zeros(len(values)), scale * own, values)
+    alone = max((likelihood for likelihood, _, _ in unrelated), default=-math.inf)
+    relations: list[Relation] = []
     for share in _CORRELATIONS:
         covariance = scale * (own - share**2 * explained)
-        best = max(_fits(source, share * mean, covariance, values))
-        found.append(Relation(share, best[1], best[2], best[0] - alone))
-    peak = max(each.evidence for each in found)
-    related = math.log(sum(math.exp(each.evidence - peak) for each in found) / len(found)) + peak
+        likelihood, centre, deviation = max(_fits(source, share * mean, covariance, values))
+        relations.append(Relation(share, centre, deviation, likelihood - alone))
+    best = max(relations, key=lambda relation: relation.evidence)
+    peak = best.evidence
+    evidence = [math.exp(relation.evidence - peak) for relation in relations]
+    related = math.log(sum(evidence) / len(evidence)) + peak
     if related + math.log(related_before / (1 - related_before)) <= 0:
         return None
-    return max(found, key=lambda each: each.evidence)
+    return best
 
 
 def _fits(
     source: Source, mean: np.ndarray, covariance: np.ndarray, values: np.ndarray
 ) -> Iterator[tuple[float, float, float]]:
-    """Yield the logarithm of the likelihood of some units, the mean and the deviation of these
-    units.
-    """
+    """Yield the log likelihood of some units, with the mean and the deviation of these units."""
     num = len(values)
     factor = factorize(covariance)
     root = solve_triangular(

@@ -1,5 +1,4 @@
-"""Shares of parameters in the variance of a function over a space, from noisy values anywhere in
-it.
+"""Shares of parameters in the variance of a function over a space, from noisy values of it.
 
 The function is a sum of functions of one and two parameters that are orthogonal over the declared
 space. There, and not where trials happen to lie, a total share is a sum of squared coefficients.
@@ -11,7 +10,7 @@ shares, is left to `importance`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -117,22 +116,17 @@ class Basis:
         grid = np.repeat(((np.arange(_NUM_GRID) + 0.5) / _NUM_GRID)[:, None], num, axis=1)
         rounded = encoding.rounded(grid)
         self._mixes = [self._mix(column, rounded[:, column]) for column in range(num)]
+        # Functions of a choice are all as smooth as each other.
         degrees = [
-            (
-                np.ones(mix.shape[1])
-                if encoding.is_choice[column]
-                else np.arange(1.0, mix.shape[1] + 1)
-            )
-            for column, mix in enumerate(self._mixes)
+            np.ones(mix.shape[1]) if is_choice else np.arange(1.0, mix.shape[1] + 1)
+            for mix, is_choice in zip(self._mixes, encoding.is_choice, strict=True)
         ]
         products = {
             pair: np.outer(degrees[pair[0]], degrees[pair[1]])
             for pair in combinations(range(num), 2)
         }
         most = _MAX_PAIR_DEGREE
-        while (
-            most > 1 and sum((each <= most).sum() for each in products.values()) > _MAX_PAIR_COLUMNS
-        ):
+        while most > 1 and _num_at_most(most, products.values()) > _MAX_PAIR_COLUMNS:
             most -= 1
         self._terms: list[tuple[tuple[int, int], ...]] = []
         self.groups: list[Group] = []
@@ -140,10 +134,8 @@ class Basis:
             self._add([((column, at),) for at in range(len(degree))], degree)
         for (first, second), product in products.items():
             kept = np.argwhere(product <= most)
-            self._add(
-                [((first, int(one)), (second, int(two))) for one, two in kept],
-                product[product <= most],
-            )
+            pairs = [((first, int(row)), (second, int(column))) for row, column in kept]
+            self._add(pairs, product[product <= most])
         self.owners = np.zeros((len(self._terms), num), dtype=bool)
         for row, term in enumerate(self._terms):
             self.owners[row, [column for column, _ in term]] = True
@@ -156,9 +148,7 @@ class Basis:
         self._terms += terms
 
     def _mix(self, column: int, rounded: np.ndarray) -> np.ndarray:
-        """Return what turns raw functions of a column, of which the first is 1, into orthonormal
-        ones.
-        """
+        """Return what makes raw functions of a column, of which the first is 1, orthonormal."""
         raw = self._raw(column, rounded)
         num_kept = min(raw.shape[1], len(np.unique(rounded.round(12))))
         _, upper = np.linalg.qr(raw[:, :num_kept] / math.sqrt(len(raw)))
@@ -223,6 +213,11 @@ class Basis:
             there = self.at(*self._encoding.snap(moved), used.tolist()) @ coefficients
             effects.append(((here - there) ** 2).mean(0) / 2 / total)
         return np.minimum(np.array(effects).T, 1.0)
+
+
+def _num_at_most(most: int, products: Iterable[np.ndarray]) -> int:
+    """Return how many products of degrees are not above a limit."""
+    return sum(int((product <= most).sum()) for product in products)
 
 
 def draw_shares(encoding: Encoding, observed: Observed, seed: int = 0) -> np.ndarray | None:
@@ -337,14 +332,10 @@ class _Likelihood:
         """Draw slopes and noise for given coefficients of all columns."""
         signal = self.design @ coefficients[: self.num_functions + 1]
         offsets = np.append(0.0, coefficients[self.num_functions + 1 :])
-        variances, left, pair_left = (
-            self._variances(),
-            np.zeros(len(offsets)),
-            np.zeros(len(offsets)),
-        )
-        for kind, (mine, pair, offset) in enumerate(
-            zip(self._rows, self._pairs, offsets, strict=True)
-        ):
+        variances = self._variances()
+        left, pair_left = np.zeros(len(offsets)), np.zeros(len(offsets))
+        kinds = enumerate(zip(self._rows, self._pairs, offsets, strict=True))
+        for kind, (mine, pair, offset) in kinds:
             here, there = signal[mine], self._values[mine] - offset
             if kind:
                 at_rung, at_end = pair[:, 0] - offset, pair[:, 1]
@@ -364,9 +355,7 @@ class _Likelihood:
     def _learn_noise(
         self, left: np.ndarray, pair_left: np.ndarray, rng: np.random.Generator
     ) -> None:
-        """Draw variances of noise by Metropolis steps, from what signal and slopes leave
-        unexplained.
-        """
+        """Draw variances of noise by Metropolis steps, from what is left unexplained."""
 
         def log_density(logs: np.ndarray) -> float:
             parts = np.exp(logs)

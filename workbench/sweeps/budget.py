@@ -22,6 +22,8 @@ from workbench.store.history import History, cost_of, only_failures, systematic_
 from workbench.store.history.failures import began_nothing
 
 LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, MONEY, "budget.plateau")
+NOTHING_TO_PROPOSE = "the sampler has nothing left to propose"
+"""Why a run ends whose sampler has called Optuna's `Study.stop`."""
 _BEGAN_NOTHING = "before any trial began: nothing was tried"
 _STATES: Mapping[str | None, RunState] = {
     "person": "stopped",
@@ -114,6 +116,11 @@ def has_room(history: History, num_promised: int = 0) -> bool:
 
 def _nothing_left(history: History) -> ExperimentError:
     """Return the error about a run that has tried all that its sampler proposes."""
+    if (history.message or "").startswith(NOTHING_TO_PROPOSE):
+        return ExperimentError(
+            NOTHING_TO_PROPOSE,
+            next_step="Start a run with another sampler, or with another space for this one.",
+        )
     if (needed := num_parts(history.experiment)) is None:
         return ExperimentError(
             "every combination of its space has been tried",

@@ -17,6 +17,7 @@ from workbench.foundation.formatting import format_count
 from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.store.history.compression import BASE_RUN
+from workbench.sweeps.budget import NOTHING_TO_PROPOSE
 
 logger = logging.getLogger(__name__)
 
@@ -27,56 +28,58 @@ _CONCLUDED_BY = {
 }
 
 
-def natural_end(history: History, is_exhausted: bool, num_enqueued: int = 0) -> RunStateChanged:
+def natural_end(
+    history: History,
+    is_exhausted: bool,
+    num_enqueued: int = 0,
+    *,
+    is_stopped_by_sampler: bool = False,
+) -> RunStateChanged:
     """Return the end of a run that nobody and no limit ended early.
 
     Args:
         history: The run.
-        is_exhausted: Whether every configuration has been tried.
+        is_exhausted: Whether nothing is left to try, whatever the budget allows.
         num_enqueued: Configurations that users enqueued and that were not tried.
+        is_stopped_by_sampler: Whether its sampler has said that it has nothing left to propose.
     """
-    ending = _end_of_trials(history, is_exhausted)
-    if not num_enqueued:
-        return ending
-    left_out = (
-        "1 that was enqueued was not"
-        if num_enqueued == 1
-        else f"{num_enqueued} that were enqueued were not"
-    )
-    return ending.model_copy(update={"message": f"{ending.message}; {left_out}"})
-
-
-def _end_of_trials(history: History, is_exhausted: bool) -> RunStateChanged:
-    num_tried, needed = history.num_configurations(), num_parts(history.experiment)
     if history.replay_of is not None:
         reason, message = "trials", f"all proposals of {history.replay_of} have been tried"
     elif is_exhausted:
-        tried = (
-            "every combination was tried"
-            if needed is None
-            else "the population was trained to its end"
-        )
-        reason, message = "exhausted", tried
-    elif needed is not None and num_tried < needed:
-        missing = f"{num_tried} of the {needed} trials that train the population to its end"
-        reason, message = (
-            "trials",
-            f"its budget ended after {missing}: the best may be trained in part only",
-        )
-    elif (allowed := history.in_force.max_configurations()) is not None and num_tried > allowed:
-        begun = format_count(num_tried, "configuration")
-        reason, message = (
-            "trials",
-            f"its budget was lowered to {allowed} when {begun} had begun, which were tried",
-        )
-    elif num_tried == 1:
-        reason, message = "trials", "its only configuration was tried"
+        reason, message = "exhausted", _why_exhausted(history, is_stopped_by_sampler)
     else:
-        reason, message = (
-            "trials",
-            f"all {format_count(num_tried, 'configuration')} of its budget were tried",
-        )
+        reason, message = "trials", _what_was_tried(history)
+    if num_enqueued == 1:
+        message += "; 1 that was enqueued was not"
+    elif num_enqueued:
+        message += f"; {num_enqueued} that were enqueued were not"
     return RunStateChanged(state="complete", reason=reason, message=message)
+
+
+def _why_exhausted(history: History, is_stopped_by_sampler: bool) -> str:
+    """Return why no configuration is left, whatever the budget allows."""
+    if is_stopped_by_sampler:
+        return NOTHING_TO_PROPOSE
+    if num_parts(history.experiment) is None:
+        return "every combination was tried"
+    return "the population was trained to its end"
+
+
+def _what_was_tried(history: History) -> str:
+    """Return what a run has tried whose budget allows no further configuration."""
+    num_tried, needed = history.num_configurations(), num_parts(history.experiment)
+    if needed is not None and num_tried < needed:
+        missing = f"{num_tried} of the {needed} trials that train the population to its end"
+        return f"its budget ended after {missing}: the best may be trained in part only"
+    allowed = history.in_force.max_configurations()
+    tried = format_count(num_tried, "configuration")
+    if allowed is not None and num_tried > allowed:
+        return f"its budget was lowered to {allowed} when {tried} had begun, which were tried"
+    return (
+        "its only configuration was tried"
+        if num_tried == 1
+        else f"all {tried} of its budget were tried"
+    )
 
 
 def result_of(
@@ -90,7 +93,7 @@ def result_of(
         experiment: What it runs.
         ending: How it is about to end.
     """
-    components = [each for each in (experiment.data, experiment.train) if each is not None]
+    components = [part for part in (experiment.data, experiment.train) if part is not None]
     options = {name for component in components for name in component.options}
     named = next((target for option, target in _CONCLUDED_BY.items() if option in options), None)
     if named is None:
@@ -98,13 +101,10 @@ def result_of(
     module, _, function = named.partition(":")
     try:
         return [getattr(import_module(module), function)(store, run_id, ending)]
-    except (
-        Exception
-    ) as error:  # the trials are stored: a result can still be chosen from them later
+    # The trials are stored: a result can still be chosen from them later.
+    except Exception as error:
         logger.warning("no model could be chosen", exc_info=error)
-        problem = (
-            error.problem
-            if isinstance(error, WorkbenchError)
-            else f"{type(error).__name__}: {error}"
-        )
+        problem = f"{type(error).__name__}: {error}"
+        if isinstance(error, WorkbenchError):
+            problem = error.problem
         return [Noted(level="warning", message=f"no model could be chosen: {problem}")]

@@ -36,7 +36,7 @@ from workbench.foundation.events import (
 )
 from workbench.hardware.resources import ClusterInventory
 from workbench.search.optuna_logging import quiet_log
-from workbench.search.preparation import prepare_proposals
+from workbench.search.samplers import prepare_proposals
 from workbench.store.database import Store
 from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
@@ -437,7 +437,12 @@ class Driver:
 
     def _finish(self) -> RunState:
         if self._ending is None:
-            self._ending = natural_end(self.history, self.study.exhausted, self.study.num_enqueued)
+            self._ending = natural_end(
+                self.history,
+                self.study.exhausted,
+                self.study.num_enqueued,
+                is_stopped_by_sampler=self.study.is_stopped_by_sampler,
+            )
         self._data_notes.end()
         self._retention.end()
         self._monitor.end()

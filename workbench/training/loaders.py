@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, get_worker_info
 
 from workbench.data import Split
-from workbench.data.draws import Draws
 from workbench.data.loader_arguments import LoaderArguments
 from workbench.data.ordered import OrderedSplit, StreamSplit
+from workbench.data.sample_seeding import Draws
 from workbench.foundation.errors import DataError, WorkbenchError, first_line_of
 from workbench.models.calls import map_tensors
 

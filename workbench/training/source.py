@@ -24,9 +24,9 @@ from workbench.data.batches import (
     num_equal_batches,
     worker_part,
 )
-from workbench.data.draws import Draws
 from workbench.data.loader_arguments import PLAIN, LoaderArguments
 from workbench.data.ordered import OrderedSplit
+from workbench.data.sample_seeding import Draws
 from workbench.data.splits import ArraySplit
 from workbench.training.loaders import Loaders, Loading, Wanted, as_tensors
 from workbench.training.strategies.strategy import MicroBatch

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.data import Datasets, Split, draws
+from workbench.data import Datasets, Split, sample_seeding
 from workbench.deploy.flower import learning, scripts
 from workbench.deploy.flower.learning import EVALUATE, INITIAL, MODEL, SETTINGS, TRAIN, packed
 from workbench.experiment import Experiment
@@ -47,7 +47,7 @@ from workbench.training.task import TrialTask
 
 FOLDER, CLIENTS = "flower", "clients"
 _PACKAGE = "federation"
-_CODE = (learning, server, draws)
+_CODE = (learning, server, sample_seeding)
 _AS_IT_IS = "Export it without --format flower."
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.data.draws import seed_generators, seed_of
+from workbench.data.sample_seeding import seed_generators, seed_of
 from workbench.training.federated.server import Server, krum, trimmed_mean, weighted_mean
 
 SETTINGS, MODEL = "settings.json", "model.json"

@@ -13,8 +13,8 @@ import numpy as np
 
 from workbench.data import Datasets, Split
 from workbench.data.class_targets import class_of_each
-from workbench.data.draws import seed_of
 from workbench.data.ordered import OrderedSplit
+from workbench.data.sample_seeding import seed_of
 from workbench.experiment.federated import Federated
 from workbench.foundation.errors import ExperimentError
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.data.draws import seed_generators, seed_of
+from workbench.data.sample_seeding import seed_generators, seed_of
 from workbench.experiment.federated import Federated, default_server_lr
 from workbench.foundation.errors import ExperimentError
 from workbench.training.assembly import Parts

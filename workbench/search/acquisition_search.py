@@ -1,6 +1,6 @@
 """Search a space for the configuration of the highest score, from good ones on and everywhere.
 
-What a configuration is worth is left to `proposals`.
+It maximizes what others call an acquisition function. Which one, is left to `proposals`.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ class Climber:
         tried: set[bytes],
         before: _Candidates | None = None,
     ) -> _Candidates:
-        """Return the candidates of the highest scores, best first, among new points and those
-        before.
-        """
+        """Return the best candidates among new points and those before, best first."""
         points, exists = self._encoding.snap(units)
         features = self._encoding.features(points, exists)
         scores = score(points, exists, features)
@@ -112,7 +110,8 @@ class Climber:
         """
         new, old = list[int](), list[int]()
         for row in np.argsort(-scores, kind="stable"):
-            (old if features[row].tobytes() in tried else new).append(row)
+            rows = old if features[row].tobytes() in tried else new
+            rows.append(row)
             if len(new) == _NUM_KEPT:
                 return new
         scores[old] = -np.inf

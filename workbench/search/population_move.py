@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.experiment.space import Params
@@ -22,3 +23,18 @@ class Move:
     params: Params
     before: float
     gain: float
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What is known when the next part of a training is chosen.
+
+    Attributes:
+        made: What earlier parts of all members have gained.
+        chosen: The parts that other members will train beside it.
+        following: The part itself, of which only its number and its score at the beginning count.
+    """
+
+    made: Sequence[Move]
+    chosen: Sequence[Move]
+    following: Move

@@ -1,0 +1,194 @@
+"""Trainings that follow from earlier ones, so that no sampler is asked.
+
+When the search is over, the best configurations race: in each round all that may still be the best
+are trained with another seed, the same for all of them, and those that are clearly worse, or of
+which a training fails, leave. The statistics are left to `workbench.store.history.certainty`.
+
+With a fidelity, the promising configurations are trained again at its next level, by successive
+halving. Which ones begin, at the lowest level, is left to the sampler.
+
+A replay proposes what another run has proposed, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Sequence
+from operator import itemgetter
+
+from workbench.experiment import Experiment
+from workbench.experiment.fidelity import Levels
+from workbench.foundation.events import LowFidelity, TrialProposed
+from workbench.search.export import is_feasible
+from workbench.search.records import ConfigurationRecord
+from workbench.store.history.certainty import survivors
+
+
+def next_confirmation(
+    experiment: Experiment, configurations: Sequence[ConfigurationRecord]
+) -> tuple[ConfigurationRecord, int] | None:
+    """Return the next training of the race, which depends on the trials so far alone.
+
+    Args:
+        experiment: The experiment.
+        configurations: All configurations, by number.
+
+    Returns:
+        The configuration and the number of its repeat; None while something is awaited, and after
+        the race.
+    """
+    confirm = experiment.confirm
+    if confirm.best is None or any(record.outcome is None for record in configurations):
+        return None
+    metric, sign = experiment.objectives[0].metric, _sign(experiment)
+    contenders = _contenders(experiment, configurations, confirm.best)
+    racing = [record.number for record in contenders]
+    for repeat in range(experiment.repeats, confirm.trainings):
+        for record in contenders:
+            is_trained = any(trial.proposal.repeat == repeat for trial in record.trials)
+            if record.number in racing and not is_trained:
+                return record, repeat
+        values: dict[int, list[float]] = {}
+        for record in contenders:
+            so_far = [trial for trial in record.trials if trial.proposal.repeat <= repeat]
+            if any(trial.ended is None for trial in so_far):
+                return None
+            outcomes = [trial.outcome([metric]) for trial in so_far]
+            values[record.number] = [
+                sign * outcome.values[metric]
+                for outcome in outcomes
+                if outcome and outcome.state == "complete"
+            ]
+            if len(values[record.number]) < len(so_far) and record.number in racing:
+                racing.remove(record.number)
+        if not racing:
+            return None
+        num_rounds = confirm.trainings - experiment.repeats
+        racing = survivors(values, racing, certainty=confirm.certainty, num_rounds=num_rounds)
+        if len(racing) == 1 < len(contenders):
+            return None
+    return None
+
+
+def _contenders(
+    experiment: Experiment, configurations: Sequence[ConfigurationRecord], most: int
+) -> list[ConfigurationRecord]:
+    """Return the best configurations by their first outcomes, best first."""
+    metric, sign = experiment.objectives[0].metric, _sign(experiment)
+    feasible = [
+        (-sign * record.outcome.values[metric], record.number, record)
+        for record in configurations
+        if record.outcome is not None and is_feasible(experiment, record.outcome)
+    ]
+    return [record for _, _, record in sorted(feasible, key=itemgetter(0, 1))[:most]]
+
+
+def _sign(experiment: Experiment) -> float:
+    return 1.0 if experiment.objectives[0].goal == "maximize" else -1.0
+
+
+KEPT = 2
+"""Of this many configurations at a level one goes on. Chosen by `make bench WHAT=search`."""
+
+
+class Promotions:
+    """What is known at each level, and what follows from it.
+
+    Source: Li et al., A system for massively parallel hyperparameter tuning, MLSys 2020, algorithm
+    2.
+    """
+
+    def __init__(self, experiment: Experiment, levels: Levels) -> None:
+        """Start without any result.
+
+        Args:
+            experiment: What is tuned, by one objective.
+            levels: The levels of its fidelity.
+        """
+        self.levels = levels
+        self._sign = 1.0 if experiment.objectives[0].goal == "maximize" else -1.0
+        self._values: list[dict[int, float]] = [{} for _ in levels.values]
+        self._reached: dict[int, int] = {}
+
+    def begin(self, configuration: int) -> LowFidelity | None:
+        """Begin the next level of a configuration.
+
+        Return what makes it cheaper, None at the last one.
+        """
+        level = self._reached.get(configuration, -1) + 1
+        self._reached[configuration] = level
+        value, full = self.levels.values[level], self.levels.full
+        return None if value == full else LowFidelity(name=self.levels.name, value=value, full=full)
+
+    def finish(self, configuration: int, value: float) -> int:
+        """Learn the value of a configuration at the level that it has begun; return its rung."""
+        level = self._reached[configuration]
+        self._values[level][configuration] = self._sign * value
+        return self.levels.rung(self.levels.values[level])
+
+    def next(self, *, is_over: bool) -> int | None:
+        """Return the configuration to train at the next level; None if there is none.
+
+        At each level these are the best ones of those trained there so far, one in `KEPT`.
+
+        Args:
+            is_over: Whether no configuration will begin any more, and none is trained: then one at
+                least goes on, so that a full training is the result.
+        """
+        for level in reversed(range(len(self.levels.values) - 1)):
+            values = self._values[level]
+            num = max(len(values) // KEPT, int(is_over and not self._has_passed(level)))
+            best = sorted(values, key=lambda number: (-values[number], number))
+            for configuration in best[:num]:
+                if self._reached[configuration] == level:
+                    return configuration
+        return None
+
+    def _has_passed(self, level: int) -> bool:
+        return any(reached > level for reached in self._reached.values())
+
+
+class Recording:
+    """What is left of the proposals of a run."""
+
+    def __init__(self, proposals: Iterable[TrialProposed]) -> None:
+        """Begin before the first of `proposals`, which are in the order of their trials."""
+        self._left = deque(proposals)
+        self.num_trainings = Counter(
+            proposal.configuration for proposal in self._left if proposal.resumes is None
+        )
+        """How many trainings each configuration has in all."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return not self._left
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the next proposal trains a configuration again."""
+        return bool(self._left) and (self._left[0].repeat > 0 or self._left[0].resumes is not None)
+
+    def next(self, running: Collection[int], *, repeats_only: bool) -> TrialProposed | None:
+        """Return the next proposal, or None if it must wait.
+
+        Args:
+            running: Trials that have not ended: a part of a training waits for the one that it
+                continues.
+            repeats_only: Whether the budget has no room for a new configuration.
+        """
+        if not self._left or (repeats_only and not self.repeats):
+            return None
+        if _source(self._left[0]) in running:
+            return None
+        return self._left.popleft()
+
+    def needed(self) -> set[int]:
+        """Return the trials from whose checkpoints others will continue."""
+        sources = map(_source, self._left)
+        return {trial for trial in sources if trial is not None}
+
+
+def _source(proposal: TrialProposed) -> int | None:
+    """Return the trial from whose checkpoint a trial continues."""
+    return proposal.resumes if proposal.segment is None else proposal.segment.continues
