@@ -12,10 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
+from workbench.advisor.plan_measurement import (
+    MeasurementContext,
+    PlanMeasurer,
+    combined_variant,
+    num_affordable,
+)
 from workbench.advisor.plans import Knowledge
-from workbench.advisor.variants import read_plan
-from workbench.advisor.what_to_measure import num_affordable
+from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
 from workbench.cluster.workers.admission import Placement, Shape
 from workbench.cluster.workers.capacity import Capacity
 from workbench.experiment import Experiment
@@ -393,3 +397,61 @@ def test_changes_that_help_one_by_one_are_measured_together() -> None:
     measurer.measure_plans()
     fastest = measurer.fastest_plans("throughput", None)[0]
     assert (fastest.memory_format, fastest.compile) == ("channels_last", "cuda_graphs")
+
+
+BASE = variant_of(Plan(precision="bf16"))
+
+
+def changed(**change: Any) -> Variant:
+    return BASE | PartialPlan.of(**change)
+
+
+def measured(
+    variant: Variant, factor: float, *, sizes: tuple[int, ...] = (8, 64)
+) -> list[PlanMeasured]:
+    return [
+        PlanMeasured(
+            setting="s",
+            plan=plan_with(variant, 1, size).to_json(),
+            workers_per_node=[1],
+            step_time_s=factor * size,
+        )
+        for size in sizes
+    ]
+
+
+LAST, RECORDED = changed(memory_format="channels_last"), changed(compile="cuda_graphs")
+
+
+def of(*timed: tuple[Variant, float]) -> Variant | None:
+    rows = [row for variant, factor in [(BASE, 1.0), *timed] for row in measured(variant, factor)]
+    return combined_variant(rows, BASE, [variant for variant, _ in timed])
+
+
+def test_two_that_help_are_put_together() -> None:
+    assert of((LAST, 0.8), (RECORDED, 0.5)) == LAST | PartialPlan.of(compile="cuda_graphs")
+
+
+@pytest.mark.parametrize(("last", "recorded"), [(0.8, 1.2), (0.8, 0.99), (1.0, 0.5), (1.1, 1.1)])
+def test_one_alone_is_measured_already(last: float, recorded: float) -> None:
+    assert of((LAST, last), (RECORDED, recorded)) is None
+
+
+def test_of_values_that_exclude_each_other_the_better_one_stays() -> None:
+    blocks = changed(recompute="blocks")
+    assert of((RECORDED, 0.5), (blocks, 0.9)) is None
+    assert of((RECORDED, 0.9), (blocks, 0.5), (LAST, 0.8)) == blocks | PartialPlan.of(
+        memory_format="channels_last"
+    )
+    single = changed(precision="fp32"), changed(precision="fp16")
+    assert of((single[0], 0.9), (single[1], 0.8)) is None
+
+
+def test_what_was_measured_at_other_sizes_is_not_compared() -> None:
+    rows = [*measured(BASE, 1.0), *measured(LAST, 0.5, sizes=(16,)), *measured(RECORDED, 0.5)]
+    assert combined_variant(rows, BASE, [LAST, RECORDED]) is None
+
+
+def test_an_approximate_exchange_is_left_out() -> None:
+    sent = changed(exchange="topk", exchange_compression=100)
+    assert of((LAST, 0.8), (sent, 0.5)) is None

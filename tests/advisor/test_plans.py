@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor.choices import Choices, choices_of
+from workbench.advisor.plan_measurement import spread_evenly
 from workbench.advisor.plans import Knowledge, enumerate_plans
 from workbench.advisor.variants import plan_with
-from workbench.advisor.what_to_measure import spread
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.errors import ExperimentError
@@ -250,7 +250,7 @@ def test_workers_are_put_together_on_as_few_nodes_as_there_can_be() -> None:
 
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=30), st.integers(2, 8))
 def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count: int) -> None:
-    found = spread(values, count)
+    found = spread_evenly(values, count)
     assert len(found) <= count
     assert {min(values), max(values)} <= set(found) <= set(values)
 

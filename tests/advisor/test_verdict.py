@@ -10,20 +10,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workbench.advisor.advice import Advice, Candidate, Estimate
 from workbench.advisor.candidates import describe_contradiction, doubt_of_runner_up
 from workbench.advisor.choices import believed_rate, choices_of, drawn_params
-from workbench.advisor.not_compared import not_compared
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race
+from workbench.advisor.recommend import describe_overrun
 from workbench.advisor.variants import plan_with
-from workbench.advisor.verdict import Findings, conclude
+from workbench.advisor.verdict import (
+    Findings,
+    conclude,
+    describe_fewer_updates,
+    largest_batch,
+    unmeasured_values,
+)
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan, Plan
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import PlanMeasured, RatesTested
+from workbench.hardware.performance.goodput import efficiency
 
 SAMPLES = 1024
 EXPERIMENT = Experiment(
@@ -209,7 +218,7 @@ def test_what_no_plan_may_be_is_not_missed(workers: int, missing: dict[str, list
         searched, num_train_samples=SAMPLES, max_workers=2, hardware=Hardware(has_gpu=True)
     )
     measured = PlanMeasured(setting="s", plan=PLANS[0].to_json(), fits=False)
-    assert not_compared(allowed, [measured]) == missing
+    assert unmeasured_values(allowed, [measured]) == missing
 
 
 def test_the_experiment_as_it_stands_has_what_is_listed_first_of_a_plan() -> None:
@@ -337,3 +346,50 @@ def test_without_a_target_a_whole_training_shows_that_few_updates_suffice() -> N
         objectives = [{"metric": "val_accuracy", "goal": "maximize"}]
         advice = conclude_ranked(ALL_BATCHES[::-1], None, race, objectives=objectives)
         assert advice.choice.plan.global_batch == batch
+
+
+@given(st.integers(1, 4096), st.none() | st.floats(0.0, 1e6), st.none() | st.integers(1, 10**7))
+def test_no_batch_needs_more_than_twice_the_samples_of_the_default(default, noise, num_samples):
+    largest = largest_batch(default, noise, num_samples)
+    assert largest >= default
+    # A sample at the largest batch is worth at least half of one at the default.
+    assert float(efficiency(largest, default, noise or 0.0)) >= 0.5 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("default", "noise", "num_samples", "largest"),
+    [
+        (16, None, 455, 32),  # 29 steps an epoch become 15
+        (128, None, 455, 128),  # twice as many would leave 2 steps an epoch
+        (128, None, None, 256),
+        (16, 480.0, 455, 512),  # measured noise allows more
+    ],
+)
+def test_the_largest_batch_follows_the_noise_and_the_steps_of_an_epoch(
+    default, noise, num_samples, largest
+):
+    assert largest_batch(default, noise, num_samples) == largest
+
+
+def test_the_reason_counts_updates():
+    objectives = [{"metric": "val_loss", "goal": "minimize"}]
+    experiment = Experiment(
+        model="mlp", data="digits", objectives=objectives, training={"epochs": 20}
+    )
+    assert (
+        describe_fewer_updates(experiment, 256, 16, 455)
+        == "a batch of 256 has faster steps, but leaves 40 updates in 20 epochs instead of 580 at"
+        " 16, and no training showed that it converges"
+    )
+    assert "leaves 16 times fewer updates than 16" in describe_fewer_updates(
+        experiment, 256, 16, None
+    )
+
+
+def test_time_beyond_the_limit_is_explained_by_what_took_most_of_it():
+    spent_s = {"measuring plans": 80.0, "trainings": 10.0}
+    assert (
+        describe_overrun(spent_s, 60.0)
+        == "30 s more than the 1 min that were allowed; most of it was measuring plans: 1 min 20 s"
+    )
+    assert describe_overrun(spent_s, 89.5) is None

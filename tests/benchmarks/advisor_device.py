@@ -154,9 +154,9 @@ def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
 def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     """Hold estimates, predictions and the choice against what was measured."""
     import workbench as wb
+    from workbench.advisor.plan_measurement import spread_evenly
     from workbench.advisor.plans import Knowledge
     from workbench.advisor.variants import plan_of, plan_with, variant_of
-    from workbench.advisor.what_to_measure import spread
     from workbench.experiment.plan import PartialPlan
     from workbench.hardware.performance.memory import fit_law
     from workbench.training.probes.memory_estimate import estimate_memory
@@ -166,7 +166,7 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     law = fit_law(estimate_memory(experiment, {}, (8, 16), plan=PartialPlan.of(workers=1)).steps)
     peaks = {size: each.peak_bytes or 0 for size, each in zip(sizes, measured, strict=True)}
     memory = [abs(law.peak_bytes(size) / peak - 1.0) for size, peak in peaks.items() if peak]
-    fitted = spread(sizes, FITTED)
+    fitted = spread_evenly(sizes, FITTED)
     known = Knowledge(
         [each for size, each in zip(sizes, measured, strict=True) if size in fitted],
         [1],

@@ -47,8 +47,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.benchmarks.exchange_tables import RESULTS, write_tables
 from tests.services.network import Network, why_not
-from workbench.advisor.close_plans import time_in_turns
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
+from workbench.advisor.retiming import time_in_turns
 from workbench.advisor.variants import plan_of, variant_of
 from workbench.cluster.workers.allocator import keep_freed_memory
 from workbench.data import Datasets, load

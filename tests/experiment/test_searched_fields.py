@@ -11,8 +11,8 @@ from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.pretrained import LowRankAdapter, uses_adapter
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import find_problems
-from workbench.training.planning.defaults import default_configuration
 from workbench.training.planning.settings import model_values, resolve
+from workbench.training.planning.typical_configurations import default_configuration
 
 
 def experiment(search: dict[str, Any], **training: Any) -> Experiment:

@@ -24,7 +24,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 # Each has loaded torch when it starts, and what training and dividing a model import of it.
 _CONTEXT.set_forkserver_preload(
     [
-        "workbench.training.probes.preloaded",
+        "workbench.training.probes.warm_process",
         "torch.distributed.tensor",
         "torch.distributed.fsdp",
         "torch._dynamo",

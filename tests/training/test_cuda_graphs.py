@@ -22,7 +22,7 @@ from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import CheckpointSaved, Event, PlanMeasured
 from workbench.training import checkpoint
-from workbench.training.planning.less_memory import WAYS, next_way
+from workbench.training.planning.equivalent_plans import WAYS, next_way
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
 from workbench.training.strategies.cuda_graphs import NUM_AS_THEY_ARE, Recorder

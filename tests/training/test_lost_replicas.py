@@ -22,7 +22,7 @@ from workbench.experiment.plan import PartialPlan
 from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import USUAL
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
-from workbench.training.planning.batch_division import with_workers
+from workbench.training.planning.equivalent_plans import with_workers
 from workbench.training.strategies.capabilities import capabilities_of
 
 

@@ -133,7 +133,7 @@ def test_a_program_dies_with_its_worker(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     code = (
-        "import os, sys; from workbench.training.programs.process import ProgramProcess\n"
+        "import os, sys; from workbench.training.programs.following import ProgramProcess\n"
         f"ProgramProcess([sys.executable, {str(PROGRAM)!r}, 'forks', 'stay'], os.environ, 5.0)\n"
         "sys.stdin.read()"
     )

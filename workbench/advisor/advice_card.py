@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.advisor.advice_lines import (
     compare,
     describe_cost,
+    describe_exchanges,
     describe_noise,
     describe_other,
     goal_of,
@@ -24,7 +25,6 @@ from workbench.advisor.advice_lines import (
     rows_of,
     yaml_lines,
 )
-from workbench.advisor.exchange_lines import describe_exchanges
 from workbench.advisor.stored_advice import Interval, finite, mapping, texts
 
 _HEADLINE = ("global batch", "computing", "learning rate")

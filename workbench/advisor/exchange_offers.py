@@ -4,7 +4,7 @@ More steps to the same result.
 
 The steps that an approximate exchange needs more are counted where it was raced beside an exact
 one: with the same plan otherwise, the same rate and the same seed. Seconds per step are left to
-`exchange_forecast`, wording to `exchange_lines`.
+`exchange_forecast`, wording to `advice_lines`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What is measured before anything is trained.
-
-The steps of a few plans, from which all others follow.
+"""What is measured before anything is trained: the steps of a few plans, which show all others.
 
 The experiment as it stands comes first; then micro batches from small to large on each number of
-workers, in every variant that may pay. What was measured before is not measured again.
+workers, in every variant that may pay. Changes that made steps faster one by one are measured
+together, too. What was measured before is not measured again.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,6 @@ from workbench.advisor.choices import (
     with_divided_models,
 )
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
-from workbench.advisor.faster_together import together
 from workbench.advisor.loaders import loader_numbers
 from workbench.advisor.plans import (
     SAME,
@@ -46,7 +45,6 @@ from workbench.advisor.variants import (
     read_plan,
     variant_of,
 )
-from workbench.advisor.what_to_measure import num_affordable, spread
 from workbench.cluster.workers.admission import PLACEMENTS, Placement
 from workbench.cluster.workers.capacity import Capacity
 from workbench.experiment import Experiment
@@ -55,10 +53,11 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import PlanMeasured
 from workbench.foundation.events.step_parts import loaders_to_hide
 from workbench.hardware.performance.memory import MemoryLaw
-from workbench.training.planning.batch_division import smaller_micro_batch
-from workbench.training.planning.less_memory import changeable_ways
+from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
+from workbench.training.planning.equivalent_plans import changeable_ways, smaller_micro_batch
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
+from workbench.training.strategies.combinations import conflict_in
 
 # Of the time for advice, how much may go into steps that are timed.
 _PROBE_PART = 0.1
@@ -71,6 +70,9 @@ _PART_KEPT = 0.85
 # Earlier measurements are discarded where the step time of the reference differs by more than this
 # factor.
 _AGREES = 1.5
+# Where measuring is slow, fewer plans are measured, but at least this many on each number of
+# workers.
+_MIN_BATCHES = 2
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class PlanMeasurer:
         for variant in variants[1:]:
             if self._has_time:
                 self._measure_variant(choices, variant)
-        both = together(self._measured, base, variants[1:])
+        both = combined_variant(self._measured, base, variants[1:])
         if both is not None and self._has_time:
             self._measure_variant(choices, both)
             variants.append(both)
@@ -363,14 +365,16 @@ class PlanMeasurer:
     def _measure_variant(self, choices: Choices, variant: Variant) -> None:
         allowed = list(enumerate_plans(choices, [variant], self.knowledge))
         counts = (
-            spread(sorted({plan.workers for plan in allowed}), _MAX_WORKER_COUNTS)
+            spread_evenly(sorted({plan.workers for plan in allowed}), _MAX_WORKER_COUNTS)
             if allowed
             else []
         )
         for index, workers in enumerate(counts):
             micro_batches = {plan.micro_batch for plan in allowed if plan.workers == workers}
             most = _BATCHES_FIRST if index == 0 else _BATCHES_MORE
-            wanted = spread(sorted(micro_batches), self._affordable(most, len(counts) - index))
+            wanted = spread_evenly(
+                sorted(micro_batches), self._affordable(most, len(counts) - index)
+            )
             missing = [size for size in wanted if not self._is_known(variant, workers, size)]
             plans = [PartialPlan.of_plan(plan_with(variant, workers, size)) for size in missing]
             if plans:
@@ -463,3 +467,76 @@ class PlanMeasurer:
             base_batch=self._experiment.training.reference_batch,
             noise_scale=noise_scale,
         )
+
+
+def combined_variant(
+    measured: Sequence[PlanMeasured], base: Variant, changed: Sequence[Variant]
+) -> Variant | None:
+    """Return the base with all changes that made its steps clearly faster and do not exclude each
+    other.
+
+    Changes that exclude each other are taken from the one that brings most. Approximate exchanges
+    are left out, as steps are not all that they cost.
+
+    Args:
+        measured: Of one setting.
+        base: The variant from which the others differ.
+        changed: Variants that each differ from it in one dimension and the options that belong to
+            it.
+
+    Returns:
+        None where fewer than two changes go together.
+    """
+    times_s: dict[Variant, dict[tuple[int, int], float]] = {}
+    for each in measured:
+        plan = read_plan(each.plan)
+        if (
+            plan is not None
+            and each.step_time_s is not None
+            and plan.accumulation == 1
+            and not each.by_trial
+        ):
+            times_s.setdefault(variant_of(plan), {})[plan.workers, plan.micro_batch] = (
+                each.step_time_s
+            )
+    gains: list[tuple[float, PartialPlan]] = []
+    before_s = times_s.get(base, {})
+    for variant in changed:
+        after_s = times_s.get(variant, {})
+        ratios = [before_s[size] / after_s[size] for size in before_s.keys() & after_s.keys()]
+        if ratios and exchange_capabilities(str(variant.get("exchange"))).is_exact:
+            change = PartialPlan(tuple(item for item in variant.values if item not in base.values))
+            gains.append((statistics.median(ratios), change))
+    found, num_changes = base, 0
+    for gain, change in sorted(gains, key=lambda each: each[0], reverse=True):
+        is_new = all(base.get(name) == found.get(name) for name, _ in change.values)
+        if gain >= 1.0 + SAME and is_new and conflict_in(found | change) is None:
+            found, num_changes = found | change, num_changes + 1
+    return found if num_changes > 1 else None
+
+
+def spread_evenly(values: Sequence[int], count: int) -> list[int]:
+    """Return at most `count` values, the lowest and the highest among them, evenly in the
+    logarithm.
+
+    Args:
+        values: Positive whole numbers.
+        count: How many at most, at least 2.
+    """
+    ordered = sorted(set(values))
+    if len(ordered) <= count:
+        return ordered
+    low, high = math.log(ordered[0]), math.log(ordered[-1])
+    wanted = [low + (high - low) * index / (count - 1) for index in range(count)]
+    return sorted({min(ordered, key=lambda value: abs(math.log(value) - at)) for at in wanted})
+
+
+def num_affordable(most: int, left_s: float, plan_s: float) -> int:
+    """Return how many plans to measure, where time is short, but never too few for a slope.
+
+    Args:
+        most: As many as would be measured with all time there is, at least 2.
+        left_s: Seconds that are left; less than 0 where more was spent than there was.
+        plan_s: Seconds that measuring a plan takes, > 0.
+    """
+    return int(min(most, max(_MIN_BATCHES, left_s / plan_s)))

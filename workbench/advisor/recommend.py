@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from workbench.advisor.advice import Advice, Goal
 from workbench.advisor.bench import Bench
 from workbench.advisor.choices import base_params, check_advisable
-from workbench.advisor.close_plans import time_closest_again
 from workbench.advisor.confirmation import Confirmation
 from workbench.advisor.memory import memory_limit_bytes
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
+from workbench.advisor.retiming import time_closest_again
 from workbench.advisor.speed_history import read_measurements, read_noise_scale, setting_of
 from workbench.advisor.verdict import Findings, conclude
 from workbench.cluster.remote.code_origin import Origin

@@ -1,4 +1,14 @@
-"""From findings to advice: the choice, the runner-up, the reasons, and what would change them."""
+"""From findings to advice: the choice, the runner-up, the reasons, and what would change them.
+
+A training to the target decides which batch is chosen. Where none showed that a large batch
+converges, the batch must leave enough updates within the epochs of the experiment. For the same
+progress a batch B takes (phi + B) / (phi + B0) times the samples of the batch B0, where phi is the
+gradient noise scale (McCandless et al. 2018: samples = E_min (1 + B / B_crit), B_crit being about
+phi). At the critical batch that is twice the fewest samples possible, so twice those of the default
+batch are the most that a recommendation may need: B <= 2 B0 + phi. A noise scale that was not
+measured counts as 0, which holds whatever it is: then half the updates of the default remain, and
+some in each epoch.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +21,24 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
-from workbench.advisor.advice_lines import COMPARED
+from workbench.advisor.advice_lines import COMPARED, NOT_SHOWN
 from workbench.advisor.candidates import (
     PREDICTED,
     candidate_of,
     describe_contradiction,
     doubt_of_runner_up,
 )
-from workbench.advisor.choices import Choices, believed_rate, is_open
-from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
+from workbench.advisor.choices import MIN_STEPS_PER_EPOCH, Choices, believed_rate, is_open
 from workbench.advisor.exchange_offers import Progress, exchange_offers
 from workbench.advisor.loaders import describe_loading, describe_missing_cores
-from workbench.advisor.not_compared import describe_not_compared, not_compared
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race, Standing
-from workbench.advisor.variants import plan_of, plan_with, read_plan, variant_of
+from workbench.advisor.variants import is_possible_on, plan_of, plan_with, read_plan, variant_of
 from workbench.cluster.workers.admission import Placement
 from workbench.experiment import Experiment
-from workbench.experiment.plan import PartialPlan, Plan, PlanValue
+from workbench.experiment.plan import VARIANT, PartialPlan, Plan, PlanValue
+from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import PlanMeasured, RatesTested
 from workbench.foundation.formatting import format_count, format_duration, format_rate
@@ -45,6 +54,8 @@ _ONE_TRAINING = 1.35
 _SEVERAL_TRAININGS = 1.1
 _MAX_OTHERS = 6
 _EDGE = 1.05
+_MAX_SAMPLES_RATIO = 2.0
+"""How many times the samples of the default batch a larger one may need."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,45 @@ def _default_batch(found: Findings) -> int:
         plan_of(found.reference.plan).global_batch, found.experiment.training.reference_batch
     )
     return max(default, min(found.choices.global_batches))
+
+
+def largest_batch(
+    default_batch: int, noise_scale: float | None, num_train_samples: int | None
+) -> int:
+    """Return the largest batch that may be recommended without a training that shows its
+    convergence.
+
+    Args:
+        default_batch: The batch without advice, in samples.
+        noise_scale: The gradient noise scale in samples; None where it was not measured.
+        num_train_samples: Samples of the training data; None where that is not known.
+    """
+    largest = int(
+        _MAX_SAMPLES_RATIO * default_batch + (_MAX_SAMPLES_RATIO - 1.0) * (noise_scale or 0.0)
+    )
+    if noise_scale is None and num_train_samples is not None:
+        largest = min(largest, num_train_samples // MIN_STEPS_PER_EPOCH)
+    return max(default_batch, largest)
+
+
+def describe_fewer_updates(
+    experiment: Experiment, batch: int, default_batch: int, num_train_samples: int | None
+) -> str:
+    """Return why a batch is not recommended, in a sentence.
+
+    Args:
+        experiment: Its epochs count.
+        batch: The batch whose steps are faster per sample.
+        default_batch: The batch without advice.
+        num_train_samples: Samples of the training data; None where that is not known.
+    """
+    if num_train_samples is None:
+        leaves = f"{batch / default_batch:.3g} times fewer updates than {default_batch}"
+    else:
+        epochs = experiment.training.epochs
+        few, many = (epochs * -(-num_train_samples // each) for each in (batch, default_batch))
+        leaves = f"{few:,} updates in {epochs} epochs instead of {many:,} at {default_batch}"
+    return f"a batch of {batch} has faster steps, but leaves {leaves}, and {NOT_SHOWN}"
 
 
 def _largest_batch(found: Findings) -> float:
@@ -357,7 +407,7 @@ def _would_change(
         yield doubt
     if is_open(found.experiment, "loaders"):
         yield from describe_missing_cores(found.knowledge.measured, found.reference)
-    yield from describe_not_compared(_not_compared(found), found.experiment.search)
+    yield from describe_unmeasured(_unmeasured(found), found.experiment.search)
     if _has_rate(found):
         low, high = found.choices.rates
         if lr >= high / _EDGE or lr <= low * _EDGE:
@@ -387,7 +437,7 @@ def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
     if "training.lr" in found.choices.open_fields and _has_rate(found):
         values["training.lr"] = lr
     stays = {
-        f"plan.{name}" for name in _not_compared(found) if name in found.experiment.search.root
+        f"plan.{name}" for name in _unmeasured(found) if name in found.experiment.search.root
     }
     return {
         path: values[path]
@@ -396,8 +446,8 @@ def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
     }
 
 
-def _not_compared(found: Findings) -> dict[str, list[PlanValue]]:
-    return not_compared(found.choices, found.knowledge.measured)
+def _unmeasured(found: Findings) -> dict[str, list[PlanValue]]:
+    return unmeasured_values(found.choices, found.knowledge.measured)
 
 
 def _has_rate(found: Findings) -> bool:
@@ -418,6 +468,54 @@ def _follows_by_itself(found: Findings, plan: Plan, path: str) -> bool:
     if name == "strategy":
         return plan.strategy == strategy_on(str(usual), plan.workers)
     return value == (1 if name == "accumulation" else usual)
+
+
+# What belongs to some workers or exchanges only is measured where a law predicts that it may pay.
+_FORECAST = frozenset({"exchange", "pipeline_schedule"})
+
+
+def unmeasured_values(
+    choices: Choices, measured: Sequence[PlanMeasured]
+) -> dict[str, list[PlanValue]]:
+    """Return the values that were not measured, by dimension, of those that may make steps faster.
+
+    Args:
+        choices: What may be chosen.
+        measured: All measurements, also those of plans that turned out to be impossible.
+    """
+    plans = [
+        PartialPlan.of_plan(plan) for each in measured if (plan := read_plan(each.plan)) is not None
+    ]
+    found: dict[str, list[PlanValue]] = {}
+    for dimension in VARIANT:
+        name = dimension.name
+        if dimension.advised_for != "speed" or dimension.option_of or name in _FORECAST:
+            continue
+        tried = {plan.get(name) for plan in plans}
+        missing = [
+            value
+            for value in choices.options[name]
+            if value not in tried and _is_possible(choices, PartialPlan.of(**{name: value}))
+        ]
+        if missing:
+            found[name] = missing
+    return found
+
+
+def describe_unmeasured(missing: Mapping[str, Sequence[PlanValue]], search: Space) -> Iterator[str]:
+    """Write which values were not measured, and which dimensions stay searched for that."""
+    for name, values in missing.items():
+        stays = f", so {name} stays searched" if name in search.root else ""
+        yield (
+            f"for lack of time plan.{name} {' and '.join(map(str, values))} was not"
+            f" measured{stays}: allow more (--time)"
+        )
+
+
+def _is_possible(choices: Choices, change: PartialPlan) -> bool:
+    return any(
+        is_possible_on(choices.usual_variant | change, workers) for workers in choices.workers
+    )
 
 
 def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[str, Any]:

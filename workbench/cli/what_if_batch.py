@@ -91,7 +91,7 @@ def what_if_batch(
     batch in noise scales at the end of the training.
     """
     from workbench.advisor.batch_choice import rank_batches, read_noise
-    from workbench.advisor.step_time_tables import read_measured
+    from workbench.advisor.plan_tables import read_measured
     from workbench.hardware.performance.step_time import Point, fit
     from workbench.hardware.performance.topology import Topology
 

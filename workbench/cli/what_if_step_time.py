@@ -55,8 +55,13 @@ def step_time(measured: Path, points: Path, as_json: bool) -> None:
     from the others. A point is extrapolated if a number is more than twice as far as any that was
     measured, or if no measured plan divides what it divides.
     """
-    from workbench.advisor.plan_tables import are_divided_plans, predict_divided_steps
-    from workbench.advisor.step_time_tables import predict_step_times, read_measured, read_points
+    from workbench.advisor.plan_tables import (
+        are_divided_plans,
+        predict_divided_steps,
+        predict_step_times,
+        read_measured,
+        read_points,
+    )
 
     heads: tuple[str, ...]
     if are_divided_plans(measured, points):

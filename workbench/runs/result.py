@@ -77,7 +77,7 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
         unknown), words, enqueue (the configuration to try; None where it was tried or cannot be),
         try_it (the command and the Python that try it).
     """
-    from workbench.training.planning.defaults import default_configuration
+    from workbench.training.planning.typical_configurations import default_configuration
 
     experiment = history.experiment
     try:

@@ -14,8 +14,8 @@ from collections.abc import Container, Iterator
 
 from workbench.runs.script_dicts import names_in_dicts
 from workbench.runs.script_option import called_name
+from workbench.training.programs.metric_names import name_with_qualifiers
 from workbench.training.programs.printed_metrics import read_line
-from workbench.training.programs.spaced_pairs import name_with_qualifiers
 
 _METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?=\{|%)")
 _VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")

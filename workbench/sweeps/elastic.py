@@ -30,7 +30,7 @@ from workbench.store.database import Store
 from workbench.store.history import Trial
 from workbench.sweeps.elastic_gain import Gain, estimate_gain
 from workbench.sweeps.ledger import Ledger
-from workbench.training.planning.batch_division import fixed_of, with_workers
+from workbench.training.planning.equivalent_plans import fixed_of, with_workers
 
 DEFAULT_RESTART_S = 10.0
 """Assumed cost of a restart if none was measured: to stop, start processes and import torch."""

@@ -28,8 +28,8 @@ from workbench.sweeps.cluster import workers_wanted
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.training.planning.settings import fitted_of
+from workbench.training.planning.typical_configurations import configurations_to_try
 from workbench.training.probes.measurements import NeighbourProbe
-from workbench.training.probes.sampled_extremes import configurations_to_try
 
 _MEMORY_PROBE_S = 0.5
 _PART_OF_TIME = 0.2

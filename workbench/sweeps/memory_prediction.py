@@ -22,8 +22,8 @@ from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.sweep_advisor import is_long
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.training.planning.settings import fitted_of
-from workbench.training.probes.memory_peaks import estimate_peaks
-from workbench.training.probes.sampled_extremes import configurations_to_try
+from workbench.training.planning.typical_configurations import configurations_to_try
+from workbench.training.probes.memory_estimate import estimate_peaks
 
 _NUM_DRAWN = 24
 _DECIDING = frozenset(

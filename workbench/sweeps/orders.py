@@ -17,7 +17,7 @@ from workbench.sweeps.messages import Order
 from workbench.sweeps.program import Program
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
-from workbench.training.planning.less_memory import changeable_ways
+from workbench.training.planning.equivalent_plans import changeable_ways
 from workbench.training.task import TrialTask
 
 

@@ -1,7 +1,7 @@
 """What follows when a trial runs out of memory: another way of making the same step, or its end.
 
 A way that the model turns out not to allow is given up for the next one. Which ways there are is
-known to `planning.less_memory`; starting the next attempt is left to the coordinator.
+known to `planning.equivalent_plans`; starting the next attempt is left to the coordinator.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import TrialEnded, TrialPlanned
-from workbench.training.planning.less_memory import WAYS, next_way
+from workbench.training.planning.equivalent_plans import WAYS, next_way
 
 _MAX_REFUSAL = 200
 _KEPT_WHOLE = (

@@ -10,7 +10,7 @@ from workbench.experiment.plan import Plan
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.cluster import workers_wanted
 from workbench.training.exchanges.capabilities import USUAL
-from workbench.training.planning.batch_division import fixed_of, with_workers
+from workbench.training.planning.equivalent_plans import fixed_of, with_workers
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import fitted_of, resolve
 from workbench.training.strategies import STRATEGIES

@@ -31,15 +31,18 @@ from workbench.foundation.outside_text import storable_name
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome, diverged
-from workbench.training.programs.attached import Attached, read_attached
-from workbench.training.programs.following import FollowedProgram, MetricReaders
+from workbench.training.programs.documents import Values
+from workbench.training.programs.following import (
+    FollowedProgram,
+    KeptOutput,
+    MetricReaders,
+    ProgramEnd,
+)
 from workbench.training.programs.kept_imports import SEEN_VARIABLE, VARIABLE
-from workbench.training.programs.kept_output import KeptOutput
 from workbench.training.programs.kept_scripts import kept_scripts
 from workbench.training.programs.last_error import last_error, last_traceback
-from workbench.training.programs.printed_metrics import Values
-from workbench.training.programs.process import ProgramEnd
-from workbench.training.programs.wandb_configuration import wandb_configuration
+from workbench.training.programs.script_report import Attached, read_attached
+from workbench.training.programs.wandb_files import wandb_configuration
 from workbench.training.ranks import ProgramRanks, join_ranks
 from workbench.training.task import TrialTask
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workbench.experiment import Experiment, PlanSettings, Training
 from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.errors import ExperimentError
-from workbench.training.planning.batch_division import smaller_micro_batch, with_workers
+from workbench.training.planning.equivalent_plans import smaller_micro_batch, with_workers
 from workbench.training.planning.plan_resolution import divide_batch
 from workbench.training.planning.settings import TrialSettings, resolve
 

@@ -10,8 +10,8 @@ import pytest
 from workbench.cli.output import describe_first_steps
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, ExperimentError, RunError
+from workbench.training.planning.typical_configurations import configurations_to_try
 from workbench.training.probes.first_step import FirstStep, try_first_steps
-from workbench.training.probes.sampled_extremes import configurations_to_try
 
 OWN = """
 import os

@@ -23,7 +23,11 @@ from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, PlanMeasured, TrialEnded
 from workbench.foundation.events.step_parts import input_stall
 from workbench.hardware.resources import EnergyCounter, processor_counters
+from workbench.training.assembly import trial_settings
+from workbench.training.loading import load_trial_data
+from workbench.training.probes import plan_probe
 from workbench.training.probes.measurements import PlanProbe
+from workbench.training.probes.plan_probe import flops_of_a_sample
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
@@ -473,3 +477,40 @@ def test_a_train_function_cannot_be_measured(tmp_path: Path) -> None:
     ended, events = measure(0, 1, None, text, [{}])
     assert (ended.state, ended.reason, events) == ("failed", "error", [])
     assert "cannot be measured from outside" in str(ended.message)
+
+
+EXPERIMENT = Experiment(
+    model={"name": "mlp", "num_layers": 1},
+    data="digits",
+    objectives=[{"metric": "val_loss", "goal": "minimize"}],
+    search={"hidden_width": {"choices": [16, 32]}, "lr": {"low": 1e-4, "high": 1e-1}},
+)
+
+
+def count(**params: float) -> float | None:
+    task = TrialTask("run", 0, 0, EXPERIMENT.model_dump_json(), params=dict(params))
+    datasets = load_trial_data("run", EXPERIMENT)
+    return flops_of_a_sample(task, trial_settings(task, torch.device("cpu"), datasets))
+
+
+def test_operations_are_counted_once_for_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    builds: list[object] = []
+    inner = plan_probe.build_trial_model
+
+    def build(*args: object, **options: object) -> object:
+        builds.append(args)
+        return inner(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(plan_probe, "build_trial_model", build)
+    monkeypatch.setattr(plan_probe, "_counted", {})
+    narrow = count(hidden_width=16, lr=1e-3)
+    assert count(hidden_width=16, lr=1e-2, global_batch=64) == narrow
+    assert len(builds) == 1
+    wide = count(hidden_width=32, lr=1e-2)
+    assert len(builds) == 2
+    assert narrow is not None
+    assert wide is not None
+    # Forward, and both products of the backward pass; the first layer needs no gradient of its
+    # inputs.
+    assert wide == pytest.approx(2 * narrow)
+    assert narrow == 2 * (2 * 64 * 16 + 3 * 16 * 10)

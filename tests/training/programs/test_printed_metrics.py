@@ -19,7 +19,7 @@ from workbench.training.programs.printed_metrics import (
     pattern_reader,
     read_line,
 )
-from workbench.training.programs.wandb_metrics import WandbFolder
+from workbench.training.programs.wandb_files import WandbFolder
 from workbench.training.programs.written_metrics import EventFolder, csv_rows, json_lines
 
 

@@ -23,7 +23,7 @@ from workbench.advisor.plans import enumerate_plans
 from workbench.advisor.variants import alternatives
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.errors import ExperimentError
-from workbench.training.planning.batch_division import with_workers
+from workbench.training.planning.equivalent_plans import with_workers
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.memory_estimate import estimate_memory
 from workbench.training.source import WorkerBatch

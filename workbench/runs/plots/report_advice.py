@@ -11,12 +11,12 @@ from typing import Any
 from workbench.advisor.advice_lines import (
     compare,
     describe_cost,
+    describe_exchanges,
     describe_noise,
     goal_of,
     rows_of,
     yaml_lines,
 )
-from workbench.advisor.exchange_lines import describe_exchanges
 from workbench.advisor.stored_advice import mapping, rows, stored_plan, texts
 from workbench.runs.plots.report_tables import pairs, table, text
 from workbench.runs.plots.run_data import RunData

@@ -13,28 +13,29 @@ import resource
 import signal
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psutil
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
+from workbench.experiment.space import Params
 from workbench.experiment.trial_value import find_divergence
 from workbench.foundation.errors import ExperimentError, WorkbenchError
 from workbench.foundation.events import Event, TrialReported
 from workbench.foundation.formatting import format_params
+from workbench.training.planning.typical_configurations import configurations_to_try
 from workbench.training.probes.child_process import NoAnswerInTimeError, answer, query
-from workbench.training.probes.first_step_failures import FirstStepFailure, describe_failures
-from workbench.training.probes.sampled_extremes import configurations_to_try
 from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
     from workbench.experiment.plan import Plan
     from workbench.training.planning.settings import TrialSettings
+
 
 LIMIT_S = 30.0
 _MARGIN_S = 15.0
@@ -340,7 +341,7 @@ def _make_step(task: TrialTask) -> _Findings:
     from workbench.training.federated.clients import clients_of
     from workbench.training.first_batch import check_first_batch
     from workbench.training.loading import load_trial_data
-    from workbench.training.planning.batch_division import with_workers
+    from workbench.training.planning.equivalent_plans import with_workers
     from workbench.training.planning.settings import resolve
     from workbench.training.source import WorkerBatch
     from workbench.training.strategies.capabilities import capabilities_of
@@ -443,6 +444,45 @@ def _place_of(error: BaseException) -> str:
 
 def _frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
     yield from traceback.extract_tb(error.__traceback__)
+
+
+class FirstStepFailure(NamedTuple):
+    """A configuration whose first step fails."""
+
+    which: str
+    params: Params
+    error: ExperimentError
+
+
+def describe_failures(
+    failed: Sequence[FirstStepFailure], made: Mapping[str, Params]
+) -> ExperimentError:
+    """Return the first of the errors, with the configurations that fail and those that do not.
+
+    Args:
+        failed: The configurations that fail, one or more.
+        made: Those whose first step was made, by their description.
+    """
+    error, has_params = failed[0].error, bool(failed[0].params)
+    if not has_params:
+        return error if error.next_step else _with_step(error, "Correct it, then check again.")
+    step = f"It fails with {_describe({each.which: each.params for each in failed})}"
+    step += f", and succeeds with {_describe(made)}." if made else "."
+    if error.next_step:
+        step = f"{error.next_step} {step}"
+    elif made:
+        step += " Correct it, or leave what fails out of the search space."
+    return _with_step(error, step)
+
+
+def _with_step(error: ExperimentError, next_step: str) -> ExperimentError:
+    return type(error)(error.problem, field=error.field, allowed=error.allowed, next_step=next_step)
+
+
+def _describe(configurations: Mapping[str, Params]) -> str:
+    return "; ".join(
+        f"{which}: {format_params(params)}" for which, params in configurations.items()
+    )
 
 
 if __name__ == "__main__":

@@ -1,27 +1,38 @@
-"""What a step of a trial will hold in memory, before anything runs.
+"""What the steps of trials will hold in memory, before anything runs.
 
 The trial's own model, strategy and optimizer make steps on torch's fake tensors, which have shapes
 and no storage. That happens in a child process (`python -m
 workbench.training.probes.memory_estimate`), because code that reads values may end a process there.
 An estimate knows nothing of workspaces, fragmentation and what a device's libraries take; what fits
-in the end is left to probes on the device.
+in the end is left to probes on the device. The trials of a search are estimated in one child
+process, which loads the data once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
+from workbench.experiment.space import Params
+from workbench.foundation.errors import WorkbenchError
 from workbench.hardware.performance.memory import StepMemory
 from workbench.training.probes.child_process import answer, query
 
 NUM_STEPS = 2
 """The first step has no optimizer state yet."""
+_TIMEOUT_S = 60.0
+_ENOUGH_S = 30.0
+"""Seconds after which no further configuration is looked at.
+
+A tracing of a deep model takes some.
+"""
+_DIVISION = ("micro_batch", "accumulation")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,5 +107,85 @@ def estimate_here(experiment: Experiment, question: Mapping[str, Any]) -> dict[s
     }
 
 
+def estimate_peaks(
+    experiment: Experiment,
+    trials: Sequence[tuple[Params, PartialPlan]],
+    *,
+    num_first: int,
+    limit_bytes: float,
+) -> list[int | None]:
+    """Estimate the least that one worker holds at the peak of a step of each trial.
+
+    A trial that runs out of memory divides its batch, so that the smallest micro batch counts,
+    except where it is searched.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        trials: Configurations, each with what is decided of its plan.
+        num_first: Where all of the first ones fit, no others are looked at.
+        limit_bytes: What fits.
+
+    Returns:
+        Bytes, of all trials or of the first ones, or of fewer where that takes long; None for one
+        whose memory cannot be estimated. A trial that keeps more than `plan.recompute` allows is as
+        much too large for what fits.
+
+    Raises:
+        WorkbenchError: If the data cannot be read, or the process ends without an answer.
+    """
+    question = {
+        "trials": [[dict(params), plan.to_json()] for params, plan in trials],
+        "num_first": num_first,
+        "limit_bytes": limit_bytes,
+        "enough_s": _ENOUGH_S,
+    }
+    return query(
+        __name__,
+        experiment,
+        question,
+        purpose="memory could not be predicted",
+        timeout_s=_TIMEOUT_S,
+    )
+
+
+def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int | None]:
+    """Estimate in this process, which should be one of its own.
+
+    Arguments as in `estimate_peaks`.
+    """
+    from workbench.training.loading import load_trial_data
+    from workbench.training.probes.fake_steps import FakeTrial
+    from workbench.training.strategies.block_costs import KeepsTooMuchError
+
+    began_s = perf_counter()
+    datasets = load_trial_data("estimate", experiment)
+    found: list[int | None] = []
+    for number, (params, plan) in enumerate(question["trials"]):
+        if (
+            number == question["num_first"]
+            and max(filter(None, found), default=0) <= question["limit_bytes"]
+        ):
+            break
+        if perf_counter() - began_s > question["enough_s"]:
+            break
+        try:
+            trial = FakeTrial(experiment, params, PartialPlan.from_json(plan), datasets=datasets)
+            micro_batch = trial.micro_batch if any(name in params for name in _DIVISION) else 1
+            step = trial.step_memory(micro_batch, NUM_STEPS)
+            found.append(max(step.compute_peak_bytes, step.update_peak_bytes))
+        except KeepsTooMuchError as error:
+            found.append(
+                None if error.excess is None else int(error.excess * question["limit_bytes"])
+            )
+        except WorkbenchError:
+            found.append(None)
+    return found
+
+
+def _answer(experiment: Experiment, question: Mapping[str, Any]) -> Any:
+    """Answer either of the two questions."""
+    return (peaks_here if "trials" in question else estimate_here)(experiment, question)
+
+
 if __name__ == "__main__":
-    answer(estimate_here)
+    answer(_answer)

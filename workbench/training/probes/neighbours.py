@@ -24,9 +24,8 @@ from workbench.training.assembly import Parts, assemble
 from workbench.training.device import choose_device, limit_memory
 from workbench.training.outcome import Outcome
 from workbench.training.probes.measurements import NeighbourProbe
-from workbench.training.probes.peak_memory import PeakMemory
 from workbench.training.probes.plan_probe import attempt
-from workbench.training.probes.timed_steps import TimedSteps
+from workbench.training.probes.timed_steps import PeakMemory, TimedSteps
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 import socket
 import traceback
 from collections import Counter
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import JsonValue
 
@@ -29,9 +31,12 @@ from workbench.hardware.performance.flops import peak_flops_per_s, utilisation
 from workbench.hardware.performance.memory import StepMemory, fit_law
 from workbench.hardware.performance.profiler import StepProfiler, StepTimes
 from workbench.hardware.resources import EnergyCounter, energy_between_j, inventory
+from workbench.models.calls import num_samples
 from workbench.training.assembly import (
     Parts,
     assemble,
+    build_trial_model,
+    count_step_flops,
     trial_settings,
 )
 from workbench.training.device import energy_counters, join_trial
@@ -41,21 +46,28 @@ from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.probes.link_sweep import LinkSweeps, describe_exchanges, sweep_links
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.probes.peak_memory import PeakMemory, num_bytes
-from workbench.training.probes.sample_flops import flops_of_a_sample
-from workbench.training.probes.timed_steps import TimedSteps
+from workbench.training.probes.timed_steps import PeakMemory, TimedSteps, num_bytes
+from workbench.training.source import Source
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
 from workbench.training.strategies.strategy import Probeable, Strategy, Worker
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
-
 _COLD_S = 0.3
 """For so long a process that makes its first steps is slower than it will be."""
 _is_warm = False
 _METERED_S = 0.5
 """Counters of energy move every tenth of a second or so."""
+_COUNTED_SAMPLES = 2
+"""Batch normalisation does not train on a single one."""
+_UNRELATED = frozenset({"lr", "global_batch", *SIZES})
+"""The parameters that change nothing of what a sample needs."""
+_counted: dict[str, float | None] = {}
+"""What this process has counted.
+
+Counting builds the model anew, which takes long where it is large.
+"""
 
 
 def measure_plans(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
@@ -409,3 +421,36 @@ def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
 
     profiler.mark = mark_and_sample
     return profiler
+
+
+def flops_of_a_sample(task: TrialTask, settings: TrialSettings) -> float | None:
+    """Return the operations of forward and backward for one sample, as counted once in this
+    process.
+
+    Args:
+        task: The experiment and the configuration.
+        settings: The settings that follow from them.
+
+    Returns:
+        Operations, or None where the model does not run on the CPU.
+    """
+    params = {name: value for name, value in task.params.items() if name not in _UNRELATED}
+    key = json.dumps([task.experiment_json, params], sort_keys=True)
+    if key not in _counted:
+        _counted.clear()
+        _counted[key] = None
+        try:
+            _counted[key] = _count(task, settings)
+        except Exception as error:  # the model's own code; a measurement is useful without it
+            traceback.clear_frames(error.__traceback__)
+        gc.collect()  # parts of the model refer to each other
+    return _counted[key]
+
+
+def _count(task: TrialTask, settings: TrialSettings) -> float:
+    experiment = task.experiment
+    datasets = load_trial_data(task.run_id, experiment)
+    model = build_trial_model(experiment, task.params, settings, datasets, pretrained=False)
+    source = Source(datasets.train, torch.device("cpu"))
+    inputs, targets = source.fetch(np.arange(min(_COUNTED_SAMPLES, len(source))))
+    return count_step_flops(experiment, datasets, model, inputs, targets) / num_samples(inputs)

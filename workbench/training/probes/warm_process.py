@@ -1,6 +1,4 @@
-"""Programs that start with torch loaded.
-
-Forked from a process that has loaded it and done nothing else.
+"""Programs that start with torch loaded: forked from a process that has done nothing else.
 
 Loading torch takes seconds, and a form describes its model after every change. The process that is
 forked starts with the first program, holds no user code, and ends with this process or after some
@@ -12,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -31,6 +30,11 @@ IS_POSSIBLE = sys.platform == "linux"
 IDLE_S = 300.0
 _NUM_STREAMS = 5  # request, standard input, output and error, status
 _MAX_NAME_BYTES = 256
+_WITHOUT_VALUES = ("capacity", "memory_estimate", "model_summary")
+"""Those that compute without values, for which torch imports its compiler.
+
+That takes as long as torch.
+"""
 
 
 class NotStartedError(Exception):
@@ -152,8 +156,6 @@ def _end_template() -> None:
 
 def _serve(control: socket.socket) -> None:
     """Fork a program for each request, until the other side is gone or was idle for long."""
-    from workbench.training.probes.preloaded import load_for
-
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     control.settimeout(IDLE_S)
     with contextlib.suppress(TimeoutError):
@@ -169,6 +171,16 @@ def _serve(control: socket.socket) -> None:
                 _supervise(streams)
             for stream in streams:
                 os.close(stream)
+
+
+def load_for(module: str) -> None:
+    """Load what a program needs besides, once it is first wanted: what is forked later has it.
+
+    Args:
+        module: The module of the program.
+    """
+    if module.rpartition(".")[2] in _WITHOUT_VALUES:
+        importlib.import_module("torch._dynamo")
 
 
 def _supervise(streams: list[int]) -> NoReturn:

@@ -6,25 +6,29 @@ Keeps what it prints, and passes on the metrics it writes.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from workbench.experiment.metric_source import MetricSource
-from workbench.training.programs.kept_output import KeptOutput
+from workbench.foundation.formatting import format_bytes
+from workbench.training.programs import supervisor
+from workbench.training.programs.documents import Values
 from workbench.training.programs.printed_metrics import (
     Lines,
     Reader,
-    Values,
     may_have_metrics,
     pattern_reader,
     read_line,
 )
-from workbench.training.programs.process import ProgramEnd, ProgramProcess
 from workbench.training.programs.written_metrics import (
     EventFolder,
     MetricFile,
@@ -34,6 +38,7 @@ from workbench.training.programs.written_metrics import (
 
 POLL_S = 0.05
 READ_BYTES = 2**20
+TAIL_BYTES = 65536
 
 
 class MetricReaders:
@@ -84,7 +89,7 @@ def _written_metrics(kind: str, path: Path) -> MetricFile:
             return csv_rows(path)
         case "tensorboard":
             return EventFolder(path)
-    from workbench.training.programs.wandb_metrics import WandbFolder
+    from workbench.training.programs.wandb_files import WandbFolder
 
     return WandbFolder(path)
 
@@ -195,3 +200,153 @@ class FollowedProgram:
                 for values, step in file.poll(at_end=at_end):
                     self._take(values, step)
         self._tick()
+
+
+@dataclass(frozen=True)
+class ProgramEnd:
+    """How a program ended.
+
+    Attributes:
+        code: Its exit status, or minus the signal that killed it; None where that is not known.
+        error: Why it could not be started; None where it was.
+        was_killed: Whether it did not stop within the grace period.
+        left: The names of processes that outlived it and were ended.
+    """
+
+    code: int | None = None
+    error: str | None = None
+    was_killed: bool = False
+    left: list[str] = field(default_factory=list)
+
+
+class ProgramProcess:
+    """A program that runs below a supervisor.
+
+    What it prints can be read from `output` and `errors`.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float
+    ) -> None:
+        """Start it.
+
+        Args:
+            arguments: The program and its arguments.
+            environment: Its environment variables.
+            grace_s: Seconds between the request to stop and the kill.
+        """
+        control, self._control = os.pipe()
+        self.status, status = os.pipe()
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(Path(supervisor.__file__)),
+            str(control),
+            str(status),
+            str(grace_s),
+            *arguments,
+        ]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=dict(environment),
+                pass_fds=(control, status),
+                start_new_session=True,
+            )
+        finally:
+            os.close(control)
+            os.close(status)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self.output, self.errors = self._process.stdout.fileno(), self._process.stderr.fileno()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Request the program to end, and have it killed where it does not end in time."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            with contextlib.suppress(OSError):  # it has ended
+                os.write(self._control, supervisor.STOP)
+
+    def end(self) -> ProgramEnd:
+        """Kill the program if it runs, wait until nothing of it is left, and return how it
+        ended.
+        """
+        os.close(self._control)
+        written = b""
+        while part := os.read(self.status, 65536):
+            written += part
+        os.close(self.status)
+        self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+        return (
+            ProgramEnd(**json.loads(written))
+            if written
+            else ProgramEnd(error="its supervisor was killed")
+        )
+
+
+class KeptOutput:
+    """The output of one attempt; what this process prints is the log of the trial."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Keep nothing yet.
+
+        Args:
+            max_bytes: How much of the output the log takes.
+        """
+        self._left_bytes = max_bytes
+        self._num_dropped = 0
+        self._parts: deque[bytes] = deque()
+        self._num_bytes = 0
+        self.errors = b""
+        """The end of the standard error."""
+
+    def write(self, data: bytes, *, is_error: bool) -> None:
+        """Take what was printed.
+
+        Args:
+            data: The bytes.
+            is_error: Whether they were printed to the standard error.
+        """
+        if is_error:
+            self.errors = (self.errors + data)[-TAIL_BYTES:]
+        kept = data[: self._left_bytes]
+        self._left_bytes -= len(kept)
+        self._num_dropped += len(data) - len(kept)
+        _write_log(kept)
+        self._parts.append(data)
+        self._num_bytes += len(data)
+        while self._num_bytes - len(self._parts[0]) >= TAIL_BYTES:
+            self._num_bytes -= len(self._parts.popleft())
+
+    def tail(self) -> str:
+        """Return the end of the output."""
+        return b"".join(self._parts)[-TAIL_BYTES:].decode(errors="replace")
+
+    def close(self) -> None:
+        """Add the end of an output that was too long."""
+        if self._num_dropped:
+            end = b"".join(self._parts)[-min(TAIL_BYTES, self._num_dropped) :]
+            dropped = format_bytes(self._num_dropped - len(end))
+            _write_log(
+                f"\nworkbench: {dropped} of output are not kept here; it ends with\n".encode() + end
+            )
+
+
+def _write_log(data: bytes) -> None:
+    for part in _parts_of(data):
+        with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
+            os.write(1, part)
+
+
+def _parts_of(data: bytes) -> Iterator[bytes]:
+    for begin in range(0, len(data), TAIL_BYTES):
+        yield data[begin : begin + TAIL_BYTES]

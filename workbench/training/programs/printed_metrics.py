@@ -1,68 +1,49 @@
-"""Metrics in lines of text.
+"""Metrics in printed lines: every notation that is read, in the order in which `read_line` tries it.
 
-`name=value`, `name: value`, `name value | name value`, JSON, CSV, and patterns.
+A JSON object; a mapping of mappings at the end of a line; pairs with a sign, `name=value` or
+`name: value`; pairs with only space in between, `epoch 3 loss 0.1`; fields, `name value | name
+value`; words in the place of a number. A new notation is one more function here. Which words are
+names is left to `metric_names`, which text is a number to `printed_numbers`.
 
 Lines are bytes, because programs print anything: what is not understood is not a metric, never an
-error. Pairs with nothing but space in between are left to `spaced_pairs`.
+error.
 """
 
 from __future__ import annotations
 
 import ast
-import csv
 import functools
 import json
 import re
-from collections.abc import Callable, Collection, Container, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Container
+from typing import NamedTuple
 
 from workbench.foundation.formatting import without_escapes
-from workbench.foundation.reported_values import NotANumber, judge
-from workbench.training.programs.printed_values import (
-    NOT_READ,
-    WORD,
-    number_of_text,
-    with_plain_values,
-    word_of,
-)
-from workbench.training.programs.spaced_pairs import (
+from workbench.training.programs.documents import MAX_DEPTH, Values, numbers_of, read_json
+from workbench.training.programs.metric_names import (
+    COUNTED,
+    can_be_name,
+    has_metric_name,
     is_count,
     is_metric,
     label_before,
     name_with_qualifiers,
-    read_spaced,
     training_scope,
     with_training_named,
 )
-from workbench.training.programs.written_numbers import (
+from workbench.training.programs.printed_numbers import (
+    COUNT,
     NOT_INSIDE,
+    NOT_READ,
     NUMBER,
+    WORD,
     WRITTEN,
     has_decimal_comma,
     number_of,
+    with_plain_values,
 )
 
-
-class Values(dict[str, float]):
-    """Numbers by name, as a program wrote them together; a boolean that it wrote as such stays one.
-
-    Attributes:
-        words: What stands in the place of a number, such as None, by name.
-    """
-
-    def __init__(self, numbers: Mapping[str, float] | None = None) -> None:
-        """Begin with some numbers, and no words."""
-        super().__init__(numbers or {})
-        self.words: dict[str, str] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are neither numbers nor words."""
-        return not self and not self.words
-
-
 Reader = Callable[[bytes], Values]
-
 MAX_LINE_BYTES = 65536
 """The most that is kept of a line."""
 _PAIR = re.compile(
@@ -82,8 +63,6 @@ _OF_BEST = re.compile(r"\bbest(?: [a-z]+){0,3} ?: *(?=[^\W\d]|[{(\[]|$)[^;|]*$",
 """How a part of a line begins that is about the best values so far."""
 _OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
 _ENDS = re.compile(rb"[\r\n]+")
-_ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
-"""Cells of a row of CSV without a value, which are not names of columns."""
 _CONTINUED = (b"{", b"[", b"(", b",", b":")
 """How a line of a mapping ends that goes on in the next one."""
 _CLOSES = (b"}", b"]", b")")
@@ -93,14 +72,26 @@ _MAX_BLOCK = 500
 _BARE = re.compile(rf"(?<![\w'\"])([-+]?(?:nan|inf)|{NOT_READ})(?![\w'\"])")
 """What Python prints within a mapping, and does not read as a literal."""
 _AN_OBJECT = "an array or another object"
-_MAX_DEPTH = 4
-_MAX_WORD = 80
 _LISTS = ("a list", "an empty list")
-_LISTED = re.compile(r"\s*[\[(].*\d.*[\])]\s*", re.DOTALL)
-"""Several numbers in the place of one, as text."""
 _MAX_UNREADABLE = 3
 _SIGNS = (b"{", b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf", b" NA", b" None")
 _NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
+_PROGRESS = re.compile(
+    rf"(?<![\w./-])(?<!best )({'|'.join(COUNTED)})\s{{0,3}}[:#]?\s{{0,3}}[\[(]?"
+    rf"\s{{0,3}}({COUNT})(?![\w.]|[:,]\d)(?:\s{{0,3}}(?:/|of\b)\s{{0,3}}{COUNT})?(?:\s?[\])])?",
+    re.IGNORECASE,
+)
+_SEPARATOR = re.compile(
+    r"[|;\t]|,(?!\d)|:(?=\s|$)|(?:^|(?<=\s))[-*=>#]+(?=\s|$)|\b(?:INFO|DEBUG|WARNING)\b"
+    r"|\b\d{4}-\d\d-\d\d\b|\b\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?\b"
+)
+_IN_BRACKETS = re.compile(r"\s*[\[(][\s\d/.,:%eE+-]*(?:ms|s)?[\])]")
+"""A position, a time, or the mean of the values so far."""
+_NAME_PATTERN = r"[^\W\d](?:[\w./@-]*\w)?"
+_SPACED_PAIR = re.compile(
+    rf"\s*({_NAME_PATTERN}(?: {_NAME_PATTERN})?)\s+({NUMBER})( ?%|ms|s|x)?(?![\w:/@]|,\d|\.\d|-\d)",
+    re.IGNORECASE,
+)
 
 
 def may_have_metrics(data: bytes) -> bool:
@@ -269,7 +260,7 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
             return text, Values()
     if not isinstance(found, dict):
         return text, Values()
-    return text[:start], _without_booleans(_numbers(found, _MAX_DEPTH), metrics)
+    return text[:start], _without_booleans(numbers_of(found, MAX_DEPTH), metrics)
 
 
 def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple[str, str, str]]:
@@ -298,21 +289,92 @@ def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple
     return [(name, match[2], match[3]) for name, match in zip(names, matches, strict=True)]
 
 
-def _without_booleans(values: Values, metrics: Container[str]) -> Values:
-    """Return the values of a printed mapping, where a boolean is a word.
+def _without_lists(
+    written: list[tuple[str, str, str]], metrics: Container[str]
+) -> list[tuple[str, str, str]]:
+    """Return names and numbers without those with a decimal comma, unless a metric has one, too."""
+    doubtful = [name for name, _, number in written if has_decimal_comma(number)]
+    if not doubtful or any(name in metrics or is_metric(name) for name in doubtful):
+        return written
+    return [each for each in written if not has_decimal_comma(each[2])]
 
-    Not all that is logged is a metric.
 
-    A list is no word here: many programs print the history of a metric at last.
+class _SpacedPair(NamedTuple):
+    name: str
+    value: float
+    is_whole: bool
+    """Whether it is written as a whole number, as counts are."""
+
+
+def read_spaced(text: str, *, has_others: bool, training: str = "") -> dict[str, float]:
+    """Return the pairs with only space in between, and the progress.
+
+    Args:
+        text: A line, without its pairs that have signs.
+        has_others: Whether it has such pairs, to which the progress belongs.
+        training: What `training_scope` returns of the line.
+
+    Example:
+        >>> from workbench.training.programs.metric_names import read_spaced
+        >>> read_spaced("Epoch [3/10] loss 0.25 acc 98", has_others=False)
+        {'Epoch': 3.0, 'loss': 0.25, 'acc': 98.0}
+        >>> read_spaced("step 3 of 10, loaded 500 images in 3 s", has_others=False)
+        {}
     """
-    kept = Values({name: value for name, value in values.items() if not isinstance(value, bool)})
-    words = values.words | {
-        name: str(value) for name, value in values.items() if isinstance(value, bool)
+    has_name = has_metric_name(text)
+    if not (has_name or has_others):
+        return {}
+    progress = {match[1]: float(match[2].replace(",", "")) for match in _PROGRESS.finditer(text)}
+    kept: list[_SpacedPair] = []
+    if has_name:
+        for part in _SEPARATOR.split(_PROGRESS.sub("|", text)):
+            pairs = _spaced_pairs_of(part)
+            if any(
+                has_metric_name(pair.name) and (progress or not pair.is_whole) for pair in pairs
+            ):
+                kept += pairs
+    names = with_training_named([pair.name for pair in kept], training)
+    found = {name: pair.value for name, pair in zip(names, kept, strict=True)}
+    return progress | found if found or has_others else {}
+
+
+def _spaced_pairs_of(part: str) -> list[_SpacedPair]:
+    """Return the pairs of a part that consists of nothing else; none of any other."""
+    found: list[_SpacedPair] = []
+    part = part.rstrip()
+    place = _after_brackets(part, 0)
+    while place < len(part):
+        match = _SPACED_PAIR.match(part, place)
+        if match is None or not can_be_name(words := match[1].split(" ")) or match[2].endswith("_"):
+            return []
+        is_whole = match[2].lstrip("+-").isdecimal() and "%" not in (match[3] or "")
+        found.append(_SpacedPair("_".join(words), float(match[2]), is_whole))
+        place = _after_brackets(part, match.end())
+    return found
+
+
+def _after_brackets(part: str, place: int) -> int:
+    while match := _IN_BRACKETS.match(part, place):
+        place = match.end()
+    return place
+
+
+def _fields(text: str, metrics: Container[str], training: str) -> dict[str, float]:
+    """Return names and values with only space between them, where a line has several such
+    fields.
+    """
+    if "," not in text and "|" not in text:
+        return {}
+    matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
+    if len(matches) < _FEWEST_FIELDS:
+        return {}
+    names = with_training_named([match[1].replace(" ", "_") for match in matches], training)
+    written = [(name, match[1], match[2]) for name, match in zip(names, matches, strict=True)]
+    return {
+        name: value
+        for name, _, number in _without_lists(written, metrics)
+        if (value := number_of(number)) is not None
     }
-    kept.words = {
-        name: word for name, word in words.items() if name in metrics and word not in _LISTS
-    }
-    return kept
 
 
 def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
@@ -345,41 +407,21 @@ def _word_pattern(metrics: frozenset[str]) -> re.Pattern[str]:
     )
 
 
-def _without_lists(
-    written: list[tuple[str, str, str]], metrics: Container[str]
-) -> list[tuple[str, str, str]]:
-    """Return names and numbers without those with a decimal comma, unless a metric has one, too."""
-    doubtful = [name for name, _, number in written if has_decimal_comma(number)]
-    if not doubtful or any(name in metrics or is_metric(name) for name in doubtful):
-        return written
-    return [each for each in written if not has_decimal_comma(each[2])]
+def _without_booleans(values: Values, metrics: Container[str]) -> Values:
+    """Return the values of a printed mapping, where a boolean is a word.
 
+    Not all that is logged is a metric.
 
-def _fields(text: str, metrics: Container[str], training: str) -> dict[str, float]:
-    """Return names and values with only space between them, where a line has several such
-    fields.
+    A list is no word here: many programs print the history of a metric at last.
     """
-    if "," not in text and "|" not in text:
-        return {}
-    matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
-    if len(matches) < _FEWEST_FIELDS:
-        return {}
-    names = with_training_named([match[1].replace(" ", "_") for match in matches], training)
-    written = [(name, match[1], match[2]) for name, match in zip(names, matches, strict=True)]
-    return {
-        name: value
-        for name, _, number in _without_lists(written, metrics)
-        if (value := number_of(number)) is not None
+    kept = Values({name: value for name, value in values.items() if not isinstance(value, bool)})
+    words = values.words | {
+        name: str(value) for name, value in values.items() if isinstance(value, bool)
     }
-
-
-def read_json(line: bytes) -> Values:
-    """Return the numbers of a JSON object by name; those of nested objects by names with dots."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return Values()
-    return _numbers(found, _MAX_DEPTH) if isinstance(found, dict) else Values()
+    kept.words = {
+        name: word for name, word in words.items() if name in metrics and word not in _LISTS
+    }
+    return kept
 
 
 def pattern_reader(patterns: tuple[str, ...]) -> Reader:
@@ -396,12 +438,12 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
         for pattern in compiled:
             if (match := pattern.search(text)) is None:
                 continue
-            values = _numbers(match.groupdict(), 1)
+            values = numbers_of(match.groupdict(), 1)
             if len(values) < len(
                 match.groupdict()
             ):  # it may have caught half of what a library prints
                 match = pattern.search(with_plain_values(text))
-                values = values if match is None else _numbers(match.groupdict(), 1)
+                values = values if match is None else numbers_of(match.groupdict(), 1)
             found |= values
             found.words |= values.words
         return found
@@ -409,87 +451,7 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
     return read
 
 
-class Rows:
-    """Reads rows of CSV, of which the first names the columns.
-
-    Commas, semicolons or tabs separate them.
-    """
-
-    def __init__(self) -> None:
-        """Begin before the names."""
-        self._names: list[str] | None = None
-        self._separator = ","
-
-    def read(self, line: bytes) -> Values:
-        """Return the numbers of a row by name; none of the row of names, or of one that is torn."""
-        text = line.decode(errors="replace").removeprefix("\ufeff")
-        if self._names is None:
-            self._separator = next((sign for sign in ",;\t" if sign in text), ",")
-        cells = _cells_of(text, self._separator)
-        has_value = any(
-            cell in _ABSENT or number_of_text(self._number_in(cell)) is not None for cell in cells
-        )
-        if self._names is None or not has_value:
-            self._names = cells
-            return Values()
-        if len(cells) != len(self._names):
-            return Values()
-        row = {
-            name: self._number_in(cell)
-            for name, cell in zip(self._names, cells, strict=True)
-            if self._names.count(name)
-            == 1  # which of several columns of a name is meant is unknown
-        }
-        return _numbers(row, 1)
-
-    def _number_in(self, cell: str) -> str:
-        """Return a cell; where no comma separates the columns, it may be a decimal comma."""
-        return (
-            cell.replace(",", ".") if self._separator != "," and has_decimal_comma(cell) else cell
-        )
-
-
 def _text_of(line: bytes) -> str:
     """Return a line without the sequences that color it; nothing where it is not text."""
     text = line[:MAX_LINE_BYTES].decode(errors="replace")
     return "" if text.count("\ufffd") > _MAX_UNREADABLE else without_escapes(text).strip()
-
-
-def _cells_of(row: str, separator: str) -> list[str]:
-    try:
-        cells = next(csv.reader([row], delimiter=separator, skipinitialspace=True), [])
-    except csv.Error:  # it is torn, or not a row
-        cells = row.split(separator)
-    return [cell.strip() for cell in cells]
-
-
-def _numbers(found: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
-    """Return the numbers of a document, and the words and lists that stand in the place of one."""
-    values = Values()
-    for name, value in found.items():
-        name = f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            inner = _numbers(value, depth - 1, f"{name}.") if depth > 0 else Values()
-            values |= inner
-            values.words |= inner.words
-            continue
-        number, word = _number_or_word(value)
-        if number is not None:
-            values[name] = number
-        elif word is not None:
-            values.words[name] = word
-    return values
-
-
-def _number_or_word(value: Any) -> tuple[float | None, str | None]:
-    """Return the number that a value of a document is, or what it is in the place of one."""
-    if isinstance(value, str):
-        number = number_of_text(value)
-        listed = value.strip()[:_MAX_WORD] if number is None and _LISTED.fullmatch(value) else None
-        return number, listed or (word_of(value) if number is None else None)
-    judged = judge(value)
-    if not isinstance(judged, NotANumber):
-        return judged, None
-    if value is None:
-        return None, "null"
-    return None, judged.what if isinstance(value, list) else None

@@ -7,17 +7,24 @@ receiver.
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from workbench.foundation.attachments import MAX_IMAGE_BYTES, MEDIA_TYPES, Attachment
 from workbench.foundation.reported_values import sort_values
-from workbench.training.programs.attached import write_attached
 
 _VARIABLE = "WORKBENCH_REPORTS"
 _receiver: ContextVar[Callable[..., bool] | None] = ContextVar("receiver", default=None)
+_SUFFIX = ".attached"
+_MAX_BYTES = MAX_IMAGE_BYTES + 2**20
+_KINDS = ("image", "table", "text")
 
 
 @contextmanager
@@ -77,3 +84,77 @@ def _append(path: str, line: bytes) -> None:
         os.write(file, line)
     finally:
         os.close(file)
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What a program attached to a report, or why it cannot be kept."""
+
+    name: str
+    found: Attachment | str
+    values: Mapping[str, float]
+    """The numbers of the same report."""
+    why_no_result: str = "it is not a number"
+    """Why it cannot be the value of an objective."""
+
+
+def write_attached(
+    reported: str, name: str, found: Attachment | str, values: Mapping[str, Any], why_no_result: str
+) -> None:
+    """Hand something over.
+
+    Args:
+        reported: The file of the program's reports; the folder lies beside it.
+        name: The name that it was reported under.
+        found: What was reported, or why it cannot be kept.
+        values: The numbers of the same report.
+        why_no_result: Why it cannot be the value of an objective.
+    """
+    folder = _folder(reported)
+    folder.mkdir(exist_ok=True)
+    header: dict[str, Any] = {"name": name, "values": values, "why_no_result": why_no_result}
+    content = b""
+    if isinstance(found, str):
+        header["problem"] = found
+    else:
+        header |= {"kind": found.kind, "suffix": found.suffix}
+        content = found.content
+    path = folder / f"{time.time_ns():020d}-{os.getpid()}"
+    path.write_bytes(json.dumps(header).encode() + b"\n" + content)
+    path.rename(path.with_suffix(_SUFFIX))
+
+
+def read_attached(reported: Path) -> Iterator[Attached]:
+    """Yield what was handed over since the last time, the oldest first, and remove it.
+
+    Args:
+        reported: The file of the program's reports.
+    """
+    for path in sorted(_folder(reported).glob(f"*{_SUFFIX}")):
+        try:
+            content = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b""
+            path.unlink()
+            yield _parse(content)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # a program wrote it that is not ours
+
+
+def _parse(content: bytes) -> Attached:
+    first, _, rest = content.partition(b"\n")
+    header = json.loads(first)
+    name = str(header["name"])
+    values = {
+        str(key): float(value)
+        for key, value in header["values"].items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
+    why = str(header["why_no_result"])[:500]
+    if "problem" in header:
+        return Attached(name, str(header["problem"])[:500], values, why)
+    if header["kind"] not in _KINDS or header["suffix"] not in MEDIA_TYPES:
+        raise ValueError(header["kind"])
+    return Attached(name, Attachment(name, header["kind"], header["suffix"], rest), values, why)
+
+
+def _folder(reported: str | Path) -> Path:
+    return Path(f"{reported}.attached")

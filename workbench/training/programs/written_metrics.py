@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from workbench.training.programs.printed_metrics import Lines, Rows, Values, read_json
+from workbench.training.programs.documents import Rows, Values, read_json
+from workbench.training.programs.printed_metrics import Lines
 
 Found = tuple[Values, int | None]
 """Metrics, and the step that they belong to where the file states it."""

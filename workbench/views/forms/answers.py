@@ -132,7 +132,7 @@ def answer(
 
 
 def _model(context: QueryContext, _arguments: Arguments, _report: Report) -> ModelPreview:
-    from workbench.advisor.model_preview import preview_model
+    from workbench.advisor.memory import preview_model
 
     return ModelPreview.model_validate(preview_model(context.draft.experiment))
 

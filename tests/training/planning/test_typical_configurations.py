@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 from workbench.experiment import Experiment
-from workbench.training.planning.defaults import DefaultConfiguration, default_configuration
+from workbench.training.planning.typical_configurations import (
+    DefaultConfiguration,
+    default_configuration,
+)
 
 FIELDS: dict[str, Any] = {
     "model": "convnet",

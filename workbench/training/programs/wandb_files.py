@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from workbench.training.programs.printed_metrics import Values, read_json
+from pydantic import JsonValue
+
+from workbench.training.programs.documents import Values, read_json
 from workbench.training.programs.written_metrics import Found, fields_of
 
 _HEADER, _BLOCK, _RECORD_HEADER = 7, 32768, 7
@@ -125,3 +127,38 @@ def _without_own(values: Values) -> Values:
     kept = Values({name: value for name, value in values.items() if not name.startswith("_")})
     kept.words = {name: word for name, word in values.words.items() if not name.startswith("_")}
     return kept
+
+
+def wandb_configuration(params: Mapping[str, JsonValue]) -> str:
+    """Return the content of the file.
+
+    Args:
+        params: Values by name; nested parameters as mappings.
+
+    Example:
+        >>> from workbench.training.programs.wandb_files import wandb_configuration
+        >>> print(wandb_configuration({"lr": 1e-05, "optimizer": {"name": "no"}}), end="")
+        wandb_version: 1
+        "lr": {"value": 1.0e-05}
+        "optimizer": {"value": {"name": "no"}}
+    """
+    lines = [
+        f'{json.dumps(name)}: {{"value": {_written(value)}}}' for name, value in params.items()
+    ]
+    return "\n".join(["wandb_version: 1", *lines, ""])
+
+
+def _written(value: JsonValue) -> str:
+    """Return a value as JSON that is also YAML 1.1, where a number with an exponent needs a
+    point.
+    """
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(name)}: {_written(part)}' for name, part in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    text = json.dumps(value)
+    return (
+        text.replace("e", ".0e")
+        if isinstance(value, float) and "e" in text and "." not in text
+        else text
+    )

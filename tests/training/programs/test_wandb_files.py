@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.programs.wandb_configuration import wandb_configuration
+from workbench.training.programs.wandb_files import wandb_configuration
 
 NAMES = st.text(
     st.characters(max_codepoint=0xFFFF, exclude_categories=("Cs",)), min_size=1, max_size=6

@@ -1,19 +1,22 @@
-"""The configuration without any tuning: the default of every searched parameter."""
+"""Configurations that stand for a search space: the defaults, a sample, both ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment, Training
 from workbench.experiment.augmentation import Augmentation
+from workbench.experiment.domain import Domain, Float, Int
 from workbench.experiment.federated import PREFIX, default_server_lr, is_federated_setting
 from workbench.experiment.plan import NAMES as PLAN_NAMES
 from workbench.experiment.pretrained import LowRankAdapter
 from workbench.experiment.searched_fields import option_of
-from workbench.experiment.space import Fixed, Space
+from workbench.experiment.space import Fixed, Params, Space
 from workbench.models.configurations import configuration_type
 from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
 
@@ -111,3 +114,41 @@ def _option(training: Training, setting: str, option: str) -> dict[str, JsonValu
         return {f"{setting}.{option}": getattr(training.augment or Augmentation(), option)}
     options = getattr(training, setting)
     return {f"{setting}.{option}": options[option]} if option in options else {}
+
+
+def configurations_to_try(experiment: Experiment) -> Iterator[tuple[str, Params]]:
+    """Yield configurations of an experiment, the most usual first, each once, with a description.
+
+    Args:
+        experiment: The experiment; without a search space the only one is empty.
+    """
+    space = experiment.search
+    sample = space.sample(random.Random(experiment.seed))
+    seen = [sample]
+    yield "a sample", sample
+    ends: tuple[tuple[str, Literal[0, -1]], ...] = (
+        ("the largest values", -1),
+        ("the smallest values", 0),
+    )
+    for description, end in ends:
+        params: Params = {}
+        for name in space.order():
+            if space.exists(name, params):
+                params[name] = _end_of(space.root[name], end)
+        if params not in seen:
+            seen.append(params)
+            yield description, params
+
+
+def _end_of(domain: Domain, end: Literal[0, -1]) -> JsonValue:
+    """Return the smallest (0) or largest (-1) value.
+
+    Of choices that are not numbers the first or last.
+    """
+    if isinstance(domain, Float | Int):
+        values = domain.values()
+        return (domain.low if end == 0 else domain.high) if values is None else values[end]
+    choices = domain.values()
+    if all(isinstance(choice, int | float) and not isinstance(choice, bool) for choice in choices):
+        choices = sorted(choices)  # type: ignore[type-var]
+    return choices[end]

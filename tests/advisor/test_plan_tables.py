@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.advisor.plan_tables import read_plans
-from workbench.advisor.step_time_tables import predict_step_times, read_measured, read_points
+from workbench.advisor.plan_tables import predict_step_times, read_measured, read_plans, read_points
 from workbench.foundation.errors import DataError
 from workbench.hardware.performance.step_time import Measurement, Point
 from workbench.hardware.performance.topology import Topology

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.builders.ways import OF_SEVERAL
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
-from workbench.training.planning.less_memory import WAYS, changeable_ways, next_way
+from workbench.training.planning.equivalent_plans import WAYS, changeable_ways, next_way
 from workbench.training.planning.settings import resolve
 from workbench.training.strategies.capabilities import capabilities_of
 

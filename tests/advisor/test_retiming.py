@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.advisor.test_plan_measurement import survey_link
-from workbench.advisor.close_plans import may_be_fastest, time_closest_again, time_in_turns
+from workbench.advisor.retiming import may_be_fastest, time_closest_again, time_in_turns
 
 TRUE_S = {"pipeline": 0.082, "tensor": 0.068, "allreduce": 0.217, "powersgd": 0.071}
 NOISE = 0.15

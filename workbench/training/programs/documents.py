@@ -1,0 +1,129 @@
+"""Numbers by name in documents that name them: JSON objects, and rows of CSV.
+
+What is no number is left out, or kept as a word, which shows why a metric is missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.foundation.reported_values import NotANumber, judge
+from workbench.training.programs.printed_numbers import has_decimal_comma, number_of_text, word_of
+
+MAX_DEPTH = 4
+_ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
+"""Cells of a row of CSV without a value, which are not names of columns."""
+_MAX_WORD = 80
+_LISTED = re.compile(r"\s*[\[(].*\d.*[\])]\s*", re.DOTALL)
+"""Several numbers in the place of one, as text."""
+
+
+class Values(dict[str, float]):
+    """Numbers by name, as a program wrote them together; a boolean that it wrote as such stays one.
+
+    Attributes:
+        words: What stands in the place of a number, such as None, by name.
+    """
+
+    def __init__(self, numbers: Mapping[str, float] | None = None) -> None:
+        """Begin with some numbers, and no words."""
+        super().__init__(numbers or {})
+        self.words: dict[str, str] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are neither numbers nor words."""
+        return not self and not self.words
+
+
+def read_json(line: bytes) -> Values:
+    """Return the numbers of a JSON object by name; those of nested objects by names with dots."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return Values()
+    return numbers_of(found, MAX_DEPTH) if isinstance(found, dict) else Values()
+
+
+class Rows:
+    """Reads rows of CSV, of which the first names the columns.
+
+    Commas, semicolons or tabs separate them.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the names."""
+        self._names: list[str] | None = None
+        self._separator = ","
+
+    def read(self, line: bytes) -> Values:
+        """Return the numbers of a row by name; none of the row of names, or of one that is torn."""
+        text = line.decode(errors="replace").removeprefix("\ufeff")
+        if self._names is None:
+            self._separator = next((sign for sign in ",;\t" if sign in text), ",")
+        cells = _cells_of(text, self._separator)
+        has_value = any(
+            cell in _ABSENT or number_of_text(self._number_in(cell)) is not None for cell in cells
+        )
+        if self._names is None or not has_value:
+            self._names = cells
+            return Values()
+        if len(cells) != len(self._names):
+            return Values()
+        row = {
+            name: self._number_in(cell)
+            for name, cell in zip(self._names, cells, strict=True)
+            if self._names.count(name)
+            == 1  # which of several columns of a name is meant is unknown
+        }
+        return numbers_of(row, 1)
+
+    def _number_in(self, cell: str) -> str:
+        """Return a cell; where no comma separates the columns, it may be a decimal comma."""
+        return (
+            cell.replace(",", ".") if self._separator != "," and has_decimal_comma(cell) else cell
+        )
+
+
+def _cells_of(row: str, separator: str) -> list[str]:
+    try:
+        cells = next(csv.reader([row], delimiter=separator, skipinitialspace=True), [])
+    except csv.Error:  # it is torn, or not a row
+        cells = row.split(separator)
+    return [cell.strip() for cell in cells]
+
+
+def numbers_of(found: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
+    """Return the numbers of a document, and the words and lists that stand in the place of one."""
+    values = Values()
+    for name, value in found.items():
+        name = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            inner = numbers_of(value, depth - 1, f"{name}.") if depth > 0 else Values()
+            values |= inner
+            values.words |= inner.words
+            continue
+        number, word = _number_or_word(value)
+        if number is not None:
+            values[name] = number
+        elif word is not None:
+            values.words[name] = word
+    return values
+
+
+def _number_or_word(value: Any) -> tuple[float | None, str | None]:
+    """Return the number that a value of a document is, or what it is in the place of one."""
+    if isinstance(value, str):
+        number = number_of_text(value)
+        listed = value.strip()[:_MAX_WORD] if number is None and _LISTED.fullmatch(value) else None
+        return number, listed or (word_of(value) if number is None else None)
+    judged = judge(value)
+    if not isinstance(judged, NotANumber):
+        return judged, None
+    if value is None:
+        return None, "null"
+    return None, judged.what if isinstance(value, list) else None

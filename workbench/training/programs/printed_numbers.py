@@ -1,0 +1,243 @@
+"""Numbers in text, as programs and libraries print them.
+
+Plain, with separators between thousands, or with a decimal comma. What may mean two numbers, such
+as `1,234`, is none: a missing value is noticed, a wrong one is not. Libraries print values such as
+`np.float64(0.25)` or `tensor(0.25, device='cuda:0')`: in a line of text such a value is replaced by
+its number, or by a sign that is read as nothing where it is not one number, or else its parts would
+be taken for metrics, such as `cuda:0`. Words in the place of a number, such as `None`, are named.
+Which numbers of a line belong to which names is left to `printed_metrics`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from workbench.foundation.separators import GROUPED_DIGITS
+
+NUMBER = (
+    r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+)
+"""The pattern of a number as Python writes it."""
+COUNT = rf"(?:{GROUPED_DIGITS}|\d+)"
+"""The pattern of a whole number, of which commas may separate thousands."""
+_BETWEEN = ",'\u2019\u00a0\u202f"
+"""What may stand between digits beside a dot; the last two are blanks that do not end a line."""
+WRITTEN = (
+    r"[-+]?[1-9]\d{0,2}(?: \d{3})+(?:[.,]\d+)?(?=\s*(?:$|[|,;)\]]|[^\W\d][\w./-]*\s*[=:]))"
+    rf"|[-+]?\d+(?:[.{_BETWEEN}]\d+)*[{_BETWEEN}]\d+(?:\.\d+)?\.?(?:[eE][-+]?\d+)?"
+    rf"|{NUMBER}"
+)
+"""The pattern of what `number_of` is to judge."""
+_IMAGINARY = r"[-+](?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?[ij]\b"
+_POWER = r"\^|\*[*^]|\s?[*\u00d7\u00b7]\s?10"
+_DATE = r"(?:-\d|[/.]\d+[/.]\d)"
+NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}\u066b\u066c]\d|{_IMAGINARY}|{_POWER}|{_DATE})"
+"""What must follow a number.
+
+It does not go on, and is not part of a complex one, of a product or a date.
+"""
+_COUNT = re.compile(COUNT)
+_BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
+_COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})(?:[eE][-+]?\d+)?")
+_DOTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3}){2,},\d+")
+_DECIMAL_COMMA = re.compile(r"[-+]?(?![1-9]\d{0,2},\d{3}(?!\d))\d+,\d+(?:[eE][-+]?\d+)?")
+_LIST = re.compile(r"(?![-+]?[1-9]\d{0,2}\.\d{3},\d+$)([-+]?\d+\.\d+),\d")
+NOT_READ = "\u2026"
+"""What stands for a value that is not one number."""
+_NUMBERS = (
+    r"(?:b?float\d*(?:_\w+)?|bfloat16|longdouble|half|single|double|u?int\d*|u?byte|u?short|u?intc|u?longlong|"
+    r"u?long|intp|uintp|bool_?|complex\d*|clongdouble|str_|mpf|Decimal|Fraction|Float|Integer)"
+)
+"""Types of numbers that print their name before the value."""
+_ARRAYS = (
+    r"(?:tensor|Tensor|EagerTensor|Parameter|Variable|MaskedTensor|DTensor|DeviceArray|ArrayImpl|Array|array|"
+    r"asarray|masked_array|matrix|ndarray|Series|Index)"
+)
+_OTHERS = (
+    r"(?:timedelta64|datetime64|timedelta|datetime|date|Timestamp|Timedelta|Period|device|dtype|Size|slice|"
+    r"PosixPath|WindowsPath|CudaDevice|CpuDevice|TpuDevice)"
+)
+"""What prints numbers within its brackets that are not its value."""
+_OPENS = re.compile(
+    rf"(?<![\w.])(?:[A-Za-z_]\w*\.)*(?:(?P<number>{_NUMBERS})|{_ARRAYS}|(?P<other>{_OTHERS}))\("
+)
+_CALL, _NUMBERED = re.compile(r"\w\("), re.compile(r":[\d/A-Z]|/job")
+_TENSORFLOW = re.compile(r"<tf\.\w+\b[^>]*?\bnumpy=([^>,]*)[^>]*>?")
+_DEVICE = re.compile(
+    r"/(?:job|replica|task|device):[\w:/]+"
+    r"|(?<![\w./-])(?:cuda|cpu|gpu|mps|xpu|xla|hpu|npu|tpu|ipu|hip|rocm|mtia|vulkan|meta|CUDA|CPU|GPU|TPU):"
+    r"\d+\b(?![.,]\d)"
+)
+_END_OF_ARRAY = re.compile(
+    r"^\s+(?:fill_value|mask)=[^\s,)]*\)?|(?<=\])(?:,\s*\w+=[^\s,)]+)+\)|^\s*\w+=[^\s,)]+\)$"
+)
+"""How the print of an array of several lines ends."""
+_NOT_FINITE = re.compile(r"(-?)1\.#(QNAN|SNAN|IND|INF)\d*\b")
+"""How C of Microsoft prints what is not finite."""
+_END_OF_SERIES = re.compile(r"^(?:Name: .*, )?(?:Length: \d+, )?dtype: \S+$")
+"""How the print of a column of pandas ends."""
+_R_TEXT = re.compile(r'\s*\[\d+\]\s+"([^"]*)"\s*')
+"""A text that R prints."""
+_SINGLE = re.compile(r"[\s\[(]*([^\s\[\](),]*)[\s\])]*")
+_ONE_NUMBER = re.compile(NUMBER, re.IGNORECASE)
+_FRACTION = re.compile(r"(-?\d+)\s*,\s*(\d+)")
+_MASKED = re.compile(r"\bmask=(?!False|\[False\])")
+_MAX_OPEN = 20
+WORD = (
+    r"(?:None|NULL|null|nil|NA(?:_(?:real|integer|character)_)?|N/A|<NA>|NaT|undefined|missing|masked|"
+    rf"(?:np\.)?(?:True|False)_?|TRUE|FALSE|true|false|--(?=\s|$|[,;|)\]}}])|{NOT_READ})"
+)
+"""The pattern of what stands in the place of a number."""
+_WORD = re.compile(WORD)
+
+
+def number_of(text: str, *, is_count: bool = False) -> float | None:
+    """Return the number that a text stands for; None where it may be another one.
+
+    Args:
+        text: What `WRITTEN` matches.
+        is_count: Whether it counts something, such as steps: then `1,234` has no decimal comma.
+
+    Example:
+        >>> [number_of(text) for text in ("1,234.5", "0,3", "1'000", "1,234,567")]
+        [1234.5, 0.3, 1000.0, 1234567.0]
+        >>> number_of("1,234"), number_of("1,234", is_count=True)
+        (None, 1234.0)
+    """
+    try:
+        return float(text)
+    except ValueError:
+        if is_count and _COUNT.fullmatch(text):
+            return float(text.replace(",", ""))
+        return _with_separators(text)
+
+
+def number_of_text(text: str) -> float | None:
+    """Return the number that a whole text is, also as a library prints it.
+
+    None where it is not one.
+
+    Example:
+        >>> from workbench.training.programs.printed_numbers import number_of_text
+        >>> [number_of_text(text) for text in ("0.25", "np.float64(0.25)", "[0.25]", "high")]
+        [0.25, 0.25, None, None]
+    """
+    try:
+        return float(text)
+    except ValueError:
+        plain = with_plain_values(text).strip() if any(sign in text for sign in "(<#") else ""
+        return float(plain) if _ONE_NUMBER.fullmatch(plain) else None
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Return whether a text is read as a number with a decimal comma.
+
+    `3,3` may be a list of two, too.
+
+    Example:
+        >>> has_decimal_comma("3,3"), has_decimal_comma("1,234.5")
+        (True, False)
+    """
+    return "," in text and _DECIMAL_COMMA.fullmatch(text) is not None
+
+
+def word_of(text: str) -> str | None:
+    """Return the word or the value that a whole text is in the place of a number.
+
+    None for any other text.
+
+    Example:
+        >>> from workbench.training.programs.printed_numbers import word_of
+        >>> word_of("NA"), word_of("array([0.1, 0.2])"), word_of("high")
+        ('NA', 'array([0.1, 0.2])', None)
+    """
+    return text.strip() if _WORD.fullmatch(with_plain_values(text).strip()) else None
+
+
+def with_plain_values(text: str) -> str:
+    """Return a line in which the values of libraries are plain numbers, or a sign that stands for
+    no number.
+
+    Example:
+        >>> from workbench.training.programs.printed_numbers import with_plain_values
+        >>> with_plain_values("loss: tensor(0.25, device='cuda:0') acc: np.float64(0.5) x: array([1., 2.])")
+        'loss: 0.25 acc: 0.5 x: …'
+    """
+    if (match := _R_TEXT.fullmatch(text)) is not None:
+        text = match[1]
+    if "#" in text:
+        text = _NOT_FINITE.sub(
+            lambda match: f"{match[1]}{'inf' if match[2] == 'INF' else 'nan'}", text
+        )
+    if "dtype: " in text:
+        text = _END_OF_SERIES.sub(NOT_READ, text)
+    if "<tf." in text:
+        text = _TENSORFLOW.sub(lambda match: _number_in(match[1], is_closed=True) or NOT_READ, text)
+    if _CALL.search(text) is not None:  # these checks cost little, and most lines have none of it
+        text = _without_calls(text)
+    if ")" in text and "=" in text:
+        text = _END_OF_ARRAY.sub(NOT_READ, text)
+    return _DEVICE.sub(NOT_READ, text) if _NUMBERED.search(text) is not None else text
+
+
+def _with_separators(text: str) -> float | None:
+    if _COMMAS.fullmatch(text):
+        return float(text.replace(",", ""))
+    if _DOTS.fullmatch(text):
+        return float(text.replace(".", "").replace(",", "."))
+    if _DECIMAL_COMMA.fullmatch(text):
+        return float(text.replace(",", "."))
+    if _BLANKS.fullmatch(text):
+        return float(re.sub(r"['\u2019\u00a0\u202f]", "", text).replace(",", "."))
+    first = _LIST.match(text)  # of several numbers with dots the first one counts
+    return float(first[1]) if first else None
+
+
+def _without_calls(text: str) -> str:
+    parts, place = [], 0
+    for _ in range(_MAX_OPEN):
+        match = _OPENS.search(text, place)
+        if match is None:
+            break
+        end = _end_of_call(text, match.end())
+        content = text[match.end() : end]
+        number = None if match["other"] else _number_in(content, is_closed=end < len(text))
+        parts += [text[place : match.start()], number or NOT_READ]
+        place = end + 1
+    return "".join((*parts, text[place:]))
+
+
+def _end_of_call(text: str, place: int) -> int:
+    """Return where the bracket closes that was opened before a place.
+
+    The end of the line if it does not.
+    """
+    depth = 1
+    for index in range(place, len(text)):
+        if text[index] == "(":
+            depth += 1
+        elif text[index] == ")":
+            depth -= 1
+            if depth == 0:
+                return index
+    return len(text)
+
+
+def _number_in(content: str, *, is_closed: bool) -> str | None:
+    """Return the number of which alone a printed value consists, as text.
+
+    None where there is no such one.
+    """
+    if not is_closed or _MASKED.search(content):
+        return None
+    if (match := _FRACTION.fullmatch(content)) is not None and int(match[2]):
+        return repr(int(match[1]) / int(match[2]))
+    first = (
+        re.split(r",(?=\s*[a-z_]+=)", content.removeprefix("data="), maxsplit=1)[0]
+        .strip()
+        .strip("'\"")
+    )
+    match = _SINGLE.fullmatch(first)
+    if match is None or not _ONE_NUMBER.fullmatch(match[1]):
+        return None
+    return f"{match[1]}0" if match[1].endswith(".") else match[1]
