@@ -57,7 +57,7 @@ from workbench.training.exchanges.capabilities import capabilities_of as exchang
 from workbench.training.planning.equivalent_plans import changeable_ways, smaller_micro_batch
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.strategies.combinations import conflict_in
+from workbench.training.strategies.capabilities import conflict_in
 
 # Of the time for advice, how much may go into steps that are timed.
 _PROBE_PART = 0.1

@@ -436,9 +436,7 @@ def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
         values["resources.placement"] = found.placement
     if "training.lr" in found.choices.open_fields and _has_rate(found):
         values["training.lr"] = lr
-    stays = {
-        f"plan.{name}" for name in _unmeasured(found) if name in found.experiment.search.root
-    }
+    stays = {f"plan.{name}" for name in _unmeasured(found) if name in found.experiment.search.root}
     return {
         path: values[path]
         for path in found.choices.open_fields

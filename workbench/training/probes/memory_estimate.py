@@ -155,7 +155,7 @@ def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int 
     """
     from workbench.training.loading import load_trial_data
     from workbench.training.probes.fake_steps import FakeTrial
-    from workbench.training.strategies.block_costs import KeepsTooMuchError
+    from workbench.training.strategies.kept_blocks import KeepsTooMuchError
 
     began_s = perf_counter()
     datasets = load_trial_data("estimate", experiment)

@@ -32,16 +32,11 @@ from workbench.hardware.performance.memory import StepMemory, fit_law
 from workbench.hardware.performance.profiler import StepProfiler, StepTimes
 from workbench.hardware.resources import EnergyCounter, energy_between_j, inventory
 from workbench.models.calls import num_samples
-from workbench.training.assembly import (
-    Parts,
-    assemble,
-    build_trial_model,
-    count_step_flops,
-    trial_settings,
-)
+from workbench.training.assembly import Parts, assemble, build_trial_model, trial_settings
 from workbench.training.device import energy_counters, join_trial
 from workbench.training.division import find_division, refuse_division
 from workbench.training.loading import load_trial_data
+from workbench.training.loss_and_metrics import count_step_flops
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.probes.link_sweep import LinkSweeps, describe_exchanges, sweep_links
