@@ -13,9 +13,9 @@ from typing import Any
 from workbench.bridges.bridge import Bridge, missing
 
 try:
-    from transformers.trainer_callback import (
+    from transformers.trainer_callback import (  # pyright: ignore[reportMissingImports]
         TrainerCallback,
-    )  # pyright: ignore[reportMissingImports]
+    )
 except ModuleNotFoundError as error:
     raise missing("transformers") from error
 
