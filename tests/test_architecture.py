@@ -47,6 +47,7 @@ OWNERS = {
     "onnx": {"deploy", "tiers"},
     "onnxscript": {"deploy"},
     "onnxruntime": {"deploy", "tiers"},
+    "prometheus_client": {"deploy"},
     "starlette": {"deploy"},
     "uvicorn": {"deploy"},
     "uvloop": {"deploy"},

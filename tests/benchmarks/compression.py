@@ -33,7 +33,7 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, qu
 import workbench as wb
 from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
-from workbench.deploy.compression import latency
+from workbench.deploy import device_runner
 from workbench.deploy.compression.trained_base import Base, example_of, measure
 from workbench.deploy.predictor import open_session
 from workbench.store.history.compression import compressed, describe_way
@@ -182,8 +182,8 @@ def rivals(base: Base, folder: Path, olive: Path | None) -> dict[str, dict[str, 
             print(f"  {way}: {str(error).splitlines()[0][:120]}", flush=True)
             continue
         one = example_of(datasets.validation, 1).numpy()
-        candidate, unchanged = (latency.calls(session, {name: one}) for session in sessions)
-        compared = latency.compare(candidate, unchanged)
+        candidate, unchanged = (device_runner.calls(session, {name: one}) for session in sessions)
+        compared = device_runner.compare(candidate, unchanged)
         found[way] = {
             "latency_ratio": compared.ratio,
             "low": compared.low,

@@ -33,8 +33,7 @@ import numpy as np
 import onnxruntime
 
 import workbench as wb
-from workbench.deploy.cascade import exits_at, mean_time_s, shares_at
-from workbench.deploy.stages import read_evidence, read_stages
+from workbench.deploy.stages import exits_at, mean_time_s, read_evidence, read_stages, shares_at
 from workbench.tiers.placement.assembly import assemble
 from workbench.tiers.placement.played_queues import draw_requests, ends_at_devices, ends_at_servers
 from workbench.tiers.placement.policies import End, EndCloud, Mapping

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tiers.placement.systems import two_exits
-from workbench.deploy.cascade import (
+from workbench.deploy.stages import (
     accuracy_at,
     choose_thresholds,
     exits_at,

@@ -9,9 +9,8 @@ import pytest
 
 from tests.deploy.trained import experiment, exported, write_texts
 from tests.models.test_exits import WITHOUT
-from workbench.deploy.cascade import exits_at, shares_at
 from workbench.deploy.predictor import open_session
-from workbench.deploy.stages import read_evidence, read_stages
+from workbench.deploy.stages import exits_at, read_evidence, read_stages, shares_at
 from workbench.foundation.errors import RunError
 from workbench.models import MODELS
 from workbench.tiers.processes.samples import samples_of

@@ -16,7 +16,7 @@ import workbench as wb
 from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
 from workbench.deploy.card import read_card
-from workbench.deploy.compression.conclusion import measure_on_test
+from workbench.deploy.compression.search import measure_on_test
 from workbench.deploy.compression.trained_base import measure
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import Noted

@@ -74,7 +74,7 @@ def _print(name: str, found: dict[str, Any]) -> None:
 
 
 def _of_bundle(folder: str) -> dict[str, Any]:
-    from workbench.deploy.serving.watching import drift_of_kept
+    from workbench.deploy.serving.drift import drift_of_kept
 
     path = Path(folder)
     return {path.absolute().name: drift_of_kept(path)}

@@ -59,7 +59,7 @@ def measure(
     from workbench.cli.output import make_console, make_table
     from workbench.deploy import device as devices
     from workbench.deploy.card import read_card
-    from workbench.tiers.placement.tier_devices import find_device
+    from workbench.tiers.placement.profile import find_device
 
     for one in [find_device(each) for each in device]:
         devices.measure(bundle, one, threads=threads, batch=batch, python=python)

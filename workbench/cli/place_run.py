@@ -163,8 +163,8 @@ def _steps(system: System, probes: Probes) -> dict[str, float]:
 def _plan_of(measured: Measured) -> Plan:
     import numpy as np
 
-    from workbench.tiers.placement.flows import Outcome
     from workbench.tiers.placement.scheduler_plans import Plan
+    from workbench.tiers.placement.schedulers import Outcome
 
     outcome = Outcome(np.zeros(0), measured.accuracy, measured.bytes_per_sample, 0.0, measured.load)
     return Plan(

@@ -37,7 +37,6 @@ connected.
 """
 RUNNER = "runner.py"
 _TIMER = Path(__file__).with_name("device_runner.py")
-_IN_TURN = Path(__file__).parent / "compression" / "latency.py"
 
 
 def measure(
@@ -114,7 +113,7 @@ def time_model(
         num_calls: As in `measure`.
         python: As in `measure`.
         base: Another graph with one input, as the first; both are then called in turn, too, which
-            is in the result as `in_turn`: the fields of a `latency.Comparison`.
+            is in the result as `in_turn`: the fields of a `Comparison`.
         samples: Inputs of the only input of the graph; what it answers for them is in the result as
             `answers`, an array.
     """
@@ -125,7 +124,6 @@ def time_model(
         (parcel / RUNNER).write_bytes(_TIMER.read_bytes())
         if base is not None:
             (parcel / "base.onnx").write_bytes(base.read_bytes())
-            (parcel / _IN_TURN.name).write_bytes(_IN_TURN.read_bytes())
         np.savez(parcel / "feeds.npz", **feeds)  # type: ignore[arg-type]
         if samples is not None:
             np.save(parcel / "samples.npy", samples)

@@ -19,6 +19,7 @@ from workbench.data import Datasets, check_options
 from workbench.data.reading import Reading, some_of
 from workbench.deploy import table_graph
 from workbench.deploy.card import MODEL, Card, Input, Metric, Output
+from workbench.deploy.distributions import describe_samples, of_numbers, of_texts
 from workbench.deploy.exported_model import Answering, Member, answering_program, build
 from workbench.deploy.feeds import feeds_of, is_missing
 from workbench.deploy.formats import ONNX, SIZES, Program, add_format
@@ -27,7 +28,6 @@ from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
 from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Answers, Predictor, classes_in
 from workbench.deploy.stage_export import add_stages, exits_of
-from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, RunError
 from workbench.foundation.files import sha256_of

@@ -1,7 +1,7 @@
 """A trained model as one graph: from the user's rows through the model to probabilities or numbers.
 
-A module of torch becomes a graph by `onnx_export`, trees by `tree_graph`, and a compressed model is
-one. It is put between the encoding of the inputs and the conversion of the outputs. Which trial is
+A module of torch, or trees, become a graph by `onnx_export`, and a compressed model is one. It is
+put between the encoding of the inputs and the conversion of the outputs. Which trial is
 exported is left to the caller.
 """
 
@@ -20,13 +20,11 @@ from torch import nn
 from workbench.data.columns import Column
 from workbench.data.encoders import TextEncoder
 from workbench.data.reading import Reading
-from workbench.deploy import table_graph, text_graph
+from workbench.deploy import table_graph
 from workbench.deploy.card import COUNTS, Input, Output
 from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
-from workbench.deploy.onnx_export import write_onnx
-from workbench.deploy.onnx_module import OnnxModule
-from workbench.deploy.tree_graph import add_trees
+from workbench.deploy.onnx_export import OnnxModule, add_trees, write_onnx
 from workbench.foundation.errors import RunError
 from workbench.models.calls import call_model, output_in
 from workbench.models.detector import NUM_EDGES
@@ -173,7 +171,7 @@ def encode_inputs(
     if member.columns:
         values = [table_graph.encode(graph, member.columns, dict(given))]
     elif member.texts is not None:
-        values = [text_graph.encode(graph, member.texts, terms, given[COUNTS])]
+        values = [table_graph.encode_texts(graph, member.texts, terms, given[COUNTS])]
     else:
         values = list(given.values())
         if member.image_shape is not None or _is_encoded(member):

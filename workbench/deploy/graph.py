@@ -1,6 +1,6 @@
 """An ONNX graph as it is put together: nodes, constants, and whole models within one.
 
-What the nodes compute is left to those that add them: `table_graph`, `tree_graph`,
+What the nodes compute is left to those that add them: `table_graph`, `onnx_export`,
 `exported_model`.
 """
 

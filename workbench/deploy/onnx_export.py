@@ -1,9 +1,8 @@
-"""A torch module as an ONNX file.
+"""Models of torch and of the zoo as ONNX, and an ONNX file as a module of torch.
 
-Exported with a dynamic batch, and compared with torch before it is kept.
-
-What turns a user's rows into the input of the module, and its outputs into answers, is left to
-`graph`.
+A module is exported with a dynamic batch, and compared with torch before it is kept; trees become a
+node. What turns rows of users into the input of a model, and its outputs into answers, is left to
+`exported_model`.
 """
 
 from __future__ import annotations
@@ -13,18 +12,21 @@ import functools
 import importlib
 import inspect
 import logging
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.deploy.graph import OPSET
+from workbench.deploy.graph import ML, OPSET, Graph, onnx
 from workbench.deploy.packages import needs
 from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError, first_line_of
+from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble
 
 TOLERANCE = 1e-5
 """How far outputs of ONNX Runtime may be from those of torch, relative to the largest of them or
@@ -87,6 +89,97 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
         model.train(was_training)
 
 
+def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
+    """Add the trees of a model as a node; return the value of their outputs, (batch, num_outputs).
+
+    Args:
+        graph: The graph.
+        trees: The trees.
+        given: Float32 inputs, flat: (batch, features).
+    """
+    arrays = {
+        name: getattr(trees, name).numpy()
+        for name in ("feature", "left", "right", "value", "roots")
+    }
+    num_nodes, num_outputs = arrays["value"].shape
+    is_leaf = arrays["left"] == np.arange(num_nodes)
+    tree_ids = np.searchsorted(arrays["roots"], np.arange(num_nodes), side="right") - 1
+    node_ids = np.arange(num_nodes) - arrays["roots"][tree_ids]
+    inside = lambda name: np.where(is_leaf, 0, arrays[name] - arrays["roots"][tree_ids])  # noqa: E731
+    leaves, outputs = np.nonzero(is_leaf[:, None] & (arrays["value"] != 0.0))
+    # Of a single tree whose leaves are all 0 nothing would be left, which is no valid node.
+    if not len(leaves):
+        leaves, outputs = np.flatnonzero(is_leaf)[:1], np.zeros(1, dtype=np.int64)
+    attributes: dict[str, Any] = {
+        "n_targets": num_outputs,
+        "aggregate_function": "SUM",
+        "post_transform": "NONE",
+        "nodes_treeids": tree_ids.tolist(),
+        "nodes_nodeids": node_ids.tolist(),
+        "nodes_featureids": arrays["feature"].tolist(),
+        "nodes_modes": np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        "nodes_values": _lower_float32(trees.threshold.numpy(), is_leaf).tolist(),
+        "nodes_truenodeids": inside("left").tolist(),
+        "nodes_falsenodeids": inside("right").tolist(),
+        "nodes_missing_value_tracks_true": np.zeros(num_nodes, dtype=np.int64).tolist(),
+        "target_treeids": tree_ids[leaves].tolist(),
+        "target_nodeids": node_ids[leaves].tolist(),
+        "target_ids": outputs.tolist(),
+        "target_weights": arrays["value"][leaves, outputs].astype(np.float32).tolist(),
+    }
+    grown = graph.add("TreeEnsembleRegressor", given, domain=ML, **attributes)
+    # Not as the node's base_values: ONNX Runtime leaves those out of outputs to which no leaf adds
+    # anything.
+    total = graph.add("Add", grown, graph.constant(trees.start.numpy().astype(np.float32)))
+    if not bool(trees.votes):
+        return total
+    return graph.add("Log", graph.add("Max", total, graph.constant(np.float32(MIN_PROBABILITY))))
+
+
+class OnnxModule(nn.Module):
+    """A model that is an ONNX file already, called as a module with one tensor as its input.
+
+    Attributes:
+        content: The file.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        """Load a model.
+
+        Args:
+            content: The file.
+
+        Raises:
+            RunError: If it is not a model that ONNX Runtime can run.
+        """
+        super().__init__()
+        self.content = content
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.onnx")
+            path.write_bytes(content)
+            self._session = open_session(path)
+        self._name = self._session.get_inputs()[0].name
+        self.eval()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs for samples."""
+        return torch.from_numpy(self._session.run(None, {self._name: inputs.numpy()})[0])
+
+    def proto(self) -> onnx.ModelProto:
+        """Return the graph."""
+        return onnx.load_from_string(self.content)
+
+
+def difference_of(found: Tensor, expected: Tensor) -> float:
+    """Return how far outputs are apart, relative to the largest expected one or 1."""
+    if found.shape != expected.shape:
+        return float("inf")
+    if not expected.numel():
+        return 0.0
+    known = expected.detach().double()
+    return float((found.double() - known).abs().max()) / max(1.0, float(known.abs().max()))
+
+
 @functools.cache
 def _read_operators_once() -> None:
     """Let torch keep what it reads of the operators of ONNX.
@@ -128,16 +221,6 @@ def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> Non
             )
 
 
-def difference_of(found: Tensor, expected: Tensor) -> float:
-    """Return how far outputs are apart, relative to the largest expected one or 1."""
-    if found.shape != expected.shape:
-        return float("inf")
-    if not expected.numel():
-        return 0.0
-    known = expected.detach().double()
-    return float((found.double() - known).abs().max()) / max(1.0, float(known.abs().max()))
-
-
 def _resized(given: Tensor, size: int) -> Tensor:
     """Return that many samples, by repeating or leaving out some."""
     repeats = -(-size // max(1, len(given)))
@@ -176,3 +259,14 @@ def _quiet() -> Iterator[Any]:
     finally:
         for one, level in zip(loggers, levels, strict=True):
             one.setLevel(level)
+
+
+def _lower_float32(thresholds: np.ndarray, is_leaf: np.ndarray) -> np.ndarray:
+    """Return the largest float32 not above each threshold.
+
+    Float32 inputs compare the same with it.
+    """
+    with np.errstate(over="ignore"):
+        near = np.where(is_leaf, 0.0, thresholds).astype(np.float32)
+    above = near.astype(np.float64) > np.where(is_leaf, 0.0, thresholds)
+    return np.where(above, np.nextafter(near, np.float32(-np.inf)), near)

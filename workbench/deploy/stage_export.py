@@ -20,13 +20,11 @@ from torch import Tensor, nn
 from workbench.data import Datasets
 from workbench.data.class_targets import class_of_each
 from workbench.deploy.card import Input
-from workbench.deploy.cascade import Calibration
 from workbench.deploy.exported_model import Member, add_member, encode_inputs
 from workbench.deploy.graph import Graph, onnx
-from workbench.deploy.onnx_export import TOLERANCE, difference_of, write_onnx
+from workbench.deploy.onnx_export import TOLERANCE, add_trees, difference_of, write_onnx
 from workbench.deploy.predictor import open_session
-from workbench.deploy.stages import FEATURES, INPUTS, PROBABILITIES, Stage, Stages
-from workbench.deploy.tree_graph import add_trees
+from workbench.deploy.stages import FEATURES, INPUTS, PROBABILITIES, Calibration, Stage, Stages
 from workbench.foundation.errors import RunError
 from workbench.models.exits import EarlyExits
 from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble, TreeExits

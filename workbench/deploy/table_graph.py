@@ -1,6 +1,7 @@
-"""The encoding of a table's columns as nodes of a graph.
+"""The encoding of columns of a table, and of texts, as nodes of a graph.
 
-It computes what `workbench.data.columns` does.
+They compute what `workbench.data.columns` does, and `TextEncoder` with counts of terms. Counting is
+left to `workbench.data.tokens`, and in a bundle to its script.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from workbench.data.columns import Column
 from workbench.data.dates import DAYS, NS_PER_DAY, THURSDAY
+from workbench.data.encoders import TextEncoder
 from workbench.data.number_texts import MISSING_TEXTS
 from workbench.deploy.card import Input
 from workbench.deploy.feeds import missing_text_of
@@ -20,6 +22,9 @@ from workbench.deploy.graph import ML, Graph
 
 _NUMBERS = ("number", "time")
 _NS_PER_S = 1e9
+_DOUBLE, _FLOAT = 11, 1
+_SMALLEST = np.float64(1e-300)
+"""Divides the features of a text without any known term, which are all 0."""
 
 
 def input_of(column: Column, example: Any) -> Input:
@@ -95,6 +100,40 @@ def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> st
     if not np.array_equal(places, np.arange(len(places))):
         joined = graph.add("Gather", joined, graph.constant(places), axis=1)
     return graph.add("Cast", joined, to=1)  # float32
+
+
+def encode_texts(graph: Graph, encoder: TextEncoder, terms: Sequence[str], counts: str) -> str:
+    """Add the weights of terms; return the value that a model takes, (batch, features) as float32.
+
+    Args:
+        graph: The graph.
+        encoder: What was learnt.
+        terms: The terms that are counted, among them all of the encoder.
+        counts: The value of the counts, (batch, terms) as float32.
+
+    Source: the formula of scikit-learn's `TfidfVectorizer` with `sublinear_tf`.
+    """
+    places = {term: place for place, term in enumerate(terms)}
+    one = graph.constant(np.float64(1.0))
+    parts = []
+    for known, weights in encoder.weights():
+        chosen = graph.constant(np.array([places[term] for term in known], dtype=np.int64))
+        found = graph.add("Cast", graph.add("Gather", counts, chosen, axis=1), to=_DOUBLE)
+        frequency = graph.add("Add", graph.add("Log", graph.add("Max", found, one)), one)
+        frequency = graph.add(
+            "Mul", graph.add("Min", found, one), frequency
+        )  # 0 for what does not occur
+        weighted = graph.add(
+            "Mul", frequency, graph.constant(np.asarray(weights, dtype=np.float64))
+        )
+        length = graph.add(
+            "ReduceL2", weighted, graph.constant(np.array([1], dtype=np.int64)), keepdims=1
+        )
+        parts.append(
+            graph.add("Div", weighted, graph.add("Max", length, graph.constant(_SMALLEST)))
+        )
+    joined = graph.add("Cast", graph.add("Concat", *parts, axis=1), to=_FLOAT)
+    return graph.add("Mul", joined, graph.constant(encoder.factor))
 
 
 @dataclass(frozen=True)

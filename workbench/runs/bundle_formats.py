@@ -198,7 +198,7 @@ def _add_compressed(run: RunView, trial: Trial, folder: Path, format: str) -> No
     """
     from workbench.deploy.card import MODEL
     from workbench.deploy.exported_bundle import add_trial
-    from workbench.deploy.onnx_module import OnnxModule
+    from workbench.deploy.onnx_export import OnnxModule
 
     assert run.experiment.train is not None
     base = run.experiment.train.load().base

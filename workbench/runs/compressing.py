@@ -46,7 +46,7 @@ def create_compression(
     from workbench.deploy.compression.trained_base import make_base
     from workbench.runs.launch import create
     from workbench.sweeps.origin_file import read_origin
-    from workbench.tiers.placement.tier_devices import find_device
+    from workbench.tiers.placement.profile import find_device
     from workbench.training.trained_model import write_weights
 
     chosen = choose_trial(run, run.history, trial)

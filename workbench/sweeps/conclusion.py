@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 # By the option of the data or of the train function that marks such a run.
 _CONCLUDED_BY = {
     "held_out": "workbench.runs.automl.conclusion:conclude",
-    BASE_RUN: "workbench.deploy.compression.conclusion:conclude",
+    BASE_RUN: "workbench.deploy.compression.search:conclude",
 }
 
 

@@ -18,9 +18,9 @@ from torch import nn
 
 from workbench.data.splits import ArraySplit
 from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
-from workbench.deploy.compression.latency import compare, summarise
 from workbench.deploy.compression.quantisers import CALIBRATIONS, quantise
 from workbench.deploy.compression.trained_base import Base
+from workbench.deploy.device_runner import compare, summarise
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError

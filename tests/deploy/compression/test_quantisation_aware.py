@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from workbench.deploy.compression.quantisation_aware import rounding, why_not_aware
-from workbench.deploy.compression.quantisers import quantise
+from workbench.deploy.compression.quantisers import quantise, rounding, why_not_aware
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 

@@ -17,8 +17,13 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from workbench.deploy.compression.quantisation_aware import rounding
-from workbench.deploy.compression.quantisers import MAX_WEIGHT, Quantiser, check_products, quantise
+from workbench.deploy.compression.quantisers import (
+    MAX_WEIGHT,
+    Quantiser,
+    check_products,
+    quantise,
+    rounding,
+)
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 

@@ -9,10 +9,9 @@ import pytest
 from tests.services.served import write_table_bundle
 from workbench.cli.entry import run_command
 from workbench.deploy.card import Statistics, read_card
-from workbench.deploy.serving.drift import DriftMonitor
+from workbench.deploy.serving.drift import DriftMonitor, Watch, drift_of_kept
 from workbench.deploy.serving.kept_samples import KeptSamples, read_samples
 from workbench.deploy.serving.rows import RowReader
-from workbench.deploy.serving.watching import Watch, drift_of_kept
 from workbench.foundation.errors import DataError
 
 ANSWER = {"values": {"years": 3.0}}

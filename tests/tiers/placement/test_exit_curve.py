@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.tiers.placement.systems import system
-from workbench.tiers.placement.exit_curve import exit_curve
 from workbench.tiers.placement.policies import EndCloud
+from workbench.tiers.placement.scheduler_plans import exit_curve
 from workbench.tiers.placement.schedulers import SCHEDULERS
 
 

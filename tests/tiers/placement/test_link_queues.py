@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.tiers.placement.systems import system
-from workbench.tiers.placement.flows import Outcome
 from workbench.tiers.placement.link_queues import (
     link_loads,
     link_waits,
@@ -16,7 +15,7 @@ from workbench.tiers.placement.link_queues import (
 from workbench.tiers.placement.played_queues import draw_requests
 from workbench.tiers.placement.policies import Cloud, EndCloud, Mapping
 from workbench.tiers.placement.queues import Wait, wait_of
-from workbench.tiers.placement.schedulers import Policy
+from workbench.tiers.placement.schedulers import Outcome, Policy
 from workbench.tiers.placement.system import System
 
 NUMBER = 200_000

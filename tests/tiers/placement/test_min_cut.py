@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.tiers.placement.min_cut import Value, min_cut, time_of
+from workbench.tiers.placement.cut_choice import Value, min_cut, time_of
 
 TIMES_S = st.floats(min_value=0.0, max_value=1.0).map(lambda value: round(value, 3))
 

@@ -8,10 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.tiers.placement.systems import system
-from workbench.tiers.placement.flows import Outcome
 from workbench.tiers.placement.played_queues import draw_requests
 from workbench.tiers.placement.policies import Cloud, End, EndCloud, Mapping, Threshold
-from workbench.tiers.placement.schedulers import SCHEDULERS, Policy
+from workbench.tiers.placement.schedulers import SCHEDULERS, Outcome, Policy
 from workbench.tiers.placement.system import System
 
 NUMBER = 60_000

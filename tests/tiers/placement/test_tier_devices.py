@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from workbench.foundation.errors import ArgumentError, ExperimentError
-from workbench.tiers.placement.profile import Profile, StageTiming
-from workbench.tiers.placement.tier_devices import find_device
+from workbench.tiers.placement.profile import Profile, StageTiming, find_device
 
 TIMING = StageTiming(file="a.onnx", sha256="0", batch=1, mean_s=1.0, p50_s=1.0, p95_s=1.0)
 BOARD = "ssh://pi@board.local:2222"

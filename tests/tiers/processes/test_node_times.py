@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.tiers.processes import node_times
+from workbench.tiers.processes import profile_runner
 
 
 def test_what_profiling_adds_is_taken_away_and_other_nodes_count_to_the_one_before(
@@ -21,8 +21,8 @@ def test_what_profiling_adds_is_taken_away_and_other_nodes_count_to_the_one_befo
             "relu": [1, 1, 1, 1],  # less than profiling adds
         },
     }
-    monkeypatch.setattr(node_times, "_profile", lambda graph, *_: profiles[graph.name])
-    found = node_times.node_times_s(
+    monkeypatch.setattr(profile_runner, "_profile", lambda graph, *_: profiles[graph.name])
+    found = profile_runner.node_times_s(
         Path("whole.onnx"),
         Path("idle.onnx"),
         {},

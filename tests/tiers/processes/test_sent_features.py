@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from workbench.tiers.processes.aggregation import aggregate
 from workbench.tiers.processes.features import Outgoing, quantise, restore
 from workbench.tiers.processes.frames import decode, encode
+from workbench.tiers.processes.scenes import aggregate
 
 numbers = st.floats(-1e6, 1e6, width=32)
 

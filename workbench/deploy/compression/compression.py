@@ -20,14 +20,13 @@ import torch
 from torch import nn
 
 from workbench.data import Datasets
+from workbench.deploy import device_runner
 from workbench.deploy.card import MODEL
-from workbench.deploy.compression import latency
 from workbench.deploy.compression.device_latency import OnDevice, measure_there
 from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
 from workbench.deploy.compression.low_rank import factorise
 from workbench.deploy.compression.pruning import prune, scales_of
-from workbench.deploy.compression.quantisation_aware import rounding
-from workbench.deploy.compression.quantisers import quantise
+from workbench.deploy.compression.quantisers import quantise, rounding
 from workbench.deploy.compression.trained_base import (
     Base,
     example_of,
@@ -244,13 +243,14 @@ class Compression:
             slimming=slimming,
         )
 
-    def _compare(self, path: Path, original: Path, datasets: Datasets) -> latency.Comparison:
+    def _compare(self, path: Path, original: Path, datasets: Datasets) -> device_runner.Comparison:
         sessions = [open_session(each, threads=self.threads) for each in (path, original)]
         inputs = self._inputs(datasets)
         candidate, base = (
-            latency.calls(session, {session.get_inputs()[0].name: inputs}) for session in sessions
+            device_runner.calls(session, {session.get_inputs()[0].name: inputs})
+            for session in sessions
         )
-        return latency.compare(candidate, base)
+        return device_runner.compare(candidate, base)
 
     def _measure_there(
         self, path: Path, original: Path, datasets: Datasets, values: Mapping[str, float]
@@ -298,7 +298,7 @@ class Compression:
         folder: Path,
         config: Mapping[str, Any],
         values: Mapping[str, float],
-        compared: latency.Comparison,
+        compared: device_runner.Comparison,
         there: OnDevice | None,
     ) -> None:
         document = {

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.deploy.compression.latency import Comparison
 from workbench.deploy.device import time_model
+from workbench.deploy.device_runner import Comparison
 from workbench.foundation.artifacts.local import make_private
 from workbench.foundation.files import write_atomically
 from workbench.store.database.urls import user_data_folder

@@ -6,20 +6,21 @@ Queues and models are left to `served_models`; the process, its signals and its 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from workbench.deploy.image_files import MEDIA_TYPES
 from workbench.deploy.packages import needs
 from workbench.deploy.serving.batching import QueueFullError
-from workbench.deploy.serving.bodies import Refusal, receive_rows
-from workbench.deploy.serving.guard import Guard, describe_problem, respond
-from workbench.deploy.serving.metrics import BATCH_BUCKETS, LATENCY_BUCKETS_S, Metrics, labelled
+from workbench.deploy.serving.guard import Guard, describe_problem, respond, time_limit
+from workbench.deploy.serving.metrics import ServerMetrics
 from workbench.deploy.serving.openapi import describe_server
-from workbench.deploy.serving.rows import RequestError, RowsError
+from workbench.deploy.serving.rows import RequestError, RowReader, RowsError, parse_rows
 from workbench.deploy.serving.served_models import Limits, ServedModel
 from workbench.deploy.serving.tokens import Token
 from workbench.foundation.errors import WorkbenchError, first_line_of
@@ -35,10 +36,45 @@ with needs("starlette"):
 STATIC = Path(__file__).parent / "static"
 MAX_REQUESTS = 512
 """Requests that may be in progress at once, of all models."""
+_JSON = "application/json"
+_BODY_TIMEOUT_S = 30.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+
+
+def make_app(service: Service) -> ASGIApp:
+    """Return the application of a service; its models answer while the application runs."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(model.queue.run()) for model in service.models.values()]
+        yield
+        for task in tasks:
+            task.cancel()
+        service.close()
+
+    get, post = ["GET"], ["POST"]
+    app = Starlette(
+        routes=[
+            Route("/v1/{name}/predict", service.predict, methods=post),
+            Route("/v1/{name}/drift", service.show_drift, methods=get),
+            Route("/v1/{name}/swap", service.swap, methods=post),
+            Route("/v1/{name}", service.show_model, methods=get),
+            Route("/v1", service.list_models, methods=get),
+            Route("/health", service.health, methods=get),
+            Route("/ready", service.ready, methods=get),
+            Route("/metrics", service.write_metrics, methods=get),
+            Route("/openapi.json", service.openapi, methods=get),
+            Route("/", _page, methods=get),
+            Route("/page.js", _script, methods=get),
+            Route("/page.css", _style, methods=get),
+        ],
+        exception_handlers={HTTPException: _refuse, Exception: _fail},
+        lifespan=lifespan,
+    )
+    return Guard(app, service.token)
 
 
 class Service:
@@ -70,100 +106,13 @@ class Service:
         """Requests to predict that were carried out."""
         self._limits = limits
         self._decoding = ThreadPoolExecutor(limits.threads, thread_name_prefix="decode")
-        self.metrics = Metrics()
-        self._requests = self.metrics.counter(
-            "workbench_requests_total", "Requests to predict, by status."
-        )
-        self._rejected = self.metrics.counter(
-            "workbench_rejected_total", "Requests to predict that were refused, by reason."
-        )
-        self._rows = self.metrics.counter("workbench_rows_total", "Rows that were answered.")
-        self._latency = self.metrics.histogram(
-            "workbench_request_seconds", "Seconds from a request to its answer.", LATENCY_BUCKETS_S
-        )
-        self._batches = self.metrics.histogram(
-            "workbench_batch_rows", "Rows in a batch.", BATCH_BUCKETS
-        )
-        self._computing = self.metrics.counter(
-            "workbench_batch_seconds_total", "Seconds that batches were computed."
-        )
-        self.metrics.gauge(
-            "workbench_queue_rows",
-            "Rows that wait.",
-            lambda: self._read(lambda model: model.queue.num_waiting),
-        )
-        self.metrics.gauge(
-            "workbench_queue_limit_rows",
-            "Rows that may wait.",
-            lambda: self._read(lambda model: model.queue.limit_rows),
-        )
-        self.metrics.gauge(
-            "workbench_batch_limit_rows",
-            "Rows that a batch may have at the moment.",
-            lambda: self._read(lambda model: model.queue.batch_limit),
-        )
-        self.metrics.gauge(
-            "workbench_swaps",
-            "Number of times that a newer bundle took over.",
-            lambda: self._read(lambda model: model.num_swaps),
-        )
-        self.metrics.gauge(
-            "workbench_latency_drift",
-            "How much longer batches take than when the model was opened.",
-            lambda: self._read(lambda model: model.queue.slower),
-        )
-        self._add_drift_metrics()
-        self.metrics.gauge("workbench_model_info", "Which model is served.", self._read_versions)
+        self.metrics = ServerMetrics(self.models)
 
     def close(self) -> None:
         """End its threads and those of its models; what was kept is on disk then."""
         self._decoding.shutdown(wait=False, cancel_futures=True)
         for model in self.models.values():
             model.close()
-
-    def _add_drift_metrics(self) -> None:
-        self.metrics.gauge(
-            "workbench_drift",
-            "Population stability index of a column; 0.2 and more is notable.",
-            lambda: {
-                labelled(model=name, column=each.name): each.index
-                for name, model in self.models.items()
-                if model.watch
-                for each in model.watch.monitor.columns()
-            },
-        )
-        self.metrics.gauge(
-            "workbench_answer_drift",
-            "Population stability index of the answers.",
-            lambda: {
-                labelled(model=name): found.index
-                for name, model in self.models.items()
-                if model.watch and (found := model.watch.monitor.answers())
-            },
-        )
-        self.metrics.gauge(
-            "workbench_drifted",
-            "Whether a column or the answers have drifted more than chance explains.",
-            lambda: {
-                labelled(model=name): float(model.watch.monitor.describe()["drifted"])
-                for name, model in self.models.items()
-                if model.watch
-            },
-        )
-        self.metrics.gauge(
-            "workbench_kept_dropped",
-            "Samples that could not be kept.",
-            lambda: {
-                labelled(model=name): model.watch.kept.num_dropped
-                for name, model in self.models.items()
-                if model.watch
-            },
-        )
-
-    def count_batch(self, name: str, num_rows: int, seconds: float) -> None:
-        """Count a batch that was computed."""
-        self._batches.observe(labelled(model=name), num_rows)
-        self._computing.add(labelled(model=name), seconds)
 
     async def predict(self, request: Request) -> Response:
         """Answer `POST /v1/NAME/predict`."""
@@ -172,93 +121,71 @@ class Service:
         try:
             answers = await self._answer(model, request)
         except Refusal as refusal:
-            self._requests.add(labelled(model=model.name, code=str(refusal.status)))
-            self._rejected.add(labelled(model=model.name, reason=refusal.reason))
+            self.metrics.count_refusal(model.name, refusal.status, refusal.reason)
             return respond(refusal.problem, refusal.status, refusal.headers)
         self.num_answered += 1
-        self._latency.observe(labelled(model=model.name), time.perf_counter() - started_s)
-        self._requests.add(labelled(model=model.name, code="200"))
-        self._rows.add(labelled(model=model.name), len(answers["answers"]))
+        self.metrics.count_answer(
+            model.name, len(answers["answers"]), time.perf_counter() - started_s
+        )
         return respond(answers)
 
     async def _answer(self, model: ServedModel, request: Request) -> dict[str, Any]:
-        started_s = time.perf_counter()
-        if self.is_stopping:
-            raise Refusal(
-                503,
-                "stopping",
-                describe_problem(
-                    "the server is stopping", next_step="Send the request to another server."
-                ),
-                retry_after_s=1,
-            )
-        if self.num_accepted >= MAX_REQUESTS:
-            next_step = "Try again in 1 s, or send fewer requests."
-            problem = f"{self.num_accepted} requests are being answered"
-            raise Refusal(
-                429, "too_many", describe_problem(problem, next_step=next_step), retry_after_s=1
-            )
+        """Return the answers for the rows of a request.
+
+        Raises:
+            Refusal: If there are none, whatever the reason.
+        """
+        self._check_free()
         self.num_accepted += 1
         try:
-            # Refused before anything is read, so that refusing costs little.
-            model.queue.check_room()
-            rows = await receive_rows(request, model.version.reader, self._limits.body_bytes)
-            if len(rows) > model.queue.limit_rows:
-                raise Refusal(
-                    413,
-                    "too_many_rows",
-                    describe_problem(
-                        f"there are {len(rows)} rows",
-                        field="rows",
-                        allowed=f"at most {model.queue.limit_rows} rows in a request",
-                    ),
-                )
-            version = model.version
-            reader = version.reader
-            if reader.has_images(rows):
-                # Decoding takes longer than all else here, so that others are answered meanwhile.
-                read = await asyncio.get_running_loop().run_in_executor(
-                    self._decoding, reader.read, rows
-                )
-            else:
-                read = reader.read(rows)
-            answers = await model.queue.answer(read)
-            for row, answer in zip(read, answers, strict=True):
-                if notes := reader.notes(row):
-                    answer["notes"] = notes
-            if model.watch is not None:
-                model.watch.add(rows, read, answers, time.perf_counter() - started_s)
-            return {"model": model.name, "version": version.sha256[:12], "answers": answers}
-        except QueueFullError as error:
-            after_s = error.retry_after_s
-            problem = f"the queue of {model.name} is full: {model.queue.num_waiting} rows wait"
-            next_step = f"Try again in {after_s} s, or send fewer requests."
-            raise Refusal(
-                429,
-                "queue_full",
-                describe_problem(problem, next_step=next_step),
-                retry_after_s=after_s,
-            ) from error
-        except RequestError as error:
-            raise Refusal(
-                400, "malformed", describe_problem(str(error), allowed='{"rows": [{...}]}')
-            ) from error
-        except RowsError as error:
-            raise Refusal(422, "invalid", error.to_json()) from error
-        except ClientDisconnect as error:
-            raise Refusal(
-                499, "gone", describe_problem("the client closed the connection")
-            ) from error
-        except (Refusal, asyncio.CancelledError):
+            return await self._compute(model, request)
+        except Refusal:
             raise
         except Exception as error:  # ONNX Runtime has no common base class for its errors
-            raise Refusal(
-                500,
-                "failed",
-                describe_problem(f"the model could not compute this: {first_line_of(error)}"),
-            ) from error
+            raise _refusal_for(error, model) from error
         finally:
             self.num_accepted -= 1
+
+    def _check_free(self) -> None:
+        if self.is_stopping:
+            problem = describe_problem(
+                "the server is stopping", next_step="Send the request to another server."
+            )
+            raise Refusal(503, "stopping", problem, retry_after_s=1)
+        if self.num_accepted >= MAX_REQUESTS:
+            problem = describe_problem(
+                f"{self.num_accepted} requests are being answered",
+                next_step="Try again in 1 s, or send fewer requests.",
+            )
+            raise Refusal(429, "too_many", problem, retry_after_s=1)
+
+    async def _compute(self, model: ServedModel, request: Request) -> dict[str, Any]:
+        started_s = time.perf_counter()
+        # Refused before anything is read, so that refusing costs little.
+        model.queue.check_room()
+        rows = await receive_rows(request, model.version.reader, self._limits.body_bytes)
+        if len(rows) > model.queue.limit_rows:
+            problem = describe_problem(
+                f"there are {len(rows)} rows",
+                field="rows",
+                allowed=f"at most {model.queue.limit_rows} rows in a request",
+            )
+            raise Refusal(413, "too_many_rows", problem)
+        version = model.version
+        reader = version.reader
+        if reader.has_images(rows):
+            # Decoding takes longer than all else here, so that others are answered meanwhile.
+            loop = asyncio.get_running_loop()
+            values = await loop.run_in_executor(self._decoding, reader.read, rows)
+        else:
+            values = reader.read(rows)
+        answers = await model.queue.answer(values)
+        for row, answer in zip(values, answers, strict=True):
+            if notes := reader.notes(row):
+                answer["notes"] = notes
+        if model.watch is not None:
+            model.watch.add(rows, values, answers, time.perf_counter() - started_s)
+        return {"model": model.name, "version": version.sha256[:12], "answers": answers}
 
     async def swap(self, request: Request) -> Response:
         """Answer `POST /v1/NAME/swap`."""
@@ -321,17 +248,6 @@ class Service:
             )
         return self.models[name]
 
-    def _read(self, read: Callable[[ServedModel], float]) -> dict[Any, float]:
-        return {labelled(model=name): read(model) for name, model in self.models.items()}
-
-    def _read_versions(self) -> dict[Any, float]:
-        return {
-            labelled(
-                model=name, version=model.version.sha256[:12], run=model.version.card.run_id
-            ): 1.0
-            for name, model in self.models.items()
-        }
-
 
 def describe_model(model: ServedModel) -> dict[str, Any]:
     """Return the name, the version and the times of a model."""
@@ -347,37 +263,102 @@ def describe_model(model: ServedModel) -> dict[str, Any]:
     }
 
 
-def make_app(service: Service) -> ASGIApp:
-    """Return the application of a service; its models answer while the application runs."""
+class Refusal(Exception):
+    """A request that is not carried out, with the response to it."""
 
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(model.queue.run()) for model in service.models.values()]
-        yield
-        for task in tasks:
-            task.cancel()
-        service.close()
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        problem: Mapping[str, Any],
+        *,
+        retry_after_s: int | None = None,
+    ) -> None:
+        """Describe why.
 
-    get, post = ["GET"], ["POST"]
-    app = Starlette(
-        routes=[
-            Route("/v1/{name}/predict", service.predict, methods=post),
-            Route("/v1/{name}/drift", service.show_drift, methods=get),
-            Route("/v1/{name}/swap", service.swap, methods=post),
-            Route("/v1/{name}", service.show_model, methods=get),
-            Route("/v1", service.list_models, methods=get),
-            Route("/health", service.health, methods=get),
-            Route("/ready", service.ready, methods=get),
-            Route("/metrics", service.write_metrics, methods=get),
-            Route("/openapi.json", service.openapi, methods=get),
-            Route("/", _page, methods=get),
-            Route("/page.js", _script, methods=get),
-            Route("/page.css", _style, methods=get),
-        ],
-        exception_handlers={HTTPException: _refuse, Exception: _fail},
-        lifespan=lifespan,
+        Args:
+            status: The HTTP status.
+            reason: One word for the metrics.
+            problem: What the client receives.
+            retry_after_s: When it may try again, in seconds.
+        """
+        super().__init__(reason)
+        self.status, self.reason, self.problem = status, reason, problem
+        self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+
+
+async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) -> list[Any]:
+    """Return the rows of a request, unchecked; an image as the body is one row.
+
+    Args:
+        request: The request.
+        reader: That of the model.
+        limit_bytes: Size of the body, at most.
+
+    Raises:
+        RequestError: If the body is not rows.
+        Refusal: If it is of another type, too large or too slow.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # Pages of other origins cannot send these types without a permission that the server never
+    # gives.
+    allowed = (_JSON,) if reader.image is None else (_JSON, *MEDIA_TYPES)
+    if kind not in allowed:
+        problem = describe_problem(
+            f"the content type is {kind or 'missing'}",
+            allowed=", ".join(allowed),
+            next_step=f"Name it in a header: curl -H 'Content-Type: {_JSON}' sends JSON.",
+        )
+        raise Refusal(415, "malformed", problem)
+    body = await _read_body(request, limit_bytes)
+    if kind == _JSON:
+        return parse_rows(body)
+    return [{reader.image: base64.b64encode(body).decode()}]
+
+
+async def _read_body(request: Request, limit_bytes: int) -> bytes:
+    too_large = Refusal(
+        413,
+        "too_large",
+        describe_problem(
+            "the body is too large",
+            allowed=f"{limit_bytes} bytes",
+            next_step="Send less at once, or start the server with a larger --max-body.",
+        ),
     )
-    return Guard(app, service.token)
+    length = request.headers.get("content-length", "0")
+    if length.isdigit() and int(length) > limit_bytes:
+        raise too_large
+    body = bytearray()
+    with time_limit(_BODY_TIMEOUT_S) as limited:
+        async for part in request.stream():
+            body += part
+            if len(body) > limit_bytes:
+                raise too_large
+    if limited.is_over:
+        problem = describe_problem(f"the body did not arrive within {_BODY_TIMEOUT_S:g} s")
+        raise Refusal(408, "slow", problem)
+    return bytes(body)
+
+
+def _refusal_for(error: Exception, model: ServedModel) -> Refusal:
+    """Return how a request is refused because of an error."""
+    match error:
+        case QueueFullError(retry_after_s=after_s):
+            problem = describe_problem(
+                f"the queue of {model.name} is full: {model.queue.num_waiting} rows wait",
+                next_step=f"Try again in {after_s} s, or send fewer requests.",
+            )
+            return Refusal(429, "queue_full", problem, retry_after_s=after_s)
+        case RequestError():
+            problem = describe_problem(str(error), allowed='{"rows": [{...}]}')
+            return Refusal(400, "malformed", problem)
+        case RowsError():
+            return Refusal(422, "invalid", error.to_json())
+        case ClientDisconnect():
+            return Refusal(499, "gone", describe_problem("the client closed the connection"))
+    problem = describe_problem(f"the model could not compute this: {first_line_of(error)}")
+    return Refusal(500, "failed", problem)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -1,26 +1,65 @@
 """What a served model receives and answers, compared with its training data.
 
-The last rows count, so that drift which is over is forgotten. Keeping samples is left to
-`kept_samples`, showing drift to the page and the command line.
+A sample of the rows is kept and counted. The last of them count, so that drift which is over is
+forgotten. Files are left to `kept_samples`, showing drift to the page and the command line.
 """
 
 from __future__ import annotations
 
+import random
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from workbench.deploy.card import Card, Statistics
+from workbench.deploy.card import Card, Statistics, read_card
 from workbench.deploy.distributions import Drift, bin_of, drift_of, num_bins
 from workbench.deploy.predictor import classes_in
 from workbench.deploy.serving.batching import Answer, Row
+from workbench.deploy.serving.kept_samples import KeptSamples, read_samples
+from workbench.deploy.serving.rows import RowReader, RowsError
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import Suggestion
 
 WINDOW_ROWS = 5000
 """Drift is that of the last one to two windows."""
+
+
+class Watch:
+    """Keeps and counts a share of the rows of one bundle."""
+
+    def __init__(self, bundle: Path, card: Card, *, share: float, limit_bytes: int) -> None:
+        """Begin to watch; arguments as of `KeptSamples` and `DriftMonitor`.
+
+        Args:
+            bundle: The bundle, itself and not a link to it.
+            card: Its card.
+            share: The share of the rows that are kept, above 0 and at most 1.
+            limit_bytes: Size of the kept files, at most.
+        """
+        self.kept = KeptSamples(bundle, limit_bytes=limit_bytes)
+        self.monitor = DriftMonitor(card)
+        self._share = share
+        self._draw = random.Random()
+
+    def add(
+        self, given: Sequence[Any], rows: Sequence[Row], answers: Sequence[Answer], seconds: float
+    ) -> None:
+        """Keep and count some rows of a request.
+
+        Args:
+            given: The rows as they were received.
+            rows: The same rows as they were read.
+            answers: Their answers.
+            seconds: How long the request took.
+        """
+        for raw, row, answer in zip(given, rows, answers, strict=True):
+            if self._draw.random() < self._share:
+                self.kept.keep(raw, answer, seconds)
+                self.monitor.add(row, answer)
 
 
 class DriftMonitor:
@@ -106,6 +145,34 @@ class DriftMonitor:
         return [
             one + other for one, other in zip(self._now[index], self._before[index], strict=True)
         ]
+
+
+def drift_of_kept(bundle: Path) -> dict[str, Any]:
+    """Return the drift of everything that was kept of a bundle, as `DriftMonitor.describe` does.
+
+    Returns:
+        In addition `latency_ratio`: how much longer the last quarter of the requests took than the
+        first.
+
+    Raises:
+        RunError: If it is not a bundle.
+        DataError: If nothing was kept.
+    """
+    card = read_card(bundle)
+    reader = RowReader(card)
+    monitor = DriftMonitor(card, window_rows=2**62)
+    seconds: list[float] = []
+    for sample in read_samples(bundle):
+        try:
+            [row] = reader.read([sample["row"]])
+        except (RowsError, KeyError, TypeError):  # another card was in this folder then
+            continue
+        monitor.add(row, sample["answer"])
+        seconds.append(sample["seconds"])
+    quarter = max(len(seconds) // 4, 1)
+    first_s, last_s = seconds[:quarter], seconds[-quarter:]
+    ratio = median(last_s) / median(first_s) if seconds else None
+    return monitor.describe() | {"latency_ratio": ratio}
 
 
 def next_steps(card: Card) -> Iterator[str]:

@@ -2,121 +2,152 @@
 
 from __future__ import annotations
 
-import bisect
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-Labels = tuple[tuple[str, str], ...]
+from workbench.deploy.packages import needs
+from workbench.deploy.serving.served_models import ServedModel
 
-LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+with needs("prometheus_client"):
+    import prometheus_client
+    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
 
-
-def labelled(**labels: str) -> Labels:
-    """Return labels in the order in which they are written."""
-    return tuple(labels.items())
-
-
-class Counter:
-    """A number that only grows, for each set of labels."""
-
-    kind = "counter"
-
-    def __init__(self) -> None:
-        self.counts: dict[Labels, float] = defaultdict(float)
-
-    def add(self, labels: Labels, count: float = 1) -> None:
-        """Count something."""
-        self.counts[labels] += count
-
-    def lines(self, name: str) -> Iterator[str]:
-        """Yield the lines of its values."""
-        for labels, count in sorted(self.counts.items()):
-            yield f"{name}{_braces(labels)} {count:g}"
+_LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_OF_QUEUES = {
+    "workbench_queue_rows": ("Rows that wait.", lambda model: model.queue.num_waiting),
+    "workbench_queue_limit_rows": ("Rows that may wait.", lambda model: model.queue.limit_rows),
+    "workbench_batch_limit_rows": (
+        "Rows that a batch may have at the moment.",
+        lambda model: model.queue.batch_limit,
+    ),
+    "workbench_swaps": (
+        "Number of times that a newer bundle took over.",
+        lambda model: model.num_swaps,
+    ),
+    "workbench_latency_drift": (
+        "How much longer batches take than when the model was opened.",
+        lambda model: model.queue.slower,
+    ),
+}
 
 
-class Gauge:
-    """Numbers that are read when they are needed."""
+class ServerMetrics:
+    """Counts requests, rows and batches, and reads the state of queues and models when asked."""
 
-    kind = "gauge"
+    def __init__(self, models: Mapping[str, ServedModel]) -> None:
+        """Count nothing yet.
 
-    def __init__(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        self._read = read
+        Args:
+            models: What is served, by name.
+        """
+        # When a counter began is no news: a server that starts again counts from 0.
+        prometheus_client.disable_created_metrics()
+        self._registry = CollectorRegistry()
+        self._requests = self._counter(
+            "workbench_requests_total", "Requests to predict, by status.", "code"
+        )
+        self._rejected = self._counter(
+            "workbench_rejected_total",
+            "Requests to predict that were refused, by reason.",
+            "reason",
+        )
+        self._rows = self._counter("workbench_rows_total", "Rows that were answered.")
+        self._latency = Histogram(
+            "workbench_request_seconds",
+            "Seconds from a request to its answer.",
+            ("model",),
+            buckets=_LATENCY_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._batches = Histogram(
+            "workbench_batch_rows",
+            "Rows in a batch.",
+            ("model",),
+            buckets=_BATCH_BUCKETS,
+            registry=self._registry,
+        )
+        self._computing = self._counter(
+            "workbench_batch_seconds_total", "Seconds that batches were computed."
+        )
+        self._registry.register(_ModelState(models))
 
-    def lines(self, name: str) -> Iterator[str]:
-        """Yield the lines of its values."""
-        for labels, value in sorted(self._read().items()):
-            yield f"{name}{_braces(labels)} {value:.9g}"
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(name, meaning, ("model", *labels), registry=self._registry)
 
+    def count_answer(self, model: str, num_rows: int, seconds: float) -> None:
+        """Count a request that was answered, with the seconds that it took."""
+        self._latency.labels(model).observe(seconds)
+        self._requests.labels(model, "200").inc()
+        self._rows.labels(model).inc(num_rows)
 
-class Histogram:
-    """How often values of each size were seen, for each set of labels."""
+    def count_refusal(self, model: str, status: int, reason: str) -> None:
+        """Count a request that was refused, by its HTTP status and a word for why."""
+        self._requests.labels(model, str(status)).inc()
+        self._rejected.labels(model, reason).inc()
 
-    kind = "histogram"
+    def count_batch(self, model: str, num_rows: int, seconds: float) -> None:
+        """Count a batch that was computed."""
+        self._batches.labels(model).observe(num_rows)
+        self._computing.labels(model).inc(seconds)
 
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self._counts: dict[Labels, list[int]] = defaultdict(lambda: [0] * (len(bounds) + 1))
-        self._sums: dict[Labels, float] = defaultdict(float)
-
-    def observe(self, labels: Labels, value: float) -> None:
-        """Count a value."""
-        self._counts[labels][bisect.bisect_left(self._bounds, value)] += 1
-        self._sums[labels] += value
-
-    def lines(self, name: str) -> Iterator[str]:
-        """Yield the lines of its values."""
-        for labels, counts in sorted(self._counts.items()):
-            seen = 0
-            for bound, count in zip((*self._bounds, "+Inf"), counts, strict=True):
-                seen += count
-                yield f"{name}_bucket{_braces((*labels, ('le', f'{bound}')))} {seen}"
-            yield f"{name}_sum{_braces(labels)} {self._sums[labels]:.9g}"
-            yield f"{name}_count{_braces(labels)} {seen}"
-
-
-Metric = Counter | Gauge | Histogram
-
-
-class Metrics:
-    """Named metrics with what they mean."""
-
-    def __init__(self) -> None:
-        self._metrics: dict[str, tuple[str, Metric]] = {}
-
-    def counter(self, name: str, meaning: str) -> Counter:
-        """Add a counter."""
-        return self._add(name, meaning, Counter())
-
-    def gauge(self, name: str, meaning: str, read: Callable[[], Mapping[Labels, float]]) -> Gauge:
-        """Add numbers that are read when they are needed."""
-        return self._add(name, meaning, Gauge(read))
-
-    def histogram(self, name: str, meaning: str, bounds: Sequence[float]) -> Histogram:
-        """Add a histogram with upper bounds of its buckets."""
-        return self._add(name, meaning, Histogram(bounds))
-
-    def write(self) -> str:
-        """Return all values in the text format of Prometheus."""
-        lines: list[str] = []
-        for name, (meaning, metric) in self._metrics.items():
-            lines += [
-                f"# HELP {name} {meaning}",
-                f"# TYPE {name} {metric.kind}",
-                *metric.lines(name),
-            ]
-        return "\n".join(lines) + "\n"
-
-    def _add(self, name: str, meaning: str, metric):  # type: ignore[no-untyped-def]
-        self._metrics[name] = (meaning, metric)
-        return metric
+    def write(self) -> bytes:
+        """Return all values."""
+        return generate_latest(self._registry)
 
 
-def _braces(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+class _ModelState(Collector):
+    """Reads what queues, models and their drift are like at the moment."""
+
+    def __init__(self, models: Mapping[str, ServedModel]) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for name, (meaning, read) in _OF_QUEUES.items():
+            gauge = _gauge(name, meaning, "model")
+            for model in self._models.values():
+                gauge.add_metric((model.name,), read(model))
+            yield gauge
+        yield from self._drift()
+        info = _gauge("workbench_model_info", "Which model is served.", "model", "version", "run")
+        for model in self._models.values():
+            version = model.version
+            info.add_metric((model.name, version.sha256[:12], version.card.run_id), 1.0)
+        yield info
+
+    def _drift(self) -> Iterator[GaugeMetricFamily]:
+        of_columns = _gauge(
+            "workbench_drift",
+            "Population stability index of a column; 0.2 and more is notable.",
+            "model",
+            "column",
+        )
+        of_answers = _gauge(
+            "workbench_answer_drift", "Population stability index of the answers.", "model"
+        )
+        drifted = _gauge(
+            "workbench_drifted",
+            "Whether a column or the answers have drifted more than chance explains.",
+            "model",
+        )
+        dropped = _gauge("workbench_kept_dropped", "Samples that could not be kept.", "model")
+        for name, model in self._models.items():
+            if model.watch is None:
+                continue
+            monitor = model.watch.monitor
+            columns, answers = monitor.columns(), monitor.answers()
+            for column in columns:
+                of_columns.add_metric((name, column.name), column.index)
+            if answers is not None:
+                of_answers.add_metric((name,), answers.index)
+            has_drifted = any(drift.has_drifted for drift in columns) or (
+                answers is not None and answers.has_drifted
+            )
+            drifted.add_metric((name,), float(has_drifted))
+            dropped.add_metric((name,), model.watch.kept.num_dropped)
+        yield from (of_columns, of_answers, drifted, dropped)
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, labels=labels)

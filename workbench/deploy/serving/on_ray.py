@@ -64,7 +64,11 @@ class Copy:
                 version = Version.open(folder, self.limits)
             models.append(
                 ServedModel(
-                    name, folder, version, self.limits, lambda *batch: service.count_batch(*batch)
+                    name,
+                    folder,
+                    version,
+                    self.limits,
+                    lambda *batch: service.metrics.count_batch(*batch),
                 )
             )
         service = Service(models, self.limits, self.token, is_copy=True)

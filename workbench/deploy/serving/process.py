@@ -81,7 +81,7 @@ def check_packages() -> None:
     Raises:
         MissingDependencyError: If it is not.
     """
-    for package in ("onnxruntime", "starlette", "uvicorn"):
+    for package in ("onnxruntime", "prometheus_client", "starlette", "uvicorn"):
         with needs(package):
             importlib.import_module(package)
 
@@ -130,7 +130,7 @@ def serve(
                 folder,
                 versions[name],
                 limits,
-                lambda *batch: service.count_batch(*batch),
+                lambda *batch: service.metrics.count_batch(*batch),
             )
             for name, folder in bundles.items()
         ]

@@ -18,8 +18,8 @@ from typing_extensions import Self
 from workbench.deploy.card import MODEL, Card
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
+from workbench.deploy.serving.drift import Watch
 from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
-from workbench.deploy.serving.watching import Watch
 from workbench.foundation.errors import ArgumentError, RunError, first_line_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

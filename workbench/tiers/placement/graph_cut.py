@@ -3,7 +3,7 @@
 Which values its nodes exchange, and each part as a graph of its own.
 
 The graph is cut as ONNX Runtime fuses it, because what is fused is computed, and timed, as one
-node. Where it is cut is left to `min_cut`.
+node. Where it is cut is left to `cut_choice`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.deploy.cascade import choose_thresholds, exits_at
-from workbench.deploy.stages import Evidence
+from workbench.deploy.stages import Evidence, choose_thresholds, exits_at
 from workbench.foundation.errors import ExperimentError
 
 

@@ -14,8 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from workbench.deploy.cascade import accuracy_at, exits_at
-from workbench.tiers.placement.flows import Outcome, Route, responses
+from workbench.deploy.stages import accuracy_at, exits_at
 from workbench.tiers.placement.link_queues import (
     PlayedLinks,
     bounded_waits,
@@ -31,7 +30,7 @@ from workbench.tiers.placement.played_queues import (
     first_stages,
 )
 from workbench.tiers.placement.queues import wait_of, wait_of_times
-from workbench.tiers.placement.schedulers import SCHEDULERS
+from workbench.tiers.placement.schedulers import SCHEDULERS, Outcome, Route, responses
 from workbench.tiers.placement.system import System
 
 _WINDOWS = 200

@@ -1,6 +1,7 @@
 """How long stages and frames take on one kind of machine: the file that `place profile` writes.
 
-The measuring itself is done by `workbench.tiers.processes.profiling`, here or on another machine.
+It also tells how such a machine is reached. The measuring itself is done by
+`workbench.tiers.processes.profiling`, here or on another machine.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.deploy.device import HERE
-from workbench.foundation.errors import ExperimentError
+from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.foundation.files import write_atomically
+from workbench.tiers.placement.tiers_file import read_tiers
 
 
 class _Part(BaseModel):
@@ -158,3 +160,35 @@ def read_profile(path: Path, *, field: str) -> Profile:
             allowed=f"{HERE}, or the file of a profile",
             next_step="Write it on that machine: workbench place profile BUNDLE --to FILE",
         ) from error
+
+
+def find_device(text: str) -> str:
+    """Return a device as `measure` takes it.
+
+    Args:
+        text: `here`, ssh://[USER@]HOST[:PORT], or FILE:TIER, a tier of a file of tiers.
+
+    Raises:
+        ExperimentError: If the file of tiers, or the profile that it names, cannot be read.
+        ArgumentError: If there is no such tier, or it is not known how its machine is reached.
+    """
+    file, colon, name = text.rpartition(":")
+    if not colon or "://" in text:
+        return text
+    path = Path(file)
+    tiers = read_tiers(path).tiers
+    if name not in tiers:
+        raise ArgumentError(f"{file} has no tier {name!r}", field="device", allowed=list(tiers))
+    machine = tiers[name].machine
+    if machine == HERE:
+        return HERE
+    device = read_profile(path.parent / machine, field=f"tiers.{name}.machine").device
+    if device in (None, HERE):
+        raise ArgumentError(
+            f"{machine} was measured on the machine itself, so how to reach it is not known",
+            field="device",
+            next_step=(
+                "Name it as ssh://[USER@]HOST[:PORT], or measure the profile again with --device."
+            ),
+        )
+    return device

@@ -1,8 +1,7 @@
-"""Every scheduler compared on one system.
+"""Every scheduler compared on one system, at its thresholds and at others.
 
-What is expected or played of each, which is recommended, and why.
-
-Reading the system from files is left to `assembly`, printing to the command line.
+What is expected or played of each, which is recommended, and why. Reading the system from files is
+left to `assembly`, printing to the command line, drawing to the widgets.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from workbench.foundation.formatting import (
     format_percent,
     format_rate,
 )
-from workbench.tiers.placement.flows import Outcome
 from workbench.tiers.placement.labels import early_at
 from workbench.tiers.placement.link_queues import link_loads, without_heartbeats
 from workbench.tiers.placement.played_queues import draw_requests
-from workbench.tiers.placement.schedulers import Policy, policies_for
+from workbench.tiers.placement.schedulers import Outcome, Policy, policies_for
 from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import Objective
 
@@ -35,6 +33,7 @@ _STUDENT_T = 2.262
 """The 97.5 % quantile of Student's t with nine degrees of freedom."""
 _EQUAL_ACCURACY = 0.002
 _EQUAL_TIME = 1.02
+_NUM_THRESHOLDS = 41
 
 
 @dataclass(frozen=True)
@@ -146,6 +145,51 @@ def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
     fastest_s = min(plan.p95_s for plan in kept)
     equal = [plan for plan in kept if plan.p95_s <= fastest_s * _EQUAL_TIME]
     return min(equal, key=lambda plan: plan.outcome.bytes_per_sample)
+
+
+@dataclass(frozen=True)
+class ExitPoint:
+    """One threshold of the first exit.
+
+    Attributes:
+        threshold: The probability from which an answer leaves there.
+        share: Share of the samples that leave there, where all is computed on the first tier.
+        outcomes: What closed forms expect of each scheduler.
+        group_accuracy: By scheduler the share of the answers whose group of classes is right; empty
+            without groups.
+    """
+
+    threshold: float
+    share: float
+    outcomes: dict[str, Outcome]
+    group_accuracy: dict[str, float]
+
+
+def exit_curve(system: System) -> list[ExitPoint]:
+    """Return what comes of thresholds of the first exit, from 0, where every answer leaves there,
+    to 1.
+
+    They lie where equally many validation samples are between two of them; that of the system is
+    among them.
+
+    Args:
+        system: The system; the thresholds of its other exits are kept.
+    """
+    first, *others = system.thresholds
+    levels = np.quantile(system.evidence.confidence[:, 0], np.linspace(0, 1, _NUM_THRESHOLDS))
+    schedulers = policies_for(system)
+    found = []
+    for threshold in sorted({0.0, *np.clip(levels, 0, 1).tolist(), first, 1.0}):
+        changed = replace(system, thresholds=(threshold, *others))
+        outcomes = {name: scheduler.expect(changed) for name, scheduler in schedulers.items()}
+        by_group = {}
+        if system.group_threshold is not None:
+            grouped = changed.by_group()
+            by_group = {
+                name: scheduler.expect(grouped).accuracy for name, scheduler in schedulers.items()
+            }
+        found.append(ExitPoint(threshold, float((changed.exits == 0).mean()), outcomes, by_group))
+    return found
 
 
 def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> list[str]:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from workbench.deploy.cascade import exits_at
-from workbench.deploy.stages import Evidence
+from workbench.deploy.stages import Evidence, exits_at
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from workbench.deploy.card import CARD, MODEL, Card, read_card
-from workbench.deploy.cascade import Calibration
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.predictor import open_session
-from workbench.deploy.stages import PROBABILITIES, STAGES, Stages
+from workbench.deploy.stages import PROBABILITIES, STAGES, Calibration, Stages
 from workbench.foundation.errors import ExperimentError
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.samples import bundle_samples

@@ -1,4 +1,6 @@
-"""What a measurement on this machine is expected to show: the plan of one machine of each tier.
+"""What a measurement on this machine is expected to show, and both side by side.
+
+What is planned is one machine of each tier.
 
 Times of stages are those of many calls in a row. What an answer of a process takes beyond them
 (encryption, waking up, reading and writing frames, and a model that computes once in a while), what
@@ -9,6 +11,7 @@ values take to be made ready for a frame are measured on this machine.
 from __future__ import annotations
 
 import statistics
+import tempfile
 import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,17 +21,21 @@ from typing import Any
 
 import numpy as np
 
+from workbench.deploy.card import read_card
 from workbench.deploy.stages import Stages
-from workbench.tiers.placement.assembly import assemble
-from workbench.tiers.placement.flows import Outcome
+from workbench.tiers.placement.assembly import assemble, stages_of
+from workbench.tiers.placement.cut_bundle import write_cut
+from workbench.tiers.placement.labels import Groups, groups_of
 from workbench.tiers.placement.links import HEADER_BYTES, TLS_BYTES
+from workbench.tiers.placement.policies import Mapping
 from workbench.tiers.placement.scheduler_plans import about_full
-from workbench.tiers.placement.schedulers import policies_for
+from workbench.tiers.placement.schedulers import Outcome, policies_for
 from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import HERE, Privacy, TiersFile
 from workbench.tiers.processes.features import Outgoing, received
-from workbench.tiers.processes.measured_run import Probes
+from workbench.tiers.processes.measured_run import Measured, Probes, measure_tiers
 from workbench.tiers.processes.profiling import profile_stages
+from workbench.tiers.processes.requesting import OnStatus
 
 _NUM_FRAMES = 50
 
@@ -50,6 +57,63 @@ class Expected:
     p95_s: float
     accuracy: float
     full: str | None = None
+
+
+def measure_scheduler(
+    scheduler: str,
+    tiers: TiersFile,
+    folder: Path,
+    bundle: Path,
+    system: System,
+    samples: tuple[np.ndarray, np.ndarray],
+    moments_s: Sequence[float],
+    *,
+    on_status: OnStatus | None = None,
+) -> tuple[Measured, Expected, System]:
+    """Return what was measured with a scheduler, what was expected of it, and the system that ran.
+
+    A model that is cut without exits runs as the stages that its parts are.
+
+    Args:
+        scheduler: The scheduler; `cut` where the system has one.
+        tiers: The file of tiers.
+        folder: The folder that its paths are relative to.
+        bundle: The bundle whose stages are spread.
+        system: What runs, as of `system_here`, with groups of classes if the file has any.
+        samples: Inputs of the validation split, and the right classes.
+        moments_s: When requests are sent, in seconds.
+        on_status: As of `measure_tiers`.
+
+    Raises:
+        ExperimentError: If the file cannot be carried out.
+        RunError: If a process does not start, nothing is answered, or `on_status` has ended it.
+    """
+    groups = None
+    if system.group_threshold is not None:
+        classes = groups_of(tiers.place.labels, read_card(bundle).outputs[0].classes)
+        groups = Groups(tuple(map(tuple, classes)), system.group_threshold)
+    with tempfile.TemporaryDirectory() as parts:
+        runs_as = scheduler
+        if scheduler == "cut":
+            assert system.cut is not None
+            write_cut(bundle, system.cut.is_there, system.evidence, Path(parts))
+            bundle, (system, runs_as) = Path(parts), system.as_cut()
+        measured = measure_tiers(
+            tiers,
+            folder,
+            bundle,
+            *samples,
+            scheduler=runs_as,
+            moments_s=moments_s,
+            on_status=on_status,
+            charge_s=Mapping().charge_s(system),
+            groups=groups,
+        )
+        framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)
+        expected = expected_of(
+            system, measured.probes, framings_s, bytes_per_sample=measured.bytes_per_sample
+        )[runs_as]
+    return replace(measured, scheduler=scheduler), expected, system
 
 
 def system_here(

@@ -34,10 +34,8 @@ _PACKAGES = (
 )
 _MODULES = (
     "deploy/device_runner.py",
-    "tiers/processes/aggregation.py",
     "tiers/processes/features.py",
     "tiers/processes/frames.py",
-    "tiers/processes/node_times.py",
     "tiers/processes/settings.py",
     "tiers/processes/stage_model.py",
     "tiers/processes/transport.py",

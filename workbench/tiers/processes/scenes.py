@@ -1,6 +1,9 @@
 """Views of one scene by several devices, gathered until all that are alive have sent theirs.
 
-How views become one input is left to `aggregation`, who is alive is stated by the caller.
+They become one input, with masks for absent devices. Who is alive is stated by the caller.
+
+Source: Teerapittayanon, McDanel, Kung, Distributed Deep Neural Networks over the Cloud, the Edge
+and End Devices, 2017, section III: max pooling, average pooling and concatenation.
 """
 
 from __future__ import annotations
@@ -8,23 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 
-from workbench.tiers.processes.aggregation import How, aggregate
 from workbench.tiers.processes.frames import Frame
+from workbench.tiers.processes.settings import How
 
+WAYS: tuple[str, ...] = get_args(How)
 _NUM_KEPT = 1024
 """Scenes whose answer is kept for views that arrive late."""
-
-
-@dataclass
-class _Scene:
-    answered: asyncio.Future[Frame]
-    views: dict[int, np.ndarray] = field(default_factory=dict)
-    is_complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Scenes:
@@ -102,3 +100,49 @@ class Scenes:
             scene.answered.set_result(await self._answer(frame, values, mask))
         except Exception as error:  # every view of the scene gets it
             scene.answered.set_exception(error)
+
+
+@dataclass
+class _Scene:
+    answered: asyncio.Future[Frame]
+    views: dict[int, np.ndarray] = field(default_factory=dict)
+    is_complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def aggregate(
+    views: Mapping[int, np.ndarray], devices: Sequence[int], how: How
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the views of a scene as one tensor.
+
+    Args:
+        views: What arrived, by the number of the device; all of one shape (channels, ...), at least
+            one.
+        devices: All devices that see the scene, in order.
+        how: `mean` or `max` over those that arrived; `concatenation` along the first dimension,
+            with zeros for those that did not.
+
+    Returns:
+        The tensor, and the mask: float32, 1 for each of `devices` that arrived and 0 for the
+        others.
+
+    Raises:
+        ValueError: If none arrived, one is not of `devices`, or the shapes differ.
+
+    Example:
+        >>> import numpy as np
+        >>> aggregate({0: np.array([1.0, 4.0]), 2: np.array([3.0, 2.0])}, [0, 1, 2], "mean")
+        (array([2., 3.]), array([1., 0., 1.], dtype=float32))
+    """
+    present = [device for device in devices if device in views]
+    if not present or len(present) != len(views):
+        raise ValueError(f"views of {sorted(views)}, and the devices are {list(devices)}")
+    if len({view.shape for view in views.values()}) != 1:
+        raise ValueError("the views of a scene differ in shape")
+    mask = np.array([device in views for device in devices], dtype=np.float32)
+    if how == "concatenation":
+        nothing = np.zeros_like(views[present[0]])
+        return np.concatenate([views.get(device, nothing) for device in devices], axis=0), mask
+    stacked = np.stack([views[device] for device in present])
+    return (stacked.mean(axis=0) if how == "mean" else stacked.max(axis=0)).astype(
+        stacked.dtype
+    ), mask

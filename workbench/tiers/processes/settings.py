@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from workbench.foundation.files import write_atomically
-from workbench.tiers.processes.aggregation import How
 from workbench.tiers.processes.transport import Identity
+
+How = Literal["mean", "max", "concatenation"]
 
 
 @dataclass(frozen=True)

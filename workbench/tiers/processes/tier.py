@@ -22,12 +22,13 @@ from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_ba
 from workbench.tiers.processes.features import Outgoing, restore, smallest
 from workbench.tiers.processes.frames import Frame, Kind
 from workbench.tiers.processes.next_tier import MISSED, STATUS, NextTier, NotAnsweredError
-from workbench.tiers.processes.own_time import OwnTime
 from workbench.tiers.processes.scenes import Scenes
 from workbench.tiers.processes.settings import TierSettings
 from workbench.tiers.processes.stage_model import Result, StageModels
 from workbench.tiers.processes.transport import Connection, Listener
 
+_LONGEST_PERIODS = 1.5
+"""A period that takes longer counts as this many."""
 _BATCH_S = 1.0
 """How long a batch may take, which limits its size on slow machines."""
 _EASE = 0.9
@@ -295,3 +296,46 @@ class Tier:
                 self._level = min(self._level + 1, most)
             elif load < _EASE * self.settings.busy:
                 self._level = max(self._level - 1, 0)
+
+
+class OwnTime:
+    """A clock that stands still while its event loop does, so that others are not taken for silent.
+
+    A process that is frozen, or waits for a processor, reads what others sent meanwhile only after
+    it goes on. By the time of the machine they would have been silent since the pause began.
+
+    Example:
+        >>> moments = iter([0.0, 0.1, 0.2, 5.2, 5.2, 5.2])
+        >>> clock = OwnTime(0.1, clock=lambda: next(moments))
+        >>> clock.tick()
+        >>> clock.tick()
+        >>> clock.tick()  # 5 s later
+        >>> round(clock.now_s(), 2)
+        0.35
+    """
+
+    def __init__(self, period_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start at 0.
+
+        Args:
+            period_s: How often it is read by itself; longer pauses are left out.
+            clock: The time of the machine, in seconds.
+        """
+        self._period_s, self._clock = period_s, clock
+        self._until_s, self._ticked_s = 0.0, clock()
+
+    def now_s(self) -> float:
+        """Return the seconds that count."""
+        return self._until_s + min(
+            self._clock() - self._ticked_s, _LONGEST_PERIODS * self._period_s
+        )
+
+    def tick(self) -> None:
+        """Count the time since the last tick, or as much of it as counts."""
+        self._until_s, self._ticked_s = self.now_s(), self._clock()
+
+    async def run(self) -> None:
+        """Tick once a period until cancelled."""
+        while True:
+            self.tick()
+            await asyncio.sleep(self._period_s)

@@ -180,7 +180,7 @@ def measure_and_report(
     Raises:
         WorkbenchError: As `measure_scheduler`.
     """
-    from workbench.tiers.processes.measured_scheduler import measure_scheduler
+    from workbench.tiers.processes.prediction import measure_scheduler
 
     run = TiersRun(
         state="starting", scheduler=scheduler, threshold=system.thresholds[0], time_s=time_s

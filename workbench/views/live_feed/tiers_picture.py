@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from workbench.foundation.errors import Problem
 
 if TYPE_CHECKING:
-    from workbench.tiers.placement.flows import Outcome
+    from workbench.tiers.placement.schedulers import Outcome
 
 
 class _Message(BaseModel):

@@ -129,7 +129,7 @@ class TiersSession:
     def _plan(self) -> None:
         from workbench.deploy.stages import read_stages
         from workbench.tiers.placement.assembly import assemble, bundle_of
-        from workbench.tiers.placement.exit_curve import exit_curve
+        from workbench.tiers.placement.scheduler_plans import exit_curve
         from workbench.tiers.processes.placing import placed
         from workbench.tiers.processes.profiling import profile_stages
         from workbench.tiers.processes.samples import bundle_samples
