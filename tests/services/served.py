@@ -231,10 +231,11 @@ class Server:
         return self.client.post(f"/v1/{name}/predict", json={"rows": list(rows)})
 
     def metric(self, line: str) -> float:
-        """Return the value of a line of /metrics; 0 if it has none."""
-        for each in self.client.get("/metrics").text.splitlines():
-            name, _, value = each.rpartition(" ")
-            if name == line:
+        """Return the value of a line of /metrics, whatever the order of its labels; 0 for none."""
+        wanted = _name_and_labels(line)
+        for written in self.client.get("/metrics").text.splitlines():
+            name, _, value = written.rpartition(" ")
+            if _name_and_labels(name) == wanted:
                 return float(value)
         return 0.0
 
@@ -323,3 +324,8 @@ def memory_bytes(server: Server) -> int:
 def body_of(*rows: Any) -> bytes:
     """Return the body of a request; arrays as lists."""
     return json.dumps({"rows": list(rows)}, default=np.ndarray.tolist).encode()
+
+
+def _name_and_labels(line: str) -> tuple[str, frozenset[str]]:
+    name, _, labels = line.rstrip("}").partition("{")
+    return name, frozenset(labels.split(","))
