@@ -27,7 +27,7 @@ from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.foundation.events import Noted, RunStateChanged
 from workbench.foundation.formatting import format_number, parse_bytes, parse_duration_s
 from workbench.store.database import Store
-from workbench.store.database.trial_files import trial_folder
+from workbench.store.database.run_files import trial_folder
 from workbench.store.history import History, Trial
 from workbench.store.history.compression import (
     BASE_METRIC,
