@@ -42,7 +42,8 @@ measuring took  3 min 20 s
 would change it - more than 2 workers: nothing was measured beyond 2
                 - a noise scale below 200 samples: then 128 = 64 x 1 x 2 is faster
 
-To use it, write into the experiment, in place of what it searches (lr is meant at training.reference_batch):
+To use it, write into the experiment, in place of what it searches (lr is meant at \
+training.reference_batch):
   plan: {workers: 2, micro_batch: 128, accumulation: 1, precision: bf16, strategy: ddp}
   training: {lr: 0.003, lr_rule: sqrt, warmup_epochs: 1.0}
 """

@@ -95,9 +95,9 @@ class TwoNodes:
         topology = Knowledge([], ROOM, placement=self.placement, limit_bytes=None).topology(
             num_workers
         )
-        factor = (
-            1.0 if num_workers == 1 else self._packed if topology.num_nodes == 1 else self._apart
-        )
+        factor = self._packed if topology.num_nodes == 1 else self._apart
+        if num_workers == 1:
+            factor = 1.0
         return [
             PlanMeasured(
                 setting=order.setting,

@@ -58,9 +58,7 @@ def test_the_usual_speed_is_the_median_without_the_first_report_of_an_attempt() 
     assert speeds.usual(1, PartialPlan.of(workers=2, micro_batch=16)) is None
 
 
-def test_speeds_of_another_model_size_or_global_batch_say_nothing_but_those_of_another_rate_do() -> (
-    None
-):
+def test_speeds_of_another_model_size_or_batch_say_nothing_but_those_of_another_rate_do() -> None:
     pair = attempt(2, 5.0, 1000.0, hidden_width=64, lr=0.1)
     same = speeds_of(*pair, *attempt(1, 5.0, 600.0, trial=1, hidden_width=64, lr=0.2))
     wider = speeds_of(*pair, *attempt(1, 5.0, 600.0, trial=1, hidden_width=128, lr=0.1))

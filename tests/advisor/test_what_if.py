@@ -90,9 +90,7 @@ def test_what_is_left_open_is_chosen_for_the_goal() -> None:
     assert cheapest["plan"]["workers"] == 1
 
 
-def test_a_batch_that_does_not_fit_at_once_is_accumulated_and_a_micro_batch_that_does_not_is_told() -> (
-    None
-):
+def test_a_batch_that_does_not_fit_is_accumulated_and_a_micro_batch_that_does_not_is_told() -> None:
     asked = models()
     accumulated = asked.answer(PlanQuery(workers=1, global_batch=1024))
     assert accumulated["plan"]["accumulation"] == 4

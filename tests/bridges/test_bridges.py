@@ -129,11 +129,10 @@ def run_rank(
     rank: int,
     num_workers: int,
     meeting: str,
-    name: str,
-    folder: str,
-    stop_at: int | None,
-    resume: bool,
+    start: tuple[str, str, int | None, bool],
 ) -> tuple[TrialEnded, list[TrialReported]]:
+    """Run a case by its name, in a folder; stop it at a step, or resume it."""
+    name, folder, stop_at, resume = start
     case = next(case for case in CASES if case.name == name)
     order: dict[str, Any] = {
         "rank": rank,
@@ -154,10 +153,10 @@ def test_two_workers_train_together_stop_together_and_continue(case: Case, tmp_p
     run_together(
         load_libraries, 2, case.packages
     )  # takes a minute on a busy machine, nothing waits for it
-    stopped = run_together(run_rank, 2, case.name, str(tmp_path), 2, False)
+    stopped = run_together(run_rank, 2, (case.name, str(tmp_path), 2, False))
     assert [ended.state for ended, _ in stopped] == ["stopped", "stopped"], stopped[0][0].traceback
     assert [each.step for each in stopped[0][1]] == [1, 2]
-    resumed = run_together(run_rank, 2, case.name, str(tmp_path), None, True)
+    resumed = run_together(run_rank, 2, (case.name, str(tmp_path), None, True))
     assert [ended.state for ended, _ in resumed] == ["complete", "complete"], resumed[0][
         0
     ].traceback

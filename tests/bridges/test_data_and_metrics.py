@@ -51,8 +51,10 @@ class Line(torch.nn.Module):
 
 
 def train(
-    rank: int, num_workers: int, meeting: str | None, folder: str, kind: str, metrics: list[Any]
+    rank: int, num_workers: int, meeting: str | None, folder: str, given: tuple[str, list[Any]]
 ) -> tuple[TrialEnded, list[TrialReported]]:
+    """Train on data of a kind, with metrics."""
+    kind, metrics = given
     sizes = (
         {"samples_per_epoch": NUM_TRAIN, "validation_samples": NUM_VALIDATION}
         if kind == "stream"
@@ -98,10 +100,10 @@ def test_a_dataset_of_hugging_face_trains_alike_on_one_worker_and_two(
     kind: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("datasets")
-    ended, alone = train(0, 1, None, str(tmp_path / "alone"), kind, [])
+    ended, alone = train(0, 1, None, str(tmp_path / "alone"), (kind, []))
     assert ended.state == "complete", ended.traceback
     assert alone[-1].values["val_loss"] < alone[0].values["val_loss"]
-    [(ended, together), _] = run_together(train, 2, str(tmp_path / "together"), kind, [])
+    [(ended, together), _] = run_together(train, 2, str(tmp_path / "together"), (kind, []))
     assert ended.state == "complete", ended.traceback
     losses = [[each.values["val_loss"] for each in reports] for reports in (alone, together)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
@@ -112,8 +114,8 @@ def test_a_metric_of_torchmetrics_sees_the_whole_validation_part_on_two_workers(
 ) -> None:
     pytest.importorskip("torchmetrics")
     named: list[Any] = [{"name": "torchmetrics.classification:MulticlassF1Score", "num_classes": 2}]
-    _, alone = train(0, 1, None, str(tmp_path / "alone"), "lists", named)
-    [(ended, together), _] = run_together(train, 2, str(tmp_path / "together"), "lists", named)
+    _, alone = train(0, 1, None, str(tmp_path / "alone"), ("lists", named))
+    [(ended, together), _] = run_together(train, 2, str(tmp_path / "together"), ("lists", named))
     assert ended.state == "complete", ended.traceback
     values = [
         [each.values["val_MulticlassF1Score"] for each in reports] for reports in (alone, together)

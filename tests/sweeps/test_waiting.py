@@ -73,7 +73,7 @@ def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
 
         keep(RunStateChanged(state="running"))
         around = measurement_context_of(store, run.run_id, experiment)
-        place = bench_for(store, run.run_id, experiment, around, keep, look)
+        place = bench_for(store, run.run_id, experiment, around, sink=keep, poll=look)
         held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
         place.start_workers(1)
         assert len(times_s) >= 2

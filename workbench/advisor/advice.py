@@ -43,12 +43,12 @@ class Estimate:
 
     def at_least(self, least: float) -> Estimate:
         """Return the estimate of a number that is known to be `least` or more."""
-        low, value, high = (max(least, each) for each in (self.low, self.value, self.high))
+        low, value, high = (max(least, number) for number in (self.low, self.value, self.high))
         return Estimate(value, low, high, self.extrapolated)
 
     def at_most(self, most: float) -> Estimate:
         """Return the estimate of a number that is known to be `most` or less."""
-        low, value, high = (min(most, each) for each in (self.low, self.value, self.high))
+        low, value, high = (min(most, number) for number in (self.low, self.value, self.high))
         return Estimate(value, low, high, self.extrapolated)
 
     def widened(self, spread: float) -> Estimate:

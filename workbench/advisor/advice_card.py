@@ -8,7 +8,7 @@ The words are those of `advice_lines`, which writes the same for a terminal.
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -161,7 +161,7 @@ def html_of(advice: Mapping[str, Any]) -> str:
     parts.append(_table([(fact.name, fact.text) for fact in card.predicted]))
     parts += _list("Why", card.why)
     parts += _list(
-        "Alternatives", [f"{one.name}: {one.plan}. {one.compared}" for one in card.others]
+        "Alternatives", [f"{other.name}: {other.plan}. {other.compared}" for other in card.others]
     )
     parts += _list("Exchanges between workers", card.exchanges)
     parts += _list("What would change it", card.would_change)
@@ -179,18 +179,18 @@ def _bar(gain: CardGain) -> str:
     A line stands at the experiment without advice.
     """
     most = 1.1 * max(gain.high, gain.factor, 1.0)
-    width, low, high, one = (
+    width, low, high, without = (
         100 * value / most for value in (gain.factor, gain.low, gain.high, 1.0)
     )
     span = f"left:{low:.1f}%;width:{high - low:.1f}%"
     return (
         f"<p style='margin:0'><b>{gain.factor:.2f} times</b> ({gain.low:.2f} to {gain.high:.2f})"
         f" {html.escape(gain.words)}</p><div"
-        " style='position:relative;height:14px;max-width:420px;background:rgba(127,127,127,.2)'><div"
-        " style='position:absolute;inset:0 auto 0"
+        " style='position:relative;height:14px;max-width:420px;background:rgba(127,127,127,.2)'>"
+        "<div style='position:absolute;inset:0 auto 0"
         f" 0;width:{width:.1f}%;background:#0072b2'></div><div"
         f" style='position:absolute;top:6px;height:2px;{span};background:#e69f00'></div><div"
-        f" style='position:absolute;top:-2px;bottom:-2px;left:{one:.1f}%;border-left:2px"
+        f" style='position:absolute;top:-2px;bottom:-2px;left:{without:.1f}%;border-left:2px"
         " dashed'></div></div>"
     )
 
@@ -204,10 +204,8 @@ def _table(rows: list[tuple[str, str]]) -> str:
     return f"<table>{cells}</table>"
 
 
-def _list(title: str, found: tuple[str, ...] | list[str]) -> list[str]:
-    items = "".join(f"<li>{html.escape(text)}</li>" for text in found)
-    return (
-        [f"<p style='margin:6px 0 0'><b>{title}</b></p><ul style='margin:0'>{items}</ul>"]
-        if found
-        else []
-    )
+def _list(title: str, texts: Sequence[str]) -> list[str]:
+    if not texts:
+        return []
+    items = "".join(f"<li>{html.escape(text)}</li>" for text in texts)
+    return [f"<p style='margin:6px 0 0'><b>{title}</b></p><ul style='margin:0'>{items}</ul>"]

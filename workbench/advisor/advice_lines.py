@@ -100,19 +100,17 @@ def goal_of(advice: Mapping[str, Any]) -> str:
     objective = str(advice.get("objective"))
     if objective in _UNPREDICTED and not mapping(advice.get("choice")).get("time_to_target_s"):
         return _UNPREDICTED[objective]
-    until = (
-        ""
-        if objective == "throughput"
-        else " to the target"
-        if advice.get("has_target", True)
-        else " of a training"
-    )
-    return f"{_GOALS[objective]}{until}" if objective in _GOALS else "this experiment"
+    if objective not in _GOALS:
+        return "this experiment"
+    if objective == "throughput":
+        return _GOALS[objective]
+    until = "to the target" if advice.get("has_target", True) else "of a training"
+    return f"{_GOALS[objective]} {until}"
 
 
-def has_same_plan(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def has_same_plan(candidate: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two candidates compute alike; their rates may differ."""
-    plan = stored_plan(one)
+    plan = stored_plan(candidate)
     return bool(plan.values) and plan == stored_plan(other)
 
 
@@ -140,9 +138,9 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
     The batch first.
     """
     plan = stored_plan(candidate)
-    found = [("global batch", plan.batch_text), ("computing", plan.work_text or _AS_WRITTEN)]
+    named = [("global batch", plan.batch_text), ("computing", plan.work_text or _AS_WRITTEN)]
     if candidate.get("lr") is not None or candidate.get("lr_rule"):
-        found.append(("learning rate", _describe_rate(candidate)))
+        named.append(("learning rate", _describe_rate(candidate)))
     for name, key, write in (
         ("samples/s", "samples_per_s", format_rate),
         ("step time", "step_time_s", format_duration),
@@ -150,24 +148,18 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
     ):
         interval = Interval.of(candidate.get(key))
         if interval is not None:
-            found.append((name, _describe_interval(interval, write)))
+            named.append((name, _describe_interval(interval, write)))
     memory = describe_memory(candidate)
     if memory:
-        found.append(("memory", memory))
-    target, power_w = (
-        Interval.of(candidate.get("time_to_target_s")),
-        finite(candidate.get("power_w")),
-    )
+        named.append(("memory", memory))
+    target = Interval.of(candidate.get("time_to_target_s"))
+    power_w = finite(candidate.get("power_w"))
     if power_w is not None:
         whole = f", {format_number(power_w * target.value)} J to the target" if target else ""
-        found.append(("power", f"{format_number(power_w)} W{whole}"))
-    found.append(
-        (
-            "time to target",
-            _describe_interval(target, format_duration) if target else "not predicted",
-        )
-    )
-    return found
+        named.append(("power", f"{format_number(power_w)} W{whole}"))
+    time = _describe_interval(target, format_duration) if target else "not predicted"
+    named.append(("time to target", time))
+    return named
 
 
 def describe_memory(candidate: Mapping[str, Any]) -> str:
@@ -218,11 +210,11 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
     speeds = [] if is_same else _both("samples_per_s", other, choice)
     if times and objective != "throughput":
         words.append(f"{times[0] / times[1]:.2f} times the time to the target")
-        workers = [stored_plan(each).workers for each in (other, choice)]
+        workers = [stored_plan(candidate).workers for candidate in (other, choice)]
         if objective == "money" and workers[0] and workers[1]:
             ratio = times[0] / times[1] * (workers[0] / workers[1])
             words.append(f"{ratio:.2f} times the workers x time")
-        powers_w = [finite(each.get("power_w")) for each in (other, choice)]
+        powers_w = [finite(candidate.get("power_w")) for candidate in (other, choice)]
         if objective == "energy" and powers_w[0] and powers_w[1]:
             words.append(
                 f"{times[0] / times[1] * (powers_w[0] / powers_w[1]):.2f} times the energy"
@@ -264,8 +256,10 @@ def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]
 
 
 def _both(key: str, *candidates: Mapping[str, Any]) -> list[float]:
-    found = [Interval.of(each.get(key)) for each in candidates]
-    values = [each.value for each in found if each is not None and each.value > 0]
+    intervals = [Interval.of(candidate.get(key)) for candidate in candidates]
+    values = [
+        interval.value for interval in intervals if interval is not None and interval.value > 0
+    ]
     return values if len(values) == len(candidates) else []
 
 
@@ -310,10 +304,12 @@ def describe_exchanges(advice: Mapping[str, Any]) -> list[str]:
         The exact exchange, then those approximate ones whose step would clearly be faster, the
         fastest first.
     """
-    found = [
-        (each, step) for each in rows(advice.get("exchanges")) if (step := _step(each)) is not None
+    timed = [
+        (offer, step)
+        for offer in rows(advice.get("exchanges"))
+        if (step := _step(offer)) is not None
     ]
-    exact = [item for item in found if item[0].get("is_exact") is True]
+    exact = [item for item in timed if item[0].get("is_exact") is True]
     if not exact:
         return []
     usual, usual_s = min(exact, key=lambda item: item[1].value)
@@ -323,14 +319,14 @@ def describe_exchanges(advice: Mapping[str, Any]) -> list[str]:
     ]
     faster = [
         item
-        for item in found
+        for item in timed
         if item not in exact and item[1].value < CLEARLY_FASTER * usual_s.value
     ]
-    for each, step in sorted(faster, key=lambda item: item[1].value):
+    for offer, step in sorted(faster, key=lambda item: item[1].value):
         gain = usual_s.value / step.value
         texts.append(
-            f"{each.get('exchange')}, approximate: {_describe_step(each, step)}; "
-            f"pays below {gain:.2f} times the steps: {describe_step_cost(each, gain)}"
+            f"{offer.get('exchange')}, approximate: {_describe_step(offer, step)}; "
+            f"pays below {gain:.2f} times the steps: {describe_step_cost(offer, gain)}"
         )
     if not faster:
         texts.append("no approximate exchange would make its steps clearly faster")
@@ -349,21 +345,19 @@ def describe_step_cost(offer: Mapping[str, Any], gain: float) -> str:
     if factor is None or count is None:
         return "not known, search plan.exchange to race it"
     pairs = format_count(int(count), "pair of trainings", "pairs of trainings")
-    verdict = (
-        "so it pays"
-        if factor.high < gain
-        else "so it does not pay"
-        if factor.low > gain
-        else "which may be chance"
-    )
+    verdict = "which may be chance"
+    if factor.high < gain:
+        verdict = "so it pays"
+    elif factor.low > gain:
+        verdict = "so it does not pay"
     return (
         f"{factor.value:.2f} of them ({factor.low:.2f} to {factor.high:.2f} in {pairs}), {verdict}"
     )
 
 
 def _step(offer: Mapping[str, Any]) -> Interval | None:
-    found = Interval.of(offer.get("step_time_s"))
-    return found if found is not None and found.is_time else None
+    step = Interval.of(offer.get("step_time_s"))
+    return step if step is not None and step.is_time else None
 
 
 def _describe_step(offer: Mapping[str, Any], step: Interval) -> str:
@@ -374,12 +368,12 @@ def _describe_step(offer: Mapping[str, Any], step: Interval) -> str:
     )
 
 
-def _listed(name: str, found: Sequence[str]) -> list[str]:
+def _listed(name: str, items: Sequence[str]) -> list[str]:
     lines: list[str] = []
-    for index, text in enumerate(found[:_MAX_TEXTS]):
+    for index, text in enumerate(items[:_MAX_TEXTS]):
         lines += _labelled(name if index == 0 else "", f"- {text}")
     return lines + _labelled(
-        "", f"and {len(found) - _MAX_TEXTS} more" if len(found) > _MAX_TEXTS else ""
+        "", f"and {len(items) - _MAX_TEXTS} more" if len(items) > _MAX_TEXTS else ""
     )
 
 

@@ -74,9 +74,11 @@ def find_fastest(
     reason = search.grow(smallest, largest)
     search.refine()
     measured = tuple(search.measured)
-    fitting = [each for each in measured if _speed(each) > 0.0]
+    fitting = [measurement for measurement in measured if _speed(measurement) > 0.0]
     # Of two sizes that are equally fast the smaller one leaves more memory and more freedom.
-    best = max(fitting, key=lambda each: (_speed(each), -_size(each)), default=None)
+    best = max(
+        fitting, key=lambda measurement: (_speed(measurement), -_size(measurement)), default=None
+    )
     return FastestBatch(best, measured, reason)
 
 
@@ -96,14 +98,14 @@ class _Search:
         """Double the size, and return why that ended."""
         size = smallest
         while True:
-            found = self._try(size)
-            if not found.fits:
+            tried = self._try(size)
+            if not tried.fits:
                 self.high = size
                 return f"a micro batch of {size} does not fit"
-            if self.low is not None and _speed(found) <= _speed(self.low):
+            if self.low is not None and _speed(tried) <= _speed(self.low):
                 self.high = size
                 return f"a micro batch of {size} is not faster than one of {_size(self.low)}"
-            self.low = found
+            self.low = tried
             if largest is not None and size >= largest:
                 return f"a micro batch of {size} is the largest that makes sense"
             following = 2 * size if largest is None else min(2 * size, largest)
@@ -118,16 +120,16 @@ class _Search:
             middle = _between(_size(self.low), self.high)
             if middle is None or self._gain(self.high - 1) < self.least_gain:
                 return
-            found = self._try(middle)
-            if found.fits and _speed(found) > _speed(self.low):
-                self.low = found
+            tried = self._try(middle)
+            if tried.fits and _speed(tried) > _speed(self.low):
+                self.low = tried
             else:
                 self.high = middle
 
     def _try(self, size: int) -> PlanMeasured:
-        (found,) = self.measure((size,))
-        self.measured.append(found)
-        return found
+        (measurement,) = self.measure((size,))
+        self.measured.append(measurement)
+        return measurement
 
     def _gain(self, size: int) -> float:
         """Return what a larger size promises beyond the fastest one, by the law of those up to
@@ -136,9 +138,9 @@ class _Search:
         assert self.low is not None
         own = _size(self.low)
         rows = sorted(
-            (_size(each), _size(each) / _speed(each))
-            for each in self.measured
-            if _speed(each) > 0.0 and _size(each) <= own
+            (_size(measurement), _size(measurement) / _speed(measurement))
+            for measurement in self.measured
+            if _speed(measurement) > 0.0 and _size(measurement) <= own
         )[-_ROWS_OF_LAW:]
         if len(rows) < 2:
             return float("inf")

@@ -148,7 +148,7 @@ class Bench:
             ExperimentError: If a function or program reports no speed.
             RunError: If the experiment fails for another reason than memory.
         """
-        left, found = list(plans), []
+        left, all_measured = list(plans), []
         while left:
             # The workers of a program meet anew for each start.
             now = left if self._experiment.trains_model else left[:1]
@@ -193,11 +193,11 @@ class Bench:
                 )
             for event in filter(self._is_news, measured):
                 self._sink(event)
-            found += measured
+            all_measured += measured
             if len(measured) < len(now) and (ended is None or ended.state != "failed"):
                 raise RunError("the workers measured fewer plans than requested")
             left = left[len(measured) :]
-        return found
+        return all_measured
 
     def _in_full(
         self, decided: PartialPlan, params: Mapping[str, JsonValue]
@@ -233,9 +233,9 @@ class Bench:
             RunError: If the experiment fails for another reason than memory.
         """
         task = dataclasses.replace(self._task, params=dict(params), measurement=order)
-        found, ended = PlanMeasured(setting=order.setting, plan={}, fits=False), None
+        measured, ended = PlanMeasured(setting=order.setting, plan={}, fits=False), None
         for event, _ in self._events(task, num_copies):
-            found = event if isinstance(event, PlanMeasured) else found
+            measured = event if isinstance(event, PlanMeasured) else measured
             ended = event if isinstance(event, TrialEnded) else ended
         if ended is not None and ended.state == "failed":
             if ended.reason != "oom":
@@ -243,8 +243,8 @@ class Bench:
                     f"{num_copies} trainings at once could not be measured: {ended.message}",
                     next_step="Set resources.per_gpu to a number.",
                 )
-            return found.model_copy(update={"fits": False, "message": ended.message})
-        return found
+            return measured.model_copy(update={"fits": False, "message": ended.message})
+        return measured
 
     def test_rates(
         self,
@@ -268,12 +268,12 @@ class Bench:
         task = dataclasses.replace(
             self._task, params=dict(params), plan=PartialPlan.of_plan(plan), measurement=order
         )
-        found = None
+        tested = None
         for event, _ in self._events(task, plan.workers, until_s=until_s):
             if isinstance(event, RatesTested):
-                found = event.model_copy(update={"setting": order.setting})
-                self._sink(found)
-        return found
+                tested = event.model_copy(update={"setting": order.setting})
+                self._sink(tested)
+        return tested
 
     def train(
         self,
@@ -403,11 +403,11 @@ class Bench:
             if time.monotonic() < report_s:
                 continue
             report_s = time.monotonic() + NOTE_AFTER_S
-            found = obstacle(self._request.run_id)
-            is_news = not is_reported if found is None else not found.is_like(reported)
+            reason = obstacle(self._request.run_id)
+            is_news = not is_reported if reason is None else not reason.is_like(reported)
             if is_news:
-                is_reported, reported = True, found
-                why = "none is free yet" if found is None else str(found)
+                is_reported, reported = True, reason
+                why = "none is free yet" if reason is None else str(reason)
                 self._sink(Noted(level="info", message=write_waiting_note(_WORKERS, why)))
         return time.monotonic() - began_s if is_reported else None
 

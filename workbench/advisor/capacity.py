@@ -61,11 +61,11 @@ def capacity_of(
     memories = list(dict.fromkeys(memories_bytes)) or [usual.limit_bytes]
     limits = {int((1.0 - MARGIN) * memory): memory for memory in memories}
     params = {**usual.params, "global_batch": "auto"}  # that of several workers is not that of one
-    found = find_capacity(experiment, params, list(limits), plan=plan, depth=counted)
+    capacities = find_capacity(experiment, params, list(limits), plan=plan, depth=counted)
     by_memory: dict[int, list[Capacity]] = {memory: [] for memory in memories}
-    for each in found:
-        memory = limits[each.limit_bytes]
-        by_memory[memory].append(dataclasses.replace(each, limit_bytes=memory))
+    for capacity in capacities:
+        memory = limits[capacity.limit_bytes]
+        by_memory[memory].append(dataclasses.replace(capacity, limit_bytes=memory))
     return by_memory
 
 
@@ -89,10 +89,10 @@ def _values_of(experiment: Experiment, name: str, now: int) -> list[int]:
     if component is None or component.is_reference:
         return list(range(1, max(now, _MAX_LAYERS) + 1))
     field = configuration_type(component.name).model_fields[name]
-    limits = [limit for each in field.metadata if (limit := getattr(each, "le", None))]
-    found = []
+    limits = [limit for constraint in field.metadata if (limit := getattr(constraint, "le", None))]
+    possible = []
     for value in range(1, min(limits, default=_MAX_LAYERS) + 1):
         with contextlib.suppress(ExperimentError):
             check_value(component.name, name, value, field=f"model.{name}")
-            found.append(value)
-    return found
+            possible.append(value)
+    return possible

@@ -219,7 +219,11 @@ def _shards_of_parts(
     0 for none.
     """
     able = [capabilities_of(str(name)) for name in options["strategy"] if name in STRATEGIES]
-    axes = [each.axis for each in able if each.takes_shard and each.axis is not None]
+    axes = [
+        capabilities.axis
+        for capabilities in able
+        if capabilities.takes_shard and capabilities.axis is not None
+    ]
     sizes = [size for axis in axes for size in options[axis] if isinstance(size, int) and size > 1]
     most = max_workers // min(sizes, default=max_workers)
     return (0, *(2**power for power in range(1, most.bit_length())))
@@ -334,12 +338,12 @@ def _is_for_one(strategy: str) -> bool:
 
 def _batches_around(reference: int, num_train_samples: int) -> Iterator[int]:
     most = max(1, num_train_samples // MIN_STEPS_PER_EPOCH)
-    found: set[int] = {min(reference, num_train_samples)}
+    batches: set[int] = {min(reference, num_train_samples)}
     for doublings in range(-_DOUBLINGS_DOWN, _DOUBLINGS_UP + 1):
         batch = round(reference * 2.0**doublings)
         if 1 <= batch <= most:
-            found.add(batch)
-    yield from sorted(found)
+            batches.add(batch)
+    yield from sorted(batches)
 
 
 class SettingsReader:
@@ -370,7 +374,9 @@ class SettingsReader:
         candidates = dimension.candidates(hardware)
         if name == "strategy" and self._needs_whole_step():
             candidates = tuple(
-                each for each in candidates if capabilities_of(str(each)).has_whole_step
+                candidate
+                for candidate in candidates
+                if capabilities_of(str(candidate)).has_whole_step
             )
         stays = (name == "compile" and self._may_vary()) or (
             name == "memory_format" and not self._is_convolutional()
@@ -390,7 +396,7 @@ class SettingsReader:
         """
         named = (self._experiment.model, self._experiment.loss, self._experiment.train)
         return "model" in self._search or any(
-            each and (each.payload_hash or ":" in each.name) for each in named
+            component and (component.payload_hash or ":" in component.name) for component in named
         )
 
     def _is_convolutional(self) -> bool:

@@ -106,7 +106,7 @@ class Confirmation:
         if not choices.is_rate_open or step_s is None or not self._experiment.trains_model:
             return None
         affordable = [
-            each for each in _RATE_TESTS if math.prod(each) * step_s <= _RATE_PART * budget_s
+            sizes for sizes in _RATE_TESTS if math.prod(sizes) * step_s <= _RATE_PART * budget_s
         ]
         if not affordable:
             return None
@@ -182,7 +182,7 @@ class Confirmation:
             if rated is None:
                 number, rated = proposer.ask() or (None, None)
                 # Without a rate to choose there is nothing to search beyond the plans themselves.
-                is_new = all(each.entrant != rated for each in race.courses)
+                is_new = all(course.entrant != rated for course in race.courses)
                 has_more = rated is not None and (self._choices.is_rate_open or is_new)
                 if rated is None or not has_more:
                     continue
@@ -220,9 +220,9 @@ class Confirmation:
 
         def is_new(other: RatedPlan) -> bool:
             return not any(
-                each.entrant.plan == other.plan
-                and abs(math.log(each.entrant.lr / other.lr)) < math.log(_SAME_RATE)
-                for each in race.courses
+                course.entrant.plan == other.plan
+                and abs(math.log(course.entrant.lr / other.lr)) < math.log(_SAME_RATE)
+                for course in race.courses
             )
 
         def near(best: RatedPlan) -> Iterator[RatedPlan]:
@@ -236,12 +236,14 @@ class Confirmation:
         first = [
             rated(plans[index], believed * factor) for index, factor in _FIRST if index < len(plans)
         ]
-        for each in [*first, as_it_stands] if self._choices.is_rate_open else others:
-            if is_new(each):
-                yield each
-        while fresh := [each for each in near(race.standings()[0].entrant) if is_new(each)]:
+        for favourite in [*first, as_it_stands] if self._choices.is_rate_open else others:
+            if is_new(favourite):
+                yield favourite
+        while fresh := [
+            neighbour for neighbour in near(race.standings()[0].entrant) if is_new(neighbour)
+        ]:
             yield fresh[0]
-        yield from (each for each in others if is_new(each))
+        yield from (other for other in others if is_new(other))
 
     def _raced_plans(self, plans: Sequence[Plan]) -> list[Plan]:
         """Return the plans to train.

@@ -84,23 +84,25 @@ def forecast_exchanges(
         )
     latest = swept[-1]
     together = [
-        each
-        for each in swept
-        if each.workers_per_node == latest.workers_per_node
-        and abs(latest.time_unix_s - each.time_unix_s) < _SAME_LINK_S
+        sweep
+        for sweep in swept
+        if sweep.workers_per_node == latest.workers_per_node
+        and abs(latest.time_unix_s - sweep.time_unix_s) < _SAME_LINK_S
     ]
     links = _Links.fit(together, latest.workers_per_node)
     alike = [
-        (plan, each)
-        for each in measured
-        if each.step_time_s is not None
-        and each.by_trial is None
-        and each.workers_per_node == latest.workers_per_node
-        and (plan := read_plan(each.plan)) is not None
+        (plan, measurement)
+        for measurement in measured
+        if measurement.step_time_s is not None
+        and measurement.by_trial is None
+        and measurement.workers_per_node == latest.workers_per_node
+        and (plan := read_plan(measurement.plan)) is not None
         and plan.strategy == "ddp"
     ]
     usual = [
-        (plan, each) for plan, each in alike if plan.exchange == USUAL and plan.accumulation == 1
+        (plan, measurement)
+        for plan, measurement in alike
+        if plan.exchange == USUAL and plan.accumulation == 1
     ]
     if not usual:
         raise RunError(
@@ -120,7 +122,11 @@ def has_swept_links(measured: Sequence[PlanMeasured]) -> bool:
 
 
 def _swept(measured: Sequence[PlanMeasured]) -> list[PlanMeasured]:
-    return [each for each in measured if each.all_reduce_s and each.exchanges]
+    return [
+        measurement
+        for measurement in measured
+        if measurement.all_reduce_s and measurement.exchanges
+    ]
 
 
 def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[str]:
@@ -134,19 +140,21 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
     """
     wanted = set(names)
     try:
-        forecasts = [each for each in forecast_exchanges(measured) if each.exchange in wanted]
+        forecasts = [
+            forecast for forecast in forecast_exchanges(measured) if forecast.exchange in wanted
+        ]
     except RunError:
         return wanted
     exact, others = (
-        [each for each in forecasts if each.is_exact is kind] for kind in (True, False)
+        [forecast for forecast in forecasts if forecast.is_exact is kind] for kind in (True, False)
     )
     longest_s = min(
         _CLEARLY_SLOWER * forecasts[0].step_time_s.value if forecasts else 0.0,
         # What needs more steps must at least make faster ones.
         CLEARLY_FASTER * exact[0].step_time_s.value if exact else float("inf"),
     )
-    slow = {each.exchange for each in others if each.step_time_s.low > longest_s}
-    return wanted - slow - {each.exchange for each in others[_MAX_TIMED:]}
+    slow = {forecast.exchange for forecast in others if forecast.step_time_s.low > longest_s}
+    return wanted - slow - {forecast.exchange for forecast in others[_MAX_TIMED:]}
 
 
 def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
@@ -158,13 +166,13 @@ def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
         variant: Whose steps count, wherever they were timed on several workers.
     """
     shares = [
-        each.parts_s["communication"] / each.step_time_s
-        for each in measured
-        if each.step_time_s
-        and each.by_trial is None
-        and sum(each.workers_per_node) > 1
-        and "communication" in each.parts_s
-        and (plan := read_plan(each.plan)) is not None
+        measurement.parts_s["communication"] / measurement.step_time_s
+        for measurement in measured
+        if measurement.step_time_s
+        and measurement.by_trial is None
+        and sum(measurement.workers_per_node) > 1
+        and "communication" in measurement.parts_s
+        and (plan := read_plan(measurement.plan)) is not None
         and variant_of(plan) == variant
     ]
     return min(shares, default=0.0) >= _WAITS_FOR_LINKS
@@ -184,10 +192,10 @@ class _Links:
 
     @classmethod
     def fit(cls, swept: Sequence[PlanMeasured], workers_per_node: Sequence[int]) -> _Links:
-        inside_s = _shortest_s([each.inside_nodes_s for each in swept])
-        between_s = _shortest_s([each.between_nodes_s for each in swept])
+        inside_s = _shortest_s([sweep.inside_nodes_s for sweep in swept])
+        between_s = _shortest_s([sweep.between_nodes_s for sweep in swept])
         return cls(
-            Link.fit(_shortest_s([each.all_reduce_s for each in swept]), sum(workers_per_node)),
+            Link.fit(_shortest_s([sweep.all_reduce_s for sweep in swept]), sum(workers_per_node)),
             Link.fit(inside_s, max(workers_per_node)) if inside_s else None,
             Link.fit(between_s, len(workers_per_node)) if between_s else None,
             workers_per_node,
@@ -224,11 +232,11 @@ class _Links:
 
 def _shortest_s(sweeps: Iterable[Mapping[str, float]]) -> dict[int, float]:
     """Return the shortest seconds of an all-reduce by its bytes: others were disturbed."""
-    found: dict[int, float] = {}
-    for each in sweeps:
-        for size, took_s in each.items():
-            found[int(size)] = min(took_s, found.get(int(size), took_s))
-    return found
+    shortest_s: dict[int, float] = {}
+    for sweep in sweeps:
+        for size, took_s in sweep.items():
+            shortest_s[int(size)] = min(took_s, shortest_s.get(int(size), took_s))
+    return shortest_s
 
 
 def _workers(measured: PlanMeasured) -> int:
@@ -253,7 +261,7 @@ def _forecast(
     # Part of what is sent during the backward pass hides behind it; a shared link may also be
     # slower.
     seen = (waited_s - straggling_s) / usual[0] if usual is not None and usual[0] > 0.0 else 1.0
-    found: list[ExchangeForecast] = []
+    forecasts: list[ExchangeForecast] = []
     for name, traffic in exchanges.items():
         agreement = links.agreement_s(traffic, plan.replicas)
         if agreement is None:
@@ -277,7 +285,7 @@ def _forecast(
         if exact is not None and exact.step_time_s is not None:
             took_s = exact.step_time_s
             estimate = Estimate(took_s, took_s, took_s).widened(exact.step_time_spread_s or 0.0)
-        found.append(
+        forecasts.append(
             ExchangeForecast(
                 name,
                 own,
@@ -287,13 +295,13 @@ def _forecast(
                 exact is not None,
             )
         )
-    return sorted(found, key=lambda each: each.step_time_s.value)
+    return sorted(forecasts, key=lambda forecast: forecast.step_time_s.value)
 
 
 def _with_exchange(plan: Plan, name: str) -> Plan:
     partial = PartialPlan.of_plan(plan).without("exchange", *EXCHANGE_OPTIONS) | PartialPlan.of(
         exchange=name
     )
-    found = with_options(partial).complete()
-    assert found is not None
-    return found
+    complete = with_options(partial).complete()
+    assert complete is not None
+    return complete

@@ -55,16 +55,16 @@ def exchange_offers(
     costs = {} if race is None else step_costs(race.courses, progress or {})
     return tuple(
         ExchangeOffer(
-            each.exchange,
-            each.plan.batch_text,
-            each.plan.global_batch,
-            each.step_time_s,
-            each.sent_bytes,
-            each.is_exact,
-            each.is_measured,
-            costs.get(each.exchange),
+            forecast.exchange,
+            forecast.plan.batch_text,
+            forecast.plan.global_batch,
+            forecast.step_time_s,
+            forecast.sent_bytes,
+            forecast.is_exact,
+            forecast.is_measured,
+            costs.get(forecast.exchange),
         )
-        for each in forecasts
+        for forecast in forecasts
     )
 
 
@@ -84,7 +84,7 @@ def step_costs(courses: Sequence[Course[RatedPlan]], progress: Progress) -> dict
             factor = _factor(course, other, progress) if _is_pair(course, other) else None
             if factor is not None:
                 logs.setdefault(name, []).append(math.log(factor))
-    return {name: _cost(found) for name, found in logs.items()}
+    return {name: _cost(of_pairs) for name, of_pairs in logs.items()}
 
 
 def is_exact(exchange: str) -> bool:
@@ -116,8 +116,8 @@ def _factor(
         return None
     value = min(course.best_values[-1], exact.best_values[-1])
     steps = [
-        _steps_to(value, each, progress.get((each.entrant, each.repeat), ()))
-        for each in (course, exact)
+        _steps_to(value, either, progress.get((either.entrant, either.repeat), ()))
+        for either in (course, exact)
     ]
     return None if steps[0] is None or steps[1] is None else steps[0] / steps[1]
 
@@ -140,7 +140,7 @@ def _steps_to(
 
 
 def _steps_at(elapsed_s: float, steps: Sequence[tuple[float, int]]) -> float | None:
-    index = bisect.bisect_right([each for each, _ in steps], elapsed_s)
+    index = bisect.bisect_right([at_s for at_s, _ in steps], elapsed_s)
     return float(steps[index - 1][1]) if index else None
 
 

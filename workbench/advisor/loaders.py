@@ -30,18 +30,19 @@ def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
     none.
     """
     by_plan = {
-        plan: each for each in measured if each.step_time_s and (plan := read_plan(each.plan))
+        plan: measurement
+        for measurement in measured
+        if measurement.step_time_s and (plan := read_plan(measurement.plan))
     }
     gains: dict[int, tuple[float, Plan]] = {}
-    for plan, each in by_plan.items():
+    for plan, measurement in by_plan.items():
         without = by_plan.get(replace(plan, loaders=0))
         if plan.loaders and without is not None:
             assert without.step_time_s is not None
-            assert each.step_time_s is not None
-            found = (without.step_time_s / each.step_time_s, plan)
-            gains[plan.loaders] = max(
-                gains.get(plan.loaders, found), found, key=lambda gain: gain[0]
-            )
+            assert measurement.step_time_s is not None
+            faster = (without.step_time_s / measurement.step_time_s, plan)
+            best = gains.get(plan.loaders, faster)
+            gains[plan.loaders] = max(best, faster, key=lambda gain: gain[0])
     for loaders, (gain, plan) in sorted(gains.items()):
         part = input_stall(by_plan[replace(plan, loaders=0)].parts_s)
         yield (
@@ -54,7 +55,10 @@ def describe_missing_cores(
     measured: Sequence[PlanMeasured], reference: PlanMeasured
 ) -> Iterator[str]:
     """Write that loaders would help, where fewer were measured than would hide the loading."""
-    tried = max((plan.loaders for each in measured if (plan := read_plan(each.plan))), default=0)
+    tried = max(
+        (plan.loaders for measurement in measured if (plan := read_plan(measurement.plan))),
+        default=0,
+    )
     wanted = loaders_to_hide(reference.parts_s)
     if wanted > tried:
         yield (

@@ -107,7 +107,7 @@ class PlanMeasurer:
         self,
         experiment: Experiment,
         bench: Bench,
-        around: MeasurementContext,
+        context: MeasurementContext,
         budget_s: float,
         *,
         longest_s: float = math.inf,
@@ -119,7 +119,7 @@ class PlanMeasurer:
         Args:
             experiment: The experiment.
             bench: Where to measure.
-            around: The context of the measurements.
+            context: The context of the measurements.
             budget_s: Seconds that the whole advice may take.
             longest_s: Seconds after which only necessary measurements are made.
             measures_power: Whether to measure the power of the devices; plans that were measured
@@ -130,17 +130,18 @@ class PlanMeasurer:
             ExperimentError: If the experiment as it stands does not fit, or its power cannot be
                 measured.
         """
-        self._experiment, self._bench, self._around = experiment, bench, around
+        self._experiment, self._bench, self._context = experiment, bench, context
         self.budget_s, self.spent_s = budget_s, 0.0
         self._longest_s, self._clock = longest_s, clock
         self._measures_power = measures_power
         self._latest: Knowledge | None = None
-        self._measured = [each for each in around.known if each.power_w or not measures_power]
+        self._measured = [
+            measured for measured in context.known if measured.power_w or not measures_power
+        ]
         self.num_measured = 0
-        self.placement: Placement = around.capacity.placement
-        self.placements_s: dict[
-            Placement, float
-        ] = {}  # step times of one plan, where both were tried
+        self.placement: Placement = context.capacity.placement
+        self.placements_s: dict[Placement, float] = {}
+        """Step times of one plan, where both were tried."""
         self.reference = self._measure_reference()
         self.choices = self._choices(self.reference)
 
@@ -156,10 +157,10 @@ class PlanMeasurer:
     def _knowledge(self, placement: Placement) -> Knowledge:
         return Knowledge(
             self._measured,
-            self._around.capacity.workers_per_node,
+            self._context.capacity.workers_per_node,
             placement=placement,
-            limit_bytes=self._around.limit_bytes,
-            estimated=self._around.estimated,
+            limit_bytes=self._context.limit_bytes,
+            estimated=self._context.estimated,
         )
 
     def _measure_reference(self) -> PlanMeasured:
@@ -169,39 +170,46 @@ class PlanMeasurer:
         params = drawn_params(self._experiment)
         workers = resolve(self._experiment, params).plan.workers
         decided = PartialPlan()
-        found = self._probe(workers, [decided], params)[0]
+        measured = self._probe(workers, [decided], params)[0]
         is_divisible = all(
             is_open(self._experiment, name) for name in ("micro_batch", "accumulation")
         )
         while (
-            not found.fits and is_divisible and found.divides_batch is not False and self._has_time
+            not measured.fits
+            and is_divisible
+            and measured.divides_batch is not False
+            and self._has_time
         ):
             smaller = smaller_micro_batch(
-                PartialPlan.from_json(found.plan)
+                PartialPlan.from_json(measured.plan)
             )  # as a trial would divide it
             if smaller is None:
                 break
-            found = self._probe(workers, [decided := smaller], params)[0]
-        if found.fits and not self._agrees(found):
+            measured = self._probe(workers, [decided := smaller], params)[0]
+        if measured.fits and not self._agrees(measured):
             # The machine may have been busy just now, or back then: a second measurement shows
             # which.
-            found = self._probe(workers, [decided], params)[0]
-            if found.fits and not self._agrees(found):
-                self._measured = [found]
-        if found.fits and is_open(self._experiment, "loaders") and loaders_to_hide(found.parts_s):
+            measured = self._probe(workers, [decided], params)[0]
+            if measured.fits and not self._agrees(measured):
+                self._measured = [measured]
+        if (
+            measured.fits
+            and is_open(self._experiment, "loaders")
+            and loaders_to_hide(measured.parts_s)
+        ):
             # The first steps may have filled a cache, and a training reads it in all epochs but
             # one.
-            self._measured.remove(found)
-            found = self._probe(workers, [decided], params)[0]
-        if not found.fits:
+            self._measured.remove(measured)
+            measured = self._probe(workers, [decided], params)[0]
+        if not measured.fits:
             raise ExperimentError(
-                f"the experiment as it stands does not fit: {str(found.message).rstrip('.')}",
+                f"the experiment as it stands does not fit: {str(measured.message).rstrip('.')}",
                 field="plan.micro_batch",
                 next_step=(
                     "Make the model smaller, or let plan.micro_batch and plan.accumulation be auto."
                 ),
             )
-        if self._measures_power and found.power_w is None:
+        if self._measures_power and measured.power_w is None:
             raise ExperimentError(
                 "the devices here do not report the energy that they use",
                 field="--objective",
@@ -210,30 +218,34 @@ class PlanMeasurer:
                     " counters below /sys/class/powercap may be read"
                 ),
             )
-        return found
+        return measured
 
-    def _agrees(self, found: PlanMeasured) -> bool:
+    def _agrees(self, measured: PlanMeasured) -> bool:
         """Return whether earlier measurements of the same plan agree with a new one."""
-        assert found.step_time_s is not None
-        for each in self._around.known:
-            if each.plan == found.plan and each.step_time_s is not None and each.by_trial is None:
-                return 1.0 / _AGREES < each.step_time_s / found.step_time_s < _AGREES
+        assert measured.step_time_s is not None
+        for earlier in self._context.known:
+            if (
+                earlier.plan == measured.plan
+                and earlier.step_time_s is not None
+                and earlier.by_trial is None
+            ):
+                return 1.0 / _AGREES < earlier.step_time_s / measured.step_time_s < _AGREES
         return True
 
     def _choices(self, reference: PlanMeasured) -> Choices:
         choices = choices_of(
             self._experiment,
             num_train_samples=reference.num_train_samples,
-            max_workers=self._around.capacity.num_workers,
+            max_workers=self._context.capacity.num_workers,
             hardware=Hardware(
-                self._around.on_gpu,
+                self._context.on_gpu,
                 has_bf16=plan_of(reference.plan).precision == "bf16",
-                has_full_nodes=self._around.capacity.has_full_nodes,
+                has_full_nodes=self._context.capacity.has_full_nodes,
             ),
         )
         options = dict(choices.options)
         if is_open(self._experiment, "loaders"):
-            options["loaders"] = loader_numbers(reference, self._around.free_cores)
+            options["loaders"] = loader_numbers(reference, self._context.free_cores)
         if is_open(self._experiment, "recompute"):
             options["recompute"] = (*options["recompute"], *self._kept_sizes())
         choices = dataclasses.replace(choices, options=options)
@@ -245,7 +257,7 @@ class PlanMeasurer:
 
     def _kept_sizes(self) -> Iterator[str]:
         """Yield what a forward pass may keep where little is computed again, if that is known."""
-        law, limit_bytes = self._around.estimated, self._around.limit_bytes
+        law, limit_bytes = self._context.estimated, self._context.limit_bytes
         if law is not None and limit_bytes is not None:
             left_bytes = _PART_KEPT * law.left_for_samples(limit_bytes)
             if left_bytes >= 1e6:
@@ -259,40 +271,49 @@ class PlanMeasurer:
         links.
         """
         choices = self.choices
-        base = choices.usual_variant
-        reference = variant_of(plan_of(self.reference.plan))
-        for dimension in VARIANT:
-            value = reference.get(dimension.name)
-            if dimension.advised_for == "speed" and value in choices.options[dimension.name]:
-                base = base | PartialPlan.of(**{dimension.name: value})
+        base = self._base_variant()
         self._measure_variant(choices, base)
         exchanges = worth_timing(self._measured, map(str, choices.options["exchange"]))
         others = alternatives(base, choices.options, "speed")
-        variants = [base, *(each for each in others if each.get("exchange") in exchanges)]
+        variants = [base, *(variant for variant in others if variant.get("exchange") in exchanges)]
         for variant in variants[1:]:
             if self._has_time:
                 self._measure_variant(choices, variant)
-        both = combined_variant(self._measured, base, variants[1:])
-        if both is not None and self._has_time:
-            self._measure_variant(choices, both)
-            variants.append(both)
+        combined = combined_variant(self._measured, base, variants[1:])
+        if combined is not None and self._has_time:
+            self._measure_variant(choices, combined)
+            variants.append(combined)
         if self._waits_for_links(base):
             self.choices = choices = with_divided_models(choices, self._experiment)
         for variant in divided(base, choices.options):
             if variant not in variants and self._has_time:
                 self._measure_variant(choices, variant)
                 variants.append(variant)
+        if not self._all_fit(choices, variants):
+            for variant in combinations(base, choices.options, "memory"):
+                if variant not in variants:
+                    self._measure_variant(choices, variant)
+
+    def _base_variant(self) -> Variant:
+        """Return the usual variant, with what the experiment as it stands does for speed."""
+        base = self.choices.usual_variant
+        reference = variant_of(plan_of(self.reference.plan))
+        for dimension in VARIANT:
+            value = reference.get(dimension.name)
+            if dimension.advised_for == "speed" and value in self.choices.options[dimension.name]:
+                base = base | PartialPlan.of(**{dimension.name: value})
+        return base
+
+    def _all_fit(self, choices: Choices, variants: Sequence[Variant]) -> bool:
+        """Return whether memory keeps no plan from being used, so that none has to be saved."""
         knowledge = self.knowledge
-        if list(enumerate_plans(choices, variants, knowledge)):
-            wanted = list(enumerate_plans(choices, variants))
-            possible = [
-                plan for plan in wanted if plan.accumulation == 1 and knowledge.is_possible(plan)
-            ]
-            if all(map(knowledge.fits, possible)):
-                return
-        for variant in combinations(base, choices.options, "memory"):
-            if variant not in variants:
-                self._measure_variant(choices, variant)
+        if not list(enumerate_plans(choices, variants, knowledge)):
+            return False
+        return all(
+            knowledge.fits(plan)
+            for plan in enumerate_plans(choices, variants)
+            if plan.accumulation == 1 and knowledge.is_possible(plan)
+        )
 
     @property
     def _has_time(self) -> bool:
@@ -302,9 +323,8 @@ class PlanMeasurer:
     def _waits_for_links(self, variant: Variant) -> bool:
         """Return whether replicas wait long for each other, and may divide the model."""
         params, training = self.choices.params, self._experiment.training
-        rule = params.get(
-            "lr_rule", training.lr_rule
-        )  # adascale needs the noise, which whole models show
+        # adascale needs the noise, which whole models show
+        rule = params.get("lr_rule", training.lr_rule)
         if "strategy" not in changeable_ways(self._experiment, params) or rule == "adascale":
             return False
         return waits_for_links(self._measured, variant)
@@ -328,10 +348,10 @@ class PlanMeasurer:
         params = {**self.choices.params, "global_batch": "auto"}
         for placement in PLACEMENTS:
             self._bench.put(placement)
-            found = self._probe(
+            measured = self._probe(
                 plan.workers, [PartialPlan.of_plan(plan)], params, surveys_links=True
             )[0]
-            self.placements_s[placement] = found.step_time_s or math.inf
+            self.placements_s[placement] = measured.step_time_s or math.inf
         if self.placements_s["spread"] < (1.0 - SAME) * self.placements_s["pack"]:
             self.placement = "spread"
         self._bench.put(self.placement)
@@ -350,7 +370,7 @@ class PlanMeasurer:
             return
         if "global_batch" in self._experiment.search.root:
             return
-        samples, found = self.reference.num_train_samples or 1, set(choices.global_batches)
+        samples, batches = self.reference.num_train_samples or 1, set(choices.global_batches)
         variant = choices.usual_variant
         for workers in choices.workers:
 
@@ -359,8 +379,8 @@ class PlanMeasurer:
                 return self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
 
             fastest = find_fastest(measure, largest=max(1, samples // workers)).micro_batch
-            found |= {workers * fastest} if fastest else set()
-        self.choices = dataclasses.replace(choices, global_batches=tuple(sorted(found)))
+            batches |= {workers * fastest} if fastest else set()
+        self.choices = dataclasses.replace(choices, global_batches=tuple(sorted(batches)))
 
     def _measure_variant(self, choices: Choices, variant: Variant) -> None:
         allowed = list(enumerate_plans(choices, [variant], self.knowledge))
@@ -391,10 +411,10 @@ class PlanMeasurer:
     def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:
         return any(
             variant_of(plan) == variant
-            and each.by_trial is None
+            and measured.by_trial is None
             and (plan.workers, plan.micro_batch, plan.accumulation) == (workers, micro_batch, 1)
-            for each in self._measured
-            if (plan := read_plan(each.plan)) is not None
+            for measured in self._measured
+            if (plan := read_plan(measured.plan)) is not None
         )
 
     def _probe(
@@ -407,26 +427,26 @@ class PlanMeasurer:
     ) -> list[PlanMeasured]:
         """Measure plans, and the links where they were not yet, or may be others."""
         share_s = _PROBE_PART * self.budget_s / (_BATCHES_FIRST + 2 * _BATCHES_MORE)
-        limit = self._around.limit_bytes
+        limit = self._context.limit_bytes
         order = PlanProbe(
             plans=(),
             longest_s=min(max(share_s, _SHORTEST_PROBE_S), _LONGEST_PROBE_S),
             limit_bytes=None if limit is None else int(limit),
-            setting=self._around.setting,
+            setting=self._context.setting,
             measures_power=self._measures_power,
             surveys_links=surveys_links
             or not any(
-                each.all_reduce_s and sum(each.workers_per_node) == workers
-                for each in self._measured
+                measured.all_reduce_s and sum(measured.workers_per_node) == workers
+                for measured in self._measured
             ),
         )
         began_s = self._clock()
-        found = self._bench.probe(workers, plans, order, params)
+        measured = self._bench.probe(workers, plans, order, params)
         # Less than a moment cannot be divided by.
         self.spent_s += max(self._clock() - began_s, 1e-6)
-        self._measured += found
-        self.num_measured += len(found)
-        return found
+        self._measured += measured
+        self.num_measured += len(measured)
+        return measured
 
     def measure_again(self, plans: Iterable[Plan]) -> None:
         """Time plans once more, in their order, whatever is known of them."""
@@ -488,16 +508,16 @@ def combined_variant(
         None where fewer than two changes go together.
     """
     times_s: dict[Variant, dict[tuple[int, int], float]] = {}
-    for each in measured:
-        plan = read_plan(each.plan)
+    for measurement in measured:
+        plan = read_plan(measurement.plan)
         if (
             plan is not None
-            and each.step_time_s is not None
+            and measurement.step_time_s is not None
             and plan.accumulation == 1
-            and not each.by_trial
+            and not measurement.by_trial
         ):
             times_s.setdefault(variant_of(plan), {})[plan.workers, plan.micro_batch] = (
-                each.step_time_s
+                measurement.step_time_s
             )
     gains: list[tuple[float, PartialPlan]] = []
     before_s = times_s.get(base, {})
@@ -507,12 +527,12 @@ def combined_variant(
         if ratios and exchange_capabilities(str(variant.get("exchange"))).is_exact:
             change = PartialPlan(tuple(item for item in variant.values if item not in base.values))
             gains.append((statistics.median(ratios), change))
-    found, num_changes = base, 0
-    for gain, change in sorted(gains, key=lambda each: each[0], reverse=True):
-        is_new = all(base.get(name) == found.get(name) for name, _ in change.values)
-        if gain >= 1.0 + SAME and is_new and conflict_in(found | change) is None:
-            found, num_changes = found | change, num_changes + 1
-    return found if num_changes > 1 else None
+    combined, num_changes = base, 0
+    for gain, change in sorted(gains, key=lambda item: item[0], reverse=True):
+        is_new = all(base.get(name) == combined.get(name) for name, _ in change.values)
+        if gain >= 1.0 + SAME and is_new and conflict_in(combined | change) is None:
+            combined, num_changes = combined | change, num_changes + 1
+    return combined if num_changes > 1 else None
 
 
 def spread_evenly(values: Sequence[int], count: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Tables of plans: step times and memory of the plans in one file, from those measured in another.
 
 A table is about the replicas of one model on nodes and GPUs, or, where it has one of the columns
-that tell of more, about stages, tensor parts and models of several shapes. A row gives a prediction.
+that tell of more, about stages, tensor parts and models of several shapes.
 """
 
 from __future__ import annotations

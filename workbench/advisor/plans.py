@@ -69,9 +69,11 @@ class Knowledge:
                 before anything ran.
         """
         self.measured = tuple(measured)
-        plans = [read_plan(each.plan) for each in measured]
+        plans = [read_plan(measurement.plan) for measurement in measured]
         self._by_plan = [
-            (plan, each) for plan, each in zip(plans, measured, strict=True) if plan is not None
+            (plan, measurement)
+            for plan, measurement in zip(plans, measured, strict=True)
+            if plan is not None
         ]
         self._room = sorted(workers_per_node, reverse=True)
         self.placement: Placement = placement
@@ -134,16 +136,16 @@ class Knowledge:
 
     def _rows(self, *, is_alone: bool) -> dict[Variant, list[Measurement]]:
         rows: dict[Variant, list[Measurement]] = {}
-        for plan, each in self._by_plan:
-            if each.step_time_s is None or plan.accumulation != 1:
+        for plan, measurement in self._by_plan:
+            if measurement.step_time_s is None or plan.accumulation != 1:
                 continue
-            if (each.by_trial is None) != is_alone:
+            if (measurement.by_trial is None) != is_alone:
                 continue
-            topology = Topology(tuple(sorted(each.workers_per_node or [1])))
-            waited_s = each.parts_s.get("communication")
+            topology = Topology(tuple(sorted(measurement.workers_per_node or [1])))
+            waited_s = measurement.parts_s.get("communication")
             sync_s = waited_s if waited_s is not None and topology.num_gpus > 1 else None
             rows.setdefault(variant_of(plan), []).append(
-                Measurement(topology, plan.micro_batch, each.step_time_s, sync_s)
+                Measurement(topology, plan.micro_batch, measurement.step_time_s, sync_s)
             )
         return rows
 
@@ -174,7 +176,7 @@ class Knowledge:
 
     def step_times(self, plans: Sequence[Plan]) -> list[Estimate]:
         """Predict the step times of plans whose variants were measured, in order."""
-        found: dict[int, Estimate] = {}
+        estimates: dict[int, Estimate] = {}
         for variant in {variant_of(plan) for plan in plans}:
             chosen = [index for index, plan in enumerate(plans) if variant_of(plan) == variant]
             points = [
@@ -187,8 +189,8 @@ class Knowledge:
             ]
             for index, predicted in zip(chosen, self._models[variant].predict(points), strict=True):
                 estimate = Estimate(*predicted).times(_flow(plans[index]))
-                found[index] = self._compared_with_measured(plans[index], estimate)
-        return [found[index] for index in range(len(plans))]
+                estimates[index] = self._compared_with_measured(plans[index], estimate)
+        return [estimates[index] for index in range(len(plans))]
 
     def _compared_with_measured(self, plan: Plan, predicted: Estimate) -> Estimate:
         """Return what was measured of exactly this plan, where it was; a model smooths it over.
@@ -226,27 +228,33 @@ class Knowledge:
         return {
             plan: self._found_s(plan) or 0.0
             for plan in self._timed
-            if all(len(each.workers_per_node) <= 1 for each in self._timed_here(plan))
+            if all(len(timed.workers_per_node) <= 1 for timed in self._timed_here(plan))
             and not (plan.strategy in STRATEGIES and capabilities_of(plan.strategy).divides_state)
         }
 
     def timings_s(self, plan: Plan) -> list[float]:
         """Return the step times that probes measured of exactly this plan, the earliest first."""
-        return [each.step_time_s or 0.0 for each in self._timed_here(plan) if each.by_trial is None]
+        return [
+            timed.step_time_s or 0.0 for timed in self._timed_here(plan) if timed.by_trial is None
+        ]
 
     def _timed_here(self, plan: Plan) -> list[PlanMeasured]:
         """Return what was timed of exactly this plan, where its workers would be placed if it was
         there.
         """
         timed, placed = self._timed.get(plan, []), self.topology(plan.workers).gpus_per_node
-        return [each for each in timed if tuple(sorted(each.workers_per_node)) == placed] or timed
+        return [
+            measurement
+            for measurement in timed
+            if tuple(sorted(measurement.workers_per_node)) == placed
+        ] or timed
 
     @cached_property
     def _timed(self) -> dict[Plan, list[PlanMeasured]]:
         timed: dict[Plan, list[PlanMeasured]] = {}
-        for plan, each in self._by_plan:
-            if each.step_time_s is not None:
-                timed.setdefault(plan, []).append(each)
+        for plan, measurement in self._by_plan:
+            if measurement.step_time_s is not None:
+                timed.setdefault(plan, []).append(measurement)
         return timed
 
     def power_w(self, plan: Plan) -> float | None:
@@ -257,7 +265,9 @@ class Knowledge:
         Of these, plans on as many workers are nearest, then those with a like micro batch.
         """
         metered = [
-            (known, each.power_w) for known, each in self._by_plan if each.power_w is not None
+            (known, measurement.power_w)
+            for known, measurement in self._by_plan
+            if measurement.power_w is not None
         ]
         if not metered:
             return None
@@ -266,7 +276,7 @@ class Knowledge:
             micro = abs(math.log(other.micro_batch / plan.micro_batch))
             return abs(math.log(other.workers / plan.workers)), micro
 
-        return min(metered, key=lambda each: distance(each[0]))[1]
+        return min(metered, key=lambda item: distance(item[0]))[1]
 
     def price(self, plan: Plan, goal: Goal) -> float:
         """Return what a second of a plan costs in terms of a goal.
@@ -292,32 +302,36 @@ class Knowledge:
 
     def fits(self, plan: Plan) -> bool:
         """Return whether a plan fits; one of which nothing is known is taken to fit."""
-        for known, each in self._like(plan):
-            if not each.fits and (plan.micro_batch >= known.micro_batch or not each.is_possible):
+        for known, measurement in self._like(plan):
+            if not measurement.fits and (
+                plan.micro_batch >= known.micro_batch or not measurement.is_possible
+            ):
                 return False
         need = self.memory(plan)
         return need is None or need.limit is None or need.value <= (1.0 - MARGIN) * need.limit
 
     def is_possible(self, plan: Plan) -> bool:
         """Return whether nothing but memory is known to prevent a plan."""
-        return all(each.is_possible for _, each in self._like(plan))
+        return all(measurement.is_possible for _, measurement in self._like(plan))
 
     def _like(self, plan: Plan) -> list[tuple[Plan, PlanMeasured]]:
         """Return what was measured of the variant of a plan, on one worker or on several as the
         plan has.
         """
         return [
-            (known, each)
-            for known, each in self._by_plan
+            (known, measurement)
+            for known, measurement in self._by_plan
             if variant_of(known) == variant_of(plan) and (known.workers == 1) == (plan.workers == 1)
         ]
 
     def _memory_law(self, plan: Plan) -> tuple[MemoryLaw | None, bool]:
         peaks: dict[int, int] = {}
         is_exact = False
-        for known, each in self._like(plan):
-            if each.peak_bytes is not None and each.fits:
-                peaks[known.micro_batch] = max(each.peak_bytes, peaks.get(known.micro_batch, 0))
+        for known, measurement in self._like(plan):
+            if measurement.peak_bytes is not None and measurement.fits:
+                peaks[known.micro_batch] = max(
+                    measurement.peak_bytes, peaks.get(known.micro_batch, 0)
+                )
                 is_exact |= (known.workers, known.micro_batch) == (plan.workers, plan.micro_batch)
         if len(peaks) < 2:
             return self._estimated_law(plan), False
@@ -401,7 +415,9 @@ def _divisions(
 def _has_simpler(choices: Choices) -> bool:
     """Return whether a single replica may be computed without dividing among replicas."""
     able = (capabilities_of(str(name)) for name in choices.options["strategy"])
-    return any(each.axis is None and not each.needs_replicas for each in able)
+    return any(
+        capabilities.axis is None and not capabilities.needs_replicas for capabilities in able
+    )
 
 
 def best_plans(
@@ -427,7 +443,7 @@ def best_plans(
         noise_scale: The gradient noise scale in samples, where it was measured.
     """
     step_times_s = dict(
-        zip(plans, (each.value for each in knowledge.step_times(plans)), strict=True)
+        zip(plans, (step_time.value for step_time in knowledge.step_times(plans)), strict=True)
     )
 
     def cost(plan: Plan) -> float:
@@ -447,10 +463,10 @@ def best_plans(
             return cost(plan)
         return cost(plan) / float(efficiency(plan.global_batch, base_batch, scale))
 
-    found: list[Plan] = []
+    ordered: list[Plan] = []
     for plan in sorted((inexact | exact).values(), key=expected):
-        found.append(plan)
+        ordered.append(plan)
         faster = inexact.get(plan.global_batch, plan)
         if faster != plan and cost(faster) < (1.0 - SAME) * cost(plan):
-            found.append(faster)
-    return found
+            ordered.append(faster)
+    return ordered

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 Entrant = TypeVar("Entrant", bound=Hashable)
 # Before this part of the time to beat no candidate is ended: first reports are not representative.
@@ -163,10 +163,10 @@ class Race(Generic[Entrant]):
 
     def run(self, entrant: Entrant) -> Course[Entrant]:
         """Train a candidate until it is done, hopeless, or out of time; return how it went."""
-        earlier = [each for each in self.courses if each.entrant == entrant]
-        is_repeat = not all(each.is_heat for each in earlier)
+        earlier = [course for course in self.courses if course.entrant == entrant]
+        is_repeat = not all(course.is_heat for course in earlier)
         course = Course(entrant, repeat=len(earlier))
-        rivals = [each for each in self.courses if each.best_values]
+        rivals = [course for course in self.courses if course.best_values]
         limit_s, ahead = self._limit_s(), self._ahead(rivals)
         in_heat = self._target is not None and self._best_time_s() is None
         if self._best_time_s() is not None:
@@ -207,12 +207,12 @@ class Race(Generic[Entrant]):
         if has_more and len(self._heat) < self._heat_size:
             return
         ranked = sorted(
-            (each for each in self._heat if each.best_values and not each.is_whole),
-            key=lambda each: each.best_values[-1],
+            (course for course in self._heat if course.best_values and not course.is_whole),
+            key=lambda course: course.best_values[-1],
             reverse=True,
         )
         self._heat_size = max(1, min(self._heat_size, len(self._heat)) // 2)
-        self._promoted = [each.entrant for each in ranked[: self._heat_size]]
+        self._promoted = [course.entrant for course in ranked[: self._heat_size]]
         self._heat = []
         self._heat_s = 2.0 * self._heat_s if self._heat_size > 1 else self._budget_s
 
@@ -229,31 +229,35 @@ class Race(Generic[Entrant]):
         first.
         """
         standings = self.standings()
-        counts = Counter(each.entrant for each in self.courses if not each.is_heat)
-        close = [each for each in standings if _is_close(each, standings[0])][:_MAX_CLOSE]
+        counts = Counter(course.entrant for course in self.courses if not course.is_heat)
+        close = [standing for standing in standings if _is_close(standing, standings[0])][
+            :_MAX_CLOSE
+        ]
         # Who is alone at the top may owe that to luck, but need not beat others that are close.
         most = _MAX_REPEATS if len(close) > 1 else _MIN_REPEATS
-        waiting = [each for each in close if counts[each.entrant] < most]
-        return sorted(waiting, key=lambda each: counts[each.entrant])
+        waiting = [standing for standing in close if counts[standing.entrant] < most]
+        return sorted(waiting, key=lambda standing: counts[standing.entrant])
 
     def standings(self) -> list[Standing[Entrant]]:
         """Return the candidates, the best first."""
         common_s, best_s = self._limit_s(), self._best_time_s()
-        found: dict[Entrant, list[Course[Entrant]]] = {}
+        courses: dict[Entrant, list[Course[Entrant]]] = {}
         for course in self.courses:
-            found.setdefault(course.entrant, []).append(course)
+            courses.setdefault(course.entrant, []).append(course)
         standings: list[Standing[Entrant]] = []
-        for entrant, several in found.items():
-            times = [each.reached_s for each in several if each.reached_s is not None]
+        for entrant, several in courses.items():
+            times = [course.reached_s for course in several if course.reached_s is not None]
             # What it did in a heat counts only where it had no other chance.
-            several = [each for each in several if not each.is_heat] or several[-1:]
+            several = [course for course in several if not course.is_heat] or several[-1:]
             missed = [
-                max(each.ended_s, _MISSED * (best_s or 0.0))
-                for each in several
-                if each.reached_s is None
+                max(course.ended_s, _MISSED * (best_s or 0.0))
+                for course in several
+                if course.reached_s is None
             ]
             counts = bool(times) and len(times) >= _RELIABLE * len(several)
-            values = [value for each in several if (value := each.value_at(common_s)) is not None]
+            values = [
+                value for course in several if (value := course.value_at(common_s)) is not None
+            ]
             standings.append(
                 Standing(
                     entrant,
@@ -294,8 +298,8 @@ class Race(Generic[Entrant]):
         return best_s * min(10.0, max(course.ended_s, 1e-9) / max(behind_s, 1e-9))
 
     def _fastest(self) -> Course[Entrant] | None:
-        reached = (each for each in self.courses if each.reached_s is not None)
-        return min(reached, key=lambda each: each.reached_s or 0.0, default=None)
+        reached = (course for course in self.courses if course.reached_s is not None)
+        return min(reached, key=lambda course: course.reached_s or 0.0, default=None)
 
     def _best_time_s(self) -> float | None:
         fastest = self._fastest()
@@ -311,24 +315,22 @@ class Race(Generic[Entrant]):
             return best_s
         if self._target is not None:
             return self._heat_s
-        whole = [each.ended_s for each in self.courses if each.is_whole]
+        whole = [course.ended_s for course in self.courses if course.is_whole]
         return min([self._budget_s / _TRAININGS, *whole])
 
     def _ahead(self, rivals: Sequence[Course[Entrant]]) -> Course[Entrant] | None:
         """Return the course to keep up with."""
         if not rivals:
             return None
-        return self._fastest() or max(rivals, key=lambda each: each.best_values[-1])
+        return self._fastest() or max(rivals, key=lambda course: course.best_values[-1])
 
 
 def _rank(standing: Standing[Entrant]) -> tuple[float, float, float]:
     # Who reached the target in some trainings only stands behind all who always did.
-    state: Literal[0, 1, 2] = 0 if standing.time_s is not None else (1 if standing.times_s else 2)
-    return (
-        state,
-        standing.time_s if standing.time_s is not None else 0.0,
-        -standing.value if standing.value is not None else math.inf,
-    )
+    by_value = -standing.value if standing.value is not None else math.inf
+    if standing.time_s is not None:
+        return 0, standing.time_s, by_value
+    return (1 if standing.times_s else 2), 0.0, by_value
 
 
 def _is_close(standing: Standing[Entrant], best: Standing[Entrant]) -> bool:

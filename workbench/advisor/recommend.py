@@ -68,10 +68,16 @@ def advisor_for(
     """
     experiment = store.experiment(run_id)
     check_advisable(experiment)
-    around = measurement_context_of(store, run_id, experiment)
-    bench = bench_for(store, run_id, experiment, around, sink, poll)
+    context = measurement_context_of(store, run_id, experiment)
+    bench = bench_for(store, run_id, experiment, context, sink=sink, poll=poll)
     return Advisor(
-        experiment, bench, around, goal=objective, budget_s=budget_s, sink=sink, clock=bench.clock_s
+        experiment,
+        bench,
+        context,
+        goal=objective,
+        budget_s=budget_s,
+        sink=sink,
+        clock=bench.clock_s,
     )
 
 
@@ -116,7 +122,8 @@ def bench_for(
     store: Store,
     run_id: str,
     experiment: Experiment,
-    around: MeasurementContext,
+    context: MeasurementContext,
+    *,
     sink: Sink,
     poll: Callable[[], None] = lambda: None,
 ) -> Bench:
@@ -128,7 +135,7 @@ def bench_for(
         run_id,
         experiment,
         store.artifacts_of(run_id),
-        capacity=around.capacity,
+        capacity=context.capacity,
         origin=Origin.here(),
         sink=sink,
         poll=poll,
@@ -142,7 +149,7 @@ class Advisor:
         self,
         experiment: Experiment,
         bench: Bench,
-        around: MeasurementContext,
+        context: MeasurementContext,
         *,
         goal: Goal,
         budget_s: float,
@@ -154,14 +161,14 @@ class Advisor:
         Args:
             experiment: What is to be trained.
             bench: Where to measure.
-            around: What else is known.
+            context: What else is known.
             goal: What the advice should be best for.
             budget_s: Seconds that finding it may take; what is under way when they end is finished.
             sink: Takes what the bench does not store itself.
             clock: Returns seconds.
         """
         self._written, self._experiment = experiment, in_words_of_plans(experiment)
-        self._bench, self._around = bench, around
+        self._bench, self._context = bench, context
         self._goal: Goal = goal
         self._budget_s, self._sink, self._clock = budget_s, sink, clock
         self._began_s: float | None = None
@@ -183,12 +190,12 @@ class Advisor:
             ExperimentError: If nothing that is allowed fits or can be trained, or nothing measures
                 the goal.
         """
-        began_s, around = self._clock(), self._around
+        began_s, context = self._clock(), self._context
         self._began_s = began_s
         measurer = PlanMeasurer(
             self._experiment,
             self._bench,
-            around,
+            context,
             self._budget_s,
             longest_s=_SURVEY_PART * self._budget_s,
             measures_power=self._goal == "energy",
@@ -197,10 +204,10 @@ class Advisor:
         if self._goal == "throughput":
             measurer.find_fastest_batches()
         measurer.measure_plans()
-        time_closest_again(measurer, self._goal, around.noise_scale)
-        plans = measurer.fastest_plans(self._goal, around.noise_scale)
+        time_closest_again(measurer, self._goal, context.noise_scale)
+        plans = measurer.fastest_plans(self._goal, context.noise_scale)
         if measurer.compare_placements(plans):
-            plans = measurer.fastest_plans(self._goal, around.noise_scale)
+            plans = measurer.fastest_plans(self._goal, context.noise_scale)
         contest = Confirmation(
             self._experiment,
             self._bench,
@@ -208,7 +215,7 @@ class Advisor:
             measurer.reference,
             measurer.knowledge,
             goal=self._goal,
-            setting=around.setting,
+            setting=context.setting,
             sink=self._sink,
             clock=self._clock,
             until_s=began_s + _LATEST * self._budget_s,
@@ -235,9 +242,9 @@ class Advisor:
                 plans=plans,
                 rates=rates,
                 race=race,
-                noise_scale=contest.noise_scale or around.noise_scale,
+                noise_scale=contest.noise_scale or context.noise_scale,
                 placement=measurer.placement,
-                num_known=len(around.known),
+                num_known=len(context.known),
                 num_measured=measurer.num_measured,
                 cost_s=cost_s,
                 placements_s=measurer.placements_s,

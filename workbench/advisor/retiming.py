@@ -51,13 +51,12 @@ def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:
     """
     if not timed_s:
         return []
-    logs = {way: [math.log(each) for each in found] for way, found in timed_s.items()}
-    middles = {way: statistics.median(found) for way, found in logs.items()}
-    off = [each - statistics.fmean(found) for found in logs.values() for each in found]
-    counts = _USUAL_COUNTS + len(off) - len(logs)
-    deviation = math.sqrt(
-        (_USUAL_COUNTS * _USUAL_DEVIATION**2 + math.fsum(each**2 for each in off)) / counts
-    )
+    logs = {way: [math.log(time_s) for time_s in times_s] for way, times_s in timed_s.items()}
+    middles = {way: statistics.median(own_logs) for way, own_logs in logs.items()}
+    offsets = [log - statistics.fmean(own_logs) for own_logs in logs.values() for log in own_logs]
+    # A belief in the usual deviation, worth a few timings, and what these show.
+    squares = _USUAL_COUNTS * _USUAL_DEVIATION**2 + math.fsum(offset**2 for offset in offsets)
+    deviation = math.sqrt(squares / (_USUAL_COUNTS + len(offsets) - len(logs)))
     ordered = sorted(logs, key=middles.__getitem__)
 
     def is_close(way: _Way) -> bool:

@@ -139,29 +139,33 @@ def scale_of(
         RunError: If no plan was timed on several workers and, with the same micro batch or with
             smaller and larger ones, on one.
     """
-    steps = [each for each in measured if each.step_time_s is not None and each.fits]
-    probes = [each for each in steps if each.by_trial is None]
+    steps = [
+        measurement
+        for measurement in measured
+        if measurement.step_time_s is not None and measurement.fits
+    ]
+    probes = [step for step in steps if step.by_trial is None]
     usable, used = _variants(probes), probes
     if not usable:
         usable, used = _variants(steps), steps
     variant, micro_batch, timed = _widest(usable)
     least = timed[min(timed)]  # computes what one worker computes
     parts_s = {part: took_s for part, took_s in least.parts_s.items() if part != "communication"}
-    used = [each for each in used if each.setting == least.setting]
+    used = [step for step in used if step.setting == least.setting]
     counts = list(range(1, max(_MAX_FACTOR * max(timed), up_to or 1) + 1))
     known = Knowledge(used, nodes_of(used, counts[-1]), limit_bytes=None)
-    found = known.step_times([plan_with(variant, workers, micro_batch) for workers in counts])
-    alone_s = found[0].value
+    step_times = known.step_times([plan_with(variant, workers, micro_batch) for workers in counts])
+    alone_s = step_times[0].value
     exchange = _exchange(timed)
     computing_s = sum(parts_s.get(part, 0.0) for part in ("forward", "backward"))
     most = max(
         plan.micro_batch
-        for each in used
-        if (plan := read_plan(each.plan)) and variant_of(plan) == variant
+        for step in used
+        if (plan := read_plan(step.plan)) and variant_of(plan) == variant
     )
     divided = _divided(known, variant, counts, global_batch or 0, most)
     curve: list[ScalePoint] = []
-    for workers, step in zip(counts, found, strict=True):
+    for workers, step in zip(counts, step_times, strict=True):
         is_beyond = step.extrapolated and workers not in timed
         if is_beyond and workers > (up_to or 0):
             continue
@@ -202,7 +206,13 @@ def scale_of(
 def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
     """Return whether a plan was timed on several workers and on one, as `scale_of` needs."""
     return bool(
-        _variants([each for each in measured if each.step_time_s is not None and each.fits])
+        _variants(
+            [
+                measurement
+                for measurement in measured
+                if measurement.step_time_s is not None and measurement.fits
+            ]
+        )
     )
 
 
@@ -273,16 +283,16 @@ def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
 
 def _variants(steps: Sequence[PlanMeasured]) -> Variants:
     """Return what was timed on several workers, and on one, or between what was timed on one."""
-    found: Variants = {}
+    variants: Variants = {}
     alone: dict[tuple[str, Variant], list[int]] = {}
-    for each in steps:
-        plan = read_plan(each.plan)
+    for step in steps:
+        plan = read_plan(step.plan)
         if plan is not None and plan.accumulation == 1:
             variant = variant_of(plan)
-            found.setdefault((each.setting, variant, plan.micro_batch), {})[plan.workers] = each
+            variants.setdefault((step.setting, variant, plan.micro_batch), {})[plan.workers] = step
             if plan.workers == 1:
-                alone.setdefault((each.setting, variant), []).append(plan.micro_batch)
-    several = {key: timed for key, timed in found.items() if max(timed) > 1}
+                alone.setdefault((step.setting, variant), []).append(plan.micro_batch)
+    several = {key: timed for key, timed in variants.items() if max(timed) > 1}
     exact = {key: timed for key, timed in several.items() if 1 in timed}
     between = {
         (setting, variant, size): timed
@@ -304,7 +314,9 @@ def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
     """Return how many workers nodes hold, as far as measurements show, with room for `most` of
     them.
     """
-    seen = [each.workers_per_node for each in measured if each.workers_per_node]
+    seen = [
+        measurement.workers_per_node for measurement in measured if measurement.workers_per_node
+    ]
     if all(len(placed) == 1 for placed in seen):
         return [most]
     largest = max(max(placed) for placed in seen)
@@ -314,9 +326,9 @@ def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
 def _exchange(timed: dict[int, PlanMeasured]) -> tuple[float, int] | None:
     """Return the exchange on the most workers where one was measured, and their number."""
     several = [
-        (workers, each.parts_s["communication"])
-        for workers, each in timed.items()
-        if workers > 1 and each.parts_s.get("communication", 0.0) > 0.0
+        (workers, measurement.parts_s["communication"])
+        for workers, measurement in timed.items()
+        if workers > 1 and measurement.parts_s.get("communication", 0.0) > 0.0
     ]
     if not several:
         return None
@@ -338,8 +350,8 @@ def _servers(
 
 
 def _overhead(workers: int, efficiency: float) -> float | None:
-    found = most_overhead(workers, efficiency) if workers > 1 else math.inf
-    return found if math.isfinite(found) else None
+    overhead = most_overhead(workers, efficiency) if workers > 1 else math.inf
+    return overhead if math.isfinite(overhead) else None
 
 
 def _bend(curve: Sequence[ScalePoint]) -> int | None:

@@ -218,7 +218,7 @@ def read_speeds(store: Store, setting: str, *, except_run: str | None = None) ->
         setting: As `setting_of` returns it.
         except_run: A run to leave out.
     """
-    found: dict[str, Speed] = {}
+    speeds: dict[str, Speed] = {}
     for run_id, events in earlier_runs(store, ["plan_measured"], except_run=except_run):
         for event in reversed(events):
             if not isinstance(event, PlanMeasured) or event.setting != setting:
@@ -228,8 +228,8 @@ def read_speeds(store: Store, setting: str, *, except_run: str | None = None) ->
                 key = json.dumps(
                     [event.plan, event.workers_per_node, event.by_trial is None], sort_keys=True
                 )
-                found.setdefault(key, speed)
-    return list(found.values())
+                speeds.setdefault(key, speed)
+    return list(speeds.values())
 
 
 def read_measurements(store: Store, setting: str) -> list[PlanMeasured]:
@@ -260,7 +260,9 @@ def read_restarts(
 
 def hardware_of(measured: Iterable[PlanMeasured], *, has_gpu: bool) -> Hardware:
     """Return the hardware of measurements, as far as the plans tell that were measured on it."""
-    precisions = {PartialPlan.from_json(each.plan).get("precision") for each in measured}
+    precisions = {
+        PartialPlan.from_json(measurement.plan).get("precision") for measurement in measured
+    }
     return Hardware(has_gpu, has_bf16="bf16" in precisions)
 
 
@@ -297,7 +299,7 @@ def noise_scale_of(report: TrialReported) -> float | None:
 
 
 def _same_task(experiment: Experiment) -> Callable[[Experiment], bool]:
-    def named(one: Experiment) -> tuple[Any, ...]:
-        return one.model, one.data, one.train, one.command
+    def named(experiment: Experiment) -> tuple[Any, ...]:
+        return experiment.model, experiment.data, experiment.train, experiment.command
 
     return lambda other: named(other) == named(experiment)

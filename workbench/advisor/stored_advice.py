@@ -40,16 +40,16 @@ class Interval:
     @classmethod
     def of(cls, stored: Any) -> Self | None:
         """Read what is stored of it; None where there is no finite value."""
-        found = mapping(stored)
-        value = finite(found.get("value"))
+        fields = mapping(stored)
+        value = finite(fields.get("value"))
         if value is None:
             return None
-        low, high = finite(found.get("low")), finite(found.get("high"))
+        low, high = finite(fields.get("low")), finite(fields.get("high"))
         return cls(
             value,
             value if low is None else min(low, value),
             value if high is None else max(high, value),
-            found.get("extrapolated") is True,
+            fields.get("extrapolated") is True,
         )
 
     @property

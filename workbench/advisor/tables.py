@@ -124,9 +124,11 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
     misspelt.
     """
     check_separator(path, heads)
-    allowed = ", ".join(each.name + ("" if each.required else " (optional)") for each in columns)
-    names = {each.name for each in columns}
-    lacking = [each for each in columns if each.name not in heads]
+    allowed = ", ".join(
+        column.name + ("" if column.required else " (optional)") for column in columns
+    )
+    names = {column.name for column in columns}
+    lacking = [column for column in columns if column.name not in heads]
     for column in lacking:
         if column.required:
             raise DataError(
@@ -142,7 +144,7 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
         if known and heads.count(head) > 1:
             raise DataError(f"{path} has the column {head} more than once", field=head)
         close = difflib.get_close_matches(
-            _plain(head), [each.name for each in lacking], 1, _MISSPELT
+            _plain(head), [column.name for column in lacking], 1, _MISSPELT
         )
         if close and not known:
             raise DataError(

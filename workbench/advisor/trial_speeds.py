@@ -139,9 +139,9 @@ class TrialSpeeds:
         wanted = _canonical(whole)
         speeds = list(self._speeds.get((work, wanted), ()))
         speeds += [
-            each.samples_per_s
-            for each in earlier
-            if each.samples_per_s and _canonical(each.plan) == wanted
+            speed.samples_per_s
+            for speed in earlier
+            if speed.samples_per_s and _canonical(speed.plan) == wanted
         ]
         return statistics.median(speeds) if speeds else None
 

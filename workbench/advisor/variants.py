@@ -93,14 +93,14 @@ def alternatives(
         if dimension.name == "pipeline_schedule" and base.stages == 1:
             continue  # nothing has an order
         belonging = [other for other in VARIANT if other.option_of == dimension.name]
-        names = [each.name for each in (dimension, *belonging)]
+        names = [changed.name for changed in (dimension, *belonging)]
         for values in itertools.product(*(options[name] for name in names)):
-            found = with_options(
+            variant = with_options(
                 base | PartialPlan.of(**dict(zip(names, values, strict=True))), options
             )
-            if found not in seen and conflict_in(found) is None:
-                seen.add(found)
-                yield found
+            if variant not in seen and conflict_in(variant) is None:
+                seen.add(variant)
+                yield variant
 
 
 def combinations(
@@ -112,11 +112,11 @@ def combinations(
     """
     names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
     for values in itertools.product(*(options[name] for name in names)):
-        found = with_options(
+        variant = with_options(
             base | PartialPlan.of(**dict(zip(names, values, strict=True))), options
         )
-        if conflict_in(found) is None:
-            yield found
+        if conflict_in(variant) is None:
+            yield variant
 
 
 def is_possible_on(variant: Variant, workers: int) -> bool:
@@ -131,15 +131,15 @@ def exchange_options(
     """Return the values that the options of exchanges may have, those of the usual exchange
     first.
     """
-    found: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
+    values_of: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
     for exchange in options["exchange"]:
         plan = with_options(PartialPlan.of(exchange=exchange), options)
         usual = capabilities_of_exchange(str(exchange)).options if exchange in EXCHANGES else {}
-        for name, values in found.items():
+        for name, values in values_of.items():
             values.append(plan.get(name) or 0)
             if name in usual:
                 values.extend(value for value in options[name] if value or not usual[name])
-    return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
+    return {name: tuple(dict.fromkeys(values)) for name, values in values_of.items()}
 
 
 def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterator[Variant]:
@@ -160,9 +160,9 @@ def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterat
         for size, schedule in itertools.product(options[axis], schedules):
             if size != 1:
                 axes = dict.fromkeys(BY_AXIS, 1) | {axis: size}
-                found = plain | PartialPlan.of(strategy=name, pipeline_schedule=schedule, **axes)
-                if conflict_in(found) is None:
-                    yield found
+                variant = plain | PartialPlan.of(strategy=name, pipeline_schedule=schedule, **axes)
+                if conflict_in(variant) is None:
+                    yield variant
 
 
 def _usual_form(plan: Plan) -> Plan:

@@ -97,19 +97,18 @@ class Findings:
     progress: Progress = field(default_factory=dict)
 
 
-def conclude(found: Findings) -> Advice:
+def conclude(findings: Findings) -> Advice:
     """Put advice together.
 
     Raises:
         ExperimentError: If no candidate could be trained at all.
     """
-    standings = [
-        each for each in (found.race.standings() if found.race else []) if _has_result(each)
-    ]
+    raced = findings.race.standings() if findings.race else []
+    standings = [standing for standing in raced if _has_result(standing)]
     if (
         not standings
-        and found.race is not None
-        and any(each.has_reported for each in found.race.courses)
+        and findings.race is not None
+        and any(course.has_reported for course in findings.race.courses)
     ):
         raise ExperimentError(
             "no candidate reported a finite value of the objective",
@@ -117,36 +116,39 @@ def conclude(found: Findings) -> Advice:
             next_step="Run a sweep of one trial and read its log.",
         )
     ranked = [
-        _Ranked(each.entrant, _raced(found, each), _converged(found, each)) for each in standings
+        _Ranked(standing.entrant, _raced(findings, standing), _converged(findings, standing))
+        for standing in standings
     ]
-    limit = _largest_batch(found)
-    if not any(each.may_be_chosen(limit) for each in ranked):
-        lr = believed_rate(found.experiment, found.choices, found.rates)
+    limit = _largest_batch(findings)
+    if not any(rival.may_be_chosen(limit) for rival in ranked):
+        lr = believed_rate(findings.experiment, findings.choices, findings.rates)
         ranked += [
-            _Ranked(RatedPlan(plan, lr), _predicted(found, plan, lr)) for plan in found.plans
+            _Ranked(RatedPlan(plan, lr), _predicted(findings, plan, lr)) for plan in findings.plans
         ]
     fastest = ranked[0].rated.plan
-    ranked.sort(key=lambda each: not each.may_be_chosen(limit))  # in their order otherwise
+    ranked.sort(key=lambda rival: not rival.may_be_chosen(limit))  # in their order otherwise
     plan, lr = ranked[0].rated.plan, ranked[0].rated.lr
-    candidates = [each.candidate for each in ranked]
+    candidates = [rival.candidate for rival in ranked]
     if plan.global_batch < fastest.global_batch:
-        candidates[0] = _instead_of(found, candidates[0], fastest)
+        candidates[0] = _instead_of(findings, candidates[0], fastest)
     choice = candidates[0]
     return Advice(
-        objective=found.goal,
-        has_target=found.experiment.objectives[0].target is not None,
+        objective=findings.goal,
+        has_target=findings.experiment.objectives[0].target is not None,
         choice=choice,
         runner_up=candidates[1] if len(candidates) > 1 else None,
         others=tuple(candidates[2 : 2 + _MAX_OTHERS]),
-        reference=_reference(found, standings),
-        noise_scale_samples=found.noise_scale,
-        noise_status=_noise_status(found),
-        measured=tuple(_measured(found)),
-        would_change=tuple(_would_change(found, plan, lr, candidates)),
-        cost_s=found.cost_s,
-        settings=_settings(found, plan, lr),
-        curves=_curves(found, standings),
-        exchanges=exchange_offers(found.knowledge.measured, plan, found.race, found.progress),
+        reference=_reference(findings, standings),
+        noise_scale_samples=findings.noise_scale,
+        noise_status=_noise_status(findings),
+        measured=tuple(_measured(findings)),
+        would_change=tuple(_would_change(findings, plan, lr, candidates)),
+        cost_s=findings.cost_s,
+        settings=_settings(findings, plan, lr),
+        curves=_curves(findings, standings),
+        exchanges=exchange_offers(
+            findings.knowledge.measured, plan, findings.race, findings.progress
+        ),
     )
 
 
@@ -164,25 +166,26 @@ class _Ranked:
         return self.has_converged or self.rated.plan.global_batch <= largest_batch
 
 
-def _converged(found: Findings, standing: Standing[RatedPlan]) -> bool:
+def _converged(findings: Findings, standing: Standing[RatedPlan]) -> bool:
     """Return whether a training of a candidate reached the target or, without one, ran all of its
     epochs.
     """
-    has_target = found.experiment.objectives[0].target is not None
-    courses = found.race.courses if found.race and not has_target else []
+    has_target = findings.experiment.objectives[0].target is not None
+    courses = findings.race.courses if findings.race and not has_target else []
     return bool(standing.times_s) or any(
-        each.entrant == standing.entrant and each.is_whole and each.best_values for each in courses
+        course.entrant == standing.entrant and course.is_whole and course.best_values
+        for course in courses
     )
 
 
-def _default_batch(found: Findings) -> int:
+def _default_batch(findings: Findings) -> int:
     """Return the smaller of the batch of the experiment as it stands and that of its learning
     rate.
     """
     default = min(
-        plan_of(found.reference.plan).global_batch, found.experiment.training.reference_batch
+        plan_of(findings.reference.plan).global_batch, findings.experiment.training.reference_batch
     )
-    return max(default, min(found.choices.global_batches))
+    return max(default, min(findings.choices.global_batches))
 
 
 def largest_batch(
@@ -219,26 +222,26 @@ def describe_fewer_updates(
         leaves = f"{batch / default_batch:.3g} times fewer updates than {default_batch}"
     else:
         epochs = experiment.training.epochs
-        few, many = (epochs * -(-num_train_samples // each) for each in (batch, default_batch))
+        few, many = (epochs * -(-num_train_samples // size) for size in (batch, default_batch))
         leaves = f"{few:,} updates in {epochs} epochs instead of {many:,} at {default_batch}"
     return f"a batch of {batch} has faster steps, but leaves {leaves}, and {NOT_SHOWN}"
 
 
-def _largest_batch(found: Findings) -> float:
-    if found.goal == "throughput" or not found.experiment.trains_model:
+def _largest_batch(findings: Findings) -> float:
+    if findings.goal == "throughput" or not findings.experiment.trains_model:
         return math.inf
     return largest_batch(
-        _default_batch(found), found.noise_scale, found.reference.num_train_samples
+        _default_batch(findings), findings.noise_scale, findings.reference.num_train_samples
     )
 
 
-def _instead_of(found: Findings, choice: Candidate, fastest: Plan) -> Candidate:
+def _instead_of(findings: Findings, choice: Candidate, fastest: Plan) -> Candidate:
     """Return the choice with the reason why it is not the plan that seemed the fastest."""
     reason = describe_fewer_updates(
-        found.experiment,
+        findings.experiment,
         fastest.global_batch,
-        _default_batch(found),
-        found.reference.num_train_samples,
+        _default_batch(findings),
+        findings.reference.num_train_samples,
     )
     return dataclasses.replace(choice, reasons=(reason, *choice.reasons))
 
@@ -248,13 +251,13 @@ def _has_result(standing: Standing[RatedPlan]) -> bool:
 
 
 def _candidate(
-    found: Findings, plan: Plan, lr: float, time_s: Estimate | None, reasons: Sequence[str]
+    findings: Findings, plan: Plan, lr: float, time_s: Estimate | None, reasons: Sequence[str]
 ) -> Candidate:
-    samples = found.reference.num_train_samples
+    samples = findings.reference.num_train_samples
     return candidate_of(
-        found.experiment,
-        found.choices.params,
-        found.knowledge,
+        findings.experiment,
+        findings.choices.params,
+        findings.knowledge,
         plan,
         lr,
         num_train_samples=samples,
@@ -263,10 +266,10 @@ def _candidate(
     )
 
 
-def _raced(found: Findings, standing: Standing[RatedPlan]) -> Candidate:
+def _raced(findings: Findings, standing: Standing[RatedPlan]) -> Candidate:
     """Return a candidate with the results of its trainings."""
     plan, times = standing.entrant.plan, standing.times_s
-    weight = found.knowledge.price_over(plan, plan_of(found.reference.plan), found.goal)
+    weight = findings.knowledge.price_over(plan, plan_of(findings.reference.plan), findings.goal)
     time_s = None
     if times:
         # Where some missed the target, the mean that ranks it: else it could seem faster than the
@@ -276,7 +279,7 @@ def _raced(found: Findings, standing: Standing[RatedPlan]) -> Candidate:
         low_s = min(times) / weight / spread
         high_s = (mean_s if len(times) == 1 else max(mean_s, max(times) / weight)) * spread
         time_s = Estimate(mean_s, low_s, high_s)
-    metric = found.experiment.objectives[0]
+    metric = findings.experiment.objectives[0]
     if times:
         trainings = format_count(len(times) + standing.num_missed, "training")
         reason = f"reached {metric.metric} {metric.target:g} in {len(times)} of {trainings}"
@@ -286,23 +289,25 @@ def _raced(found: Findings, standing: Standing[RatedPlan]) -> Candidate:
         reason = f"it reached {metric.metric} {sign * standing.value:.4g} {COMPARED}"
         if metric.target is not None:
             reason += f"; none reached the target of {metric.target:g}"
-    return _candidate(found, plan, standing.entrant.lr, time_s, [reason])
+    return _candidate(findings, plan, standing.entrant.lr, time_s, [reason])
 
 
-def _predicted(found: Findings, plan: Plan, lr: float) -> Candidate:
+def _predicted(findings: Findings, plan: Plan, lr: float) -> Candidate:
     """Return a candidate with the predictions of the models."""
-    base = found.experiment.training.reference_batch
-    candidate = _candidate(found, plan, lr, None, [])
-    how = "measured" if found.knowledge.timings_s(plan) else "predicted by the model of step times"
+    base = findings.experiment.training.reference_batch
+    candidate = _candidate(findings, plan, lr, None, [])
+    how = (
+        "measured" if findings.knowledge.timings_s(plan) else "predicted by the model of step times"
+    )
     reasons = [f"{format_rate(candidate.samples_per_s.value)} samples/s {how}"]
     time_s = None
-    if found.noise_scale is not None and candidate.epoch_time_s is not None:
-        value = float(efficiency(plan.global_batch, base, found.noise_scale))
+    if findings.noise_scale is not None and candidate.epoch_time_s is not None:
+        value = float(efficiency(plan.global_batch, base, findings.noise_scale))
         reasons.append(
             f"a sample counts as much as {value:.2f} samples at a batch of {base}, by the gradient"
             " noise"
         )
-        epochs = found.experiment.training.epochs / value
+        epochs = findings.experiment.training.epochs / value
         whole = candidate.epoch_time_s.times(epochs)
         time_s = Estimate(
             whole.value, whole.low / PREDICTED, whole.high * PREDICTED, whole.extrapolated
@@ -310,155 +315,184 @@ def _predicted(found: Findings, plan: Plan, lr: float) -> Candidate:
     return dataclasses.replace(candidate, time_to_target_s=time_s, reasons=tuple(reasons))
 
 
-def _reference(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> Candidate:
+def _reference(findings: Findings, standings: Sequence[Standing[RatedPlan]]) -> Candidate:
     """Return the experiment without advice as a candidate; its time only where it was trained."""
-    choice = plan_of(found.reference.plan)
-    lr = believed_rate(found.experiment, found.choices)
+    choice = plan_of(findings.reference.plan)
+    lr = believed_rate(findings.experiment, findings.choices)
     for standing in standings:
         if standing.entrant.plan == choice and math.isclose(standing.entrant.lr, lr, rel_tol=0.01):
-            return _raced(found, standing)
-    return _candidate(found, choice, lr, None, ["the experiment as it stands"])
+            return _raced(findings, standing)
+    return _candidate(findings, choice, lr, None, ["the experiment as it stands"])
 
 
-def _noise_status(found: Findings) -> NoiseStatus:
-    if found.noise_scale is not None:
+def _noise_status(findings: Findings) -> NoiseStatus:
+    if findings.noise_scale is not None:
         return "measured"
-    return "not estimable yet" if found.race is not None and found.race.courses else "not measured"
+    return (
+        "not estimable yet"
+        if findings.race is not None and findings.race.courses
+        else "not measured"
+    )
 
 
-def _measured(found: Findings) -> Iterator[str]:
-    if found.choices.params:
+def _measured(findings: Findings) -> Iterator[str]:
+    if findings.choices.params:
         written = ", ".join(
-            f"{name.removeprefix(PREFIX)}={value}" for name, value in found.choices.params.items()
+            f"{name.removeprefix(PREFIX)}={value}"
+            for name, value in findings.choices.params.items()
         )
         yield f"all of it with {written}"
-    plans = _plans_measured(found)
+    plans = _plans_measured(findings)
     counts = sorted({plan.workers for plan in plans})
     batches = sorted({plan.micro_batch for plan in plans})
-    count = format_count(found.num_measured, "plan")
-    count += f", {found.num_known} more from earlier runs" if found.num_known else ""
+    count = format_count(findings.num_measured, "plan")
+    count += f", {findings.num_known} more from earlier runs" if findings.num_known else ""
     workers = ", ".join(map(str, counts))
     sizes = f"micro batches of {' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))}"
     yield f"{count}: {sizes} on {workers} worker{'s' * (counts != [1])}"
     compiling_s = [
-        each.compile_s for each in found.knowledge.measured if each.compile_s is not None
+        measured.compile_s
+        for measured in findings.knowledge.measured
+        if measured.compile_s is not None
     ]
     if compiling_s:
         yield (
             f"compiling takes {format_duration(max(compiling_s))} at the start of a trial, "
             "which the times above leave out"
         )
-    yield from describe_loading(found.knowledge.measured)
-    if found.placements_s:
-        packed_s, apart_s = found.placements_s["pack"], found.placements_s["spread"]
-        where = "many" if found.placement == "spread" else "few"
+    yield from describe_loading(findings.knowledge.measured)
+    if findings.placements_s:
+        packed_s, apart_s = findings.placements_s["pack"], findings.placements_s["spread"]
+        where = "many" if findings.placement == "spread" else "few"
         yield (
             f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
             f"{apart_s * 1e3:.3g} ms; they are placed on {where}"
         )
     if (
-        found.rates is not None and found.rates.rates
+        findings.rates is not None and findings.rates.rates
     ):  # none where not even the first had a finite loss
-        suggested = found.rates.suggested
-        yield f"learning rates from {found.rates.rates[0]:.2g} to {found.rates.rates[-1]:.2g}: " + (
-            "none made the loss fall"
-            if suggested is None
-            else f"the loss falls fastest at {suggested:.3g}"
+        suggested = findings.rates.suggested
+        yield (
+            f"learning rates from {findings.rates.rates[0]:.2g} to {findings.rates.rates[-1]:.2g}: "
+            + (
+                "none made the loss fall"
+                if suggested is None
+                else f"the loss falls fastest at {suggested:.3g}"
+            )
         )
-    if found.race is not None and found.race.courses:
-        entrants = len({course.entrant for course in found.race.courses})
-        yield f"{len(found.race.courses)} short trainings of {entrants} candidates side by side"
+    if findings.race is not None and findings.race.courses:
+        entrants = len({course.entrant for course in findings.race.courses})
+        yield f"{len(findings.race.courses)} short trainings of {entrants} candidates side by side"
 
 
-def _plans_measured(found: Findings) -> list[Plan]:
-    plans = (read_plan(each.plan) for each in found.knowledge.measured)
+def _plans_measured(findings: Findings) -> list[Plan]:
+    plans = (read_plan(measured.plan) for measured in findings.knowledge.measured)
     return [plan for plan in plans if plan is not None]
 
 
 def _would_change(
-    found: Findings, plan: Plan, lr: float, candidates: Sequence[Candidate]
+    findings: Findings, plan: Plan, lr: float, candidates: Sequence[Candidate]
 ) -> Iterator[str]:
-    choice, runner_up = candidates[0], candidates[1] if len(candidates) > 1 else None
-    times = choice.time_to_target_s, runner_up.time_to_target_s if runner_up else None
-    if (
-        runner_up is not None
-        and times[0] is not None
-        and times[1] is not None
-        and times[1].low < times[0].high
-    ):
+    """Write what would change the answer, the doubts about the choice first."""
+    choice = candidates[0]
+    runner_up = candidates[1] if len(candidates) > 1 else None
+    if runner_up is not None and _is_within_interval(runner_up, choice):
         at = "" if runner_up.lr is None else f" at {runner_up.lr:.3g}"
         yield (
             f"{runner_up.written}{at} lies within the interval: with more time the order may change"
         )
-    courses = found.race.courses if found.race else []
-    if courses and not any(each.has_reported for each in courses):
-        yield "no candidate reached its first evaluation: allow more time (--time)"
-    reached = [each for each in courses if each.reached_s is not None]
-    if reached and all(each.reached_s == each.elapsed_s[0] for each in reached):
-        yield (
-            "all reached the target at their first evaluation: set a stricter target to separate"
-            " them"
-        )
+    yield from _doubts_about_race(findings)
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"
     if doubt := describe_contradiction(choice.step_time_s):
         yield doubt
     if runner_up is not None and (doubt := doubt_of_runner_up(runner_up, choice)):
         yield doubt
-    if is_open(found.experiment, "loaders"):
-        yield from describe_missing_cores(found.knowledge.measured, found.reference)
-    yield from describe_unmeasured(_unmeasured(found), found.experiment.search)
-    if _has_rate(found):
-        low, high = found.choices.rates
+    if is_open(findings.experiment, "loaders"):
+        yield from describe_missing_cores(findings.knowledge.measured, findings.reference)
+    yield from describe_unmeasured(_unmeasured(findings), findings.experiment.search)
+    yield from _doubts_about_rate(findings, lr)
+    yield from _doubts_about_batch(findings, plan)
+
+
+def _is_within_interval(runner_up: Candidate, choice: Candidate) -> bool:
+    """Return whether the runner-up may reach the target before the choice."""
+    its_s, best_s = runner_up.time_to_target_s, choice.time_to_target_s
+    return its_s is not None and best_s is not None and its_s.low < best_s.high
+
+
+def _doubts_about_race(findings: Findings) -> Iterator[str]:
+    courses = findings.race.courses if findings.race else []
+    if courses and not any(course.has_reported for course in courses):
+        yield "no candidate reached its first evaluation: allow more time (--time)"
+    reached = [course for course in courses if course.reached_s is not None]
+    if reached and all(course.reached_s == course.elapsed_s[0] for course in reached):
+        yield (
+            "all reached the target at their first evaluation: set a stricter target to separate"
+            " them"
+        )
+
+
+def _doubts_about_rate(findings: Findings, lr: float) -> Iterator[str]:
+    if _has_rate(findings):
+        low, high = findings.choices.rates
         if lr >= high / _EDGE or lr <= low * _EDGE:
             yield (
                 f"the rate lies at the edge of what is allowed ({low:.3g} to {high:.3g}): widen it"
             )
-    if (why := found.choices.why_rate_stays) is not None:
+    if (why := findings.choices.why_rate_stays) is not None:
         yield f"the learning rate stays searched: {why}"
-    elif "training.lr" in found.choices.open_fields and not _has_rate(found):
+    elif "training.lr" in findings.choices.open_fields and not _has_rate(findings):
         yield "the learning rate was not tried, so it stays as it is: allow more time (--time)"
-    if found.noise_scale is not None and plan.global_batch > MAX_NOISE_SCALES * found.noise_scale:
+
+
+def _doubts_about_batch(findings: Findings, plan: Plan) -> Iterator[str]:
+    scale = findings.noise_scale
+    if scale is not None and plan.global_batch > MAX_NOISE_SCALES * scale:
         yield (
             f"the batch is more than {MAX_NOISE_SCALES:g} times the noise scale of "
-            f"{found.noise_scale:.0f} samples: a smaller one may need as few steps"
+            f"{scale:.0f} samples: a smaller one may need as few steps"
         )
-    elif found.noise_scale is None and found.experiment.trains_model:
+    elif scale is None and findings.experiment.trains_model:
         yield "the gradient noise: it grows during a training, and then larger batches pay"
 
 
-def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
+def _settings(findings: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
     """Return what to set in the experiment: what was open, and nothing else."""
     decided = PartialPlan.of_plan(plan).applicable().values
     values: dict[str, JsonValue] = {f"plan.{name}": value for name, value in decided}
     values["training.global_batch"] = plan.global_batch
-    if plan.workers > 1 and found.placement == "spread":
-        values["resources.placement"] = found.placement
-    if "training.lr" in found.choices.open_fields and _has_rate(found):
+    if plan.workers > 1 and findings.placement == "spread":
+        values["resources.placement"] = findings.placement
+    if "training.lr" in findings.choices.open_fields and _has_rate(findings):
         values["training.lr"] = lr
-    stays = {f"plan.{name}" for name in _unmeasured(found) if name in found.experiment.search.root}
+    stays = {
+        f"plan.{name}" for name in _unmeasured(findings) if name in findings.experiment.search.root
+    }
     return {
         path: values[path]
-        for path in found.choices.open_fields
-        if path in values and path not in stays and not _follows_by_itself(found, plan, path)
+        for path in findings.choices.open_fields
+        if path in values and path not in stays and not _follows_by_itself(findings, plan, path)
     }
 
 
-def _unmeasured(found: Findings) -> dict[str, list[PlanValue]]:
-    return unmeasured_values(found.choices, found.knowledge.measured)
+def _unmeasured(findings: Findings) -> dict[str, list[PlanValue]]:
+    return unmeasured_values(findings.choices, findings.knowledge.measured)
 
 
-def _has_rate(found: Findings) -> bool:
+def _has_rate(findings: Findings) -> bool:
     """Return whether rates were tried, if there is one to choose."""
-    return found.choices.is_rate_open and (found.race is not None or found.rates is not None)
+    return findings.choices.is_rate_open and (
+        findings.race is not None or findings.rates is not None
+    )
 
 
-def _follows_by_itself(found: Findings, plan: Plan, path: str) -> bool:
+def _follows_by_itself(findings: Findings, plan: Plan, path: str) -> bool:
     """Return whether a trial decides as the advice does where a setting is left open."""
     section, _, name = path.partition(".")
-    if section != "plan" or not is_open(found.experiment, name):
+    if section != "plan" or not is_open(findings.experiment, name):
         return False
-    value, usual = PartialPlan.of_plan(plan).get(name), found.choices.usual_variant.get(name)
+    value, usual = PartialPlan.of_plan(plan).get(name), findings.choices.usual_variant.get(name)
     if name in BY_AXIS:
         return value == 1 and not (
             plan.strategy in STRATEGIES and capabilities_of(plan.strategy).axis == name
@@ -482,9 +516,11 @@ def unmeasured_values(
         measured: All measurements, also those of plans that turned out to be impossible.
     """
     plans = [
-        PartialPlan.of_plan(plan) for each in measured if (plan := read_plan(each.plan)) is not None
+        PartialPlan.of_plan(plan)
+        for measurement in measured
+        if (plan := read_plan(measurement.plan)) is not None
     ]
-    found: dict[str, list[PlanValue]] = {}
+    unmeasured: dict[str, list[PlanValue]] = {}
     for dimension in VARIANT:
         name = dimension.name
         if dimension.advised_for != "speed" or dimension.option_of or name in _FORECAST:
@@ -496,8 +532,8 @@ def unmeasured_values(
             if value not in tried and _is_possible(choices, PartialPlan.of(**{name: value}))
         ]
         if missing:
-            found[name] = missing
-    return found
+            unmeasured[name] = missing
+    return unmeasured
 
 
 def describe_unmeasured(missing: Mapping[str, Sequence[PlanValue]], search: Space) -> Iterator[str]:
@@ -516,12 +552,14 @@ def _is_possible(choices: Choices, change: PartialPlan) -> bool:
     )
 
 
-def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[str, Any]:
-    variant = variant_of(found.plans[0])
-    measured = _plans_measured(found)
-    batches = sorted({plan.micro_batch for plan in (*found.plans, *measured)})
+def _curves(findings: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[str, Any]:
+    variant = variant_of(findings.plans[0])
+    measured = _plans_measured(findings)
+    batches = sorted({plan.micro_batch for plan in (*findings.plans, *measured)})
     plans = [
-        plan_with(variant, workers, batch) for workers in found.choices.workers for batch in batches
+        plan_with(variant, workers, batch)
+        for workers in findings.choices.workers
+        for batch in batches
     ]
     step_times = [
         {
@@ -532,14 +570,14 @@ def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[s
             "high_s": time.high,
             "extrapolated": time.extrapolated,
         }
-        for plan, time in zip(plans, found.knowledge.step_times(plans), strict=True)
+        for plan, time in zip(plans, findings.knowledge.step_times(plans), strict=True)
     ]
     needs = [
-        (batch, found.knowledge.memory(plan_with(variant, found.choices.workers[0], batch)))
+        (batch, findings.knowledge.memory(plan_with(variant, findings.choices.workers[0], batch)))
         for batch in batches
     ]
     fastest: dict[int, Estimate] = {}
-    for candidate in (_raced(found, standing) for standing in standings):
+    for candidate in (_raced(findings, standing) for standing in standings):
         batch, time_s = candidate.plan.global_batch, candidate.time_to_target_s
         if time_s is not None and (batch not in fastest or time_s.value < fastest[batch].value):
             fastest[batch] = time_s
@@ -550,7 +588,7 @@ def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[s
             for batch, need in needs
             if need is not None
         ],
-        "memory_limit_bytes": found.knowledge.limit_bytes,
+        "memory_limit_bytes": findings.knowledge.limit_bytes,
         "time_to_target": [
             {
                 "global_batch": batch,

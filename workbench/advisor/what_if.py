@@ -74,9 +74,14 @@ class WhatIf:
                 field="train" if experiment.command is None else "command",
                 next_step="Read its measured plans in the advice: workbench show RUN.",
             )
-        timed = [each for each in measured if each.step_time_s is not None]
+        timed = [measurement for measurement in measured if measurement.step_time_s is not None]
         samples = next(
-            (each.num_train_samples for each in measured if each.num_train_samples), None
+            (
+                measurement.num_train_samples
+                for measurement in measured
+                if measurement.num_train_samples
+            ),
+            None,
         )
         if not timed or samples is None:
             raise RunError(
@@ -122,15 +127,15 @@ class WhatIf:
         plan, fits = self._best(self._narrowed(query), query)
         time_s, unknown = self._time_to_target(plan)
         candidate = self._candidate(plan, time_s)
-        found: dict[str, Any] = candidate.to_json()
-        compared = compare(found, mapping(self._advice.get("choice")), query.objective)
+        answer: dict[str, Any] = candidate.to_json()
+        compared = compare(answer, mapping(self._advice.get("choice")), query.objective)
         words = {
             "step_time_s": self._beyond(plan, candidate),
             "memory_bytes": _about_memory(fits),
             "time_to_target_s": unknown,
         }
         for name, text in words.items():
-            found[name] = {"value": None, **(found[name] or {}), "words": text}
+            answer[name] = {"value": None, **(answer[name] or {}), "words": text}
         no_meter = query.objective == "energy" and candidate.power_w is None
         metered = (
             "the power of the devices was not measured, so plans are compared by time alone"
@@ -138,9 +143,9 @@ class WhatIf:
             else None
         )
         return {
-            **found,
+            **answer,
             "fits": fits,
-            "rows": [list(row) for row in rows_of(found)],
+            "rows": [list(row) for row in rows_of(answer)],
             "words": f"{plan.batch_text}: {compared or 'it cannot be compared with the advice'}",
             "limits": [text for text in (*words.values(), metered) if text is not None],
         }
@@ -164,11 +169,13 @@ class WhatIf:
 
     def _choices_of(self, experiment: Experiment, workers: int) -> Choices:
         measured = self._knowledge.measured
-        plans = [read_plan(each.plan) for each in measured]
+        plans = [read_plan(measurement.plan) for measurement in measured]
         choices = choices_of(
             experiment,
             num_train_samples=self._num_train_samples,
-            hardware=hardware_of(measured, has_gpu=any(each.device != "cpu" for each in measured)),
+            hardware=hardware_of(
+                measured, has_gpu=any(measurement.device != "cpu" for measurement in measured)
+            ),
             max_workers=max(workers, *(plan.workers for plan in plans if plan is not None)),
         )
         divides = any(plan.workers_per_replica > 1 for plan in plans if plan is not None)
@@ -256,8 +263,8 @@ class WhatIf:
                 )
             base = self._experiment.training.reference_batch
             value, its_value = (
-                float(efficiency(each.global_batch, base, self._noise_scale))
-                for each in (plan, chosen)
+                float(efficiency(either.global_batch, base, self._noise_scale))
+                for either in (plan, chosen)
             )
             factor, spread = factor * its_value / value, PREDICTED
         return (
@@ -275,15 +282,20 @@ class WhatIf:
         if not candidate.step_time_s.extrapolated:
             return None
         timed = self._timed(variant_of(plan))
-        counts, batches = ({each.workers for each in timed}, [each.micro_batch for each in timed])
+        counts = {plan.workers for plan in timed}
+        batches = [plan.micro_batch for plan in timed]
         return (
             f"beyond what was measured: micro batches of {min(batches)} to {max(batches)} on "
             f"{', '.join(map(str, sorted(counts)))} worker{'s' * (counts != {1})}"
         )
 
     def _timed(self, variant: Variant) -> list[Plan]:
-        known = [each for each in self._knowledge.measured if each.step_time_s is not None]
-        plans = [plan for each in known if (plan := read_plan(each.plan)) is not None]
+        known = [
+            measurement
+            for measurement in self._knowledge.measured
+            if measurement.step_time_s is not None
+        ]
+        plans = [plan for measurement in known if (plan := read_plan(measurement.plan)) is not None]
         return [plan for plan in plans if variant_of(plan) == variant]
 
 

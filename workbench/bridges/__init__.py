@@ -8,6 +8,160 @@ training.
 
 from __future__ import annotations
 
-from workbench.bridges.bridge import Bridge
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.foundation.errors import ArgumentError, MissingDependencyError
+from workbench.foundation.reported_values import NotANumber, judge
+
+_SAVED = re.compile(r"saved-(\d+)\b")
+_PARTIAL = "partial-"
+
+
+class Bridge:
+    """The progress of a trial: what an earlier attempt left, and what is reported and saved now."""
+
+    def __init__(
+        self,
+        report: Callable[..., bool],
+        folder: Path | str | None = None,
+        *,
+        every: int = 1,
+        save_every: int = 1,
+    ) -> None:
+        """Look for a checkpoint that an earlier attempt at the trial left.
+
+        Args:
+            report: The `report` that the function received.
+            folder: The `folder` that the function received; None to save nothing.
+            every: Report only at steps that this number divides.
+            save_every: Save only at steps that this number divides, and where the trial is stopped.
+        """
+        super().__init__()
+        for name, number in (("every", every), ("save_every", save_every)):
+            if number < 1:
+                raise ArgumentError(
+                    f"{number} is not valid", field=name, allowed="a whole number from 1"
+                )
+        self._report, self._every, self._save_every = report, every, save_every
+        self._folder = None if folder is None else Path(folder)
+        self._num_done, self._resume_from = 0, None
+        if self._folder is not None:
+            self._num_done, self._resume_from = _find_saved(self._folder)
+
+    @property
+    def num_done(self) -> int:
+        """How many steps (rounds, epochs) the checkpoint of an earlier attempt contains.
+
+        0 without one.
+        """
+        return self._num_done
+
+    @property
+    def resume_from(self) -> str | None:
+        """The path of the checkpoint of an earlier attempt; None without one."""
+        return None if self._resume_from is None else str(self._resume_from)
+
+    def num_left(self, total: int) -> int:
+        """Return how many of `total` steps are left to do."""
+        return max(0, total - self._num_done)
+
+    def advance(
+        self,
+        step: int,
+        metrics: Mapping[str, Any],
+        save: Callable[[str], object] | None = None,
+        *,
+        suffix: str = "",
+        is_first: bool = True,
+    ) -> bool:
+        """Report the end of a step, and save it.
+
+        The report comes first: where a trial is killed in between, the step is made and reported
+        again.
+
+        Args:
+            step: How many steps are done, those of earlier attempts included.
+            metrics: Values by name; texts, arrays and the like are left out.
+            save: Writes a checkpoint to the path that it receives.
+            suffix: How the name of the checkpoint ends, such as `.json`.
+            is_first: Whether this is rank 0 of several workers; `save` is called on all of them.
+
+        Returns:
+            Whether the training should stop now.
+        """
+        stop = False
+        if step % self._every == 0 and (values := _single_values(metrics)):
+            stop = bool(self._report(step=step, **values))
+        if save is not None and (stop or step % self._save_every == 0):
+            self._save(step, save, suffix, is_first)
+        return stop
+
+    def _save(self, step: int, save: Callable[[str], object], suffix: str, is_first: bool) -> None:
+        """Write a checkpoint under another name, move it into place, and remove the earlier one."""
+        if self._folder is None:
+            return
+        partial = self._folder / f"{_PARTIAL}{step}{suffix}"
+        whole = self._folder / f"saved-{step}{suffix}"
+        save(str(partial))
+        if not is_first:
+            return
+        _remove(whole)
+        os.replace(partial, whole)
+        for path in self._folder.glob("saved-*"):
+            if path != whole:
+                _remove(path)
+
+
+def _find_saved(folder: Path) -> tuple[int, Path | None]:
+    """Return the checkpoint that is furthest and its step.
+
+    What a killed attempt left half written goes.
+    """
+    for path in folder.glob(f"{_PARTIAL}*"):
+        _remove(path)
+    saved = [
+        (int(match[1]), path) for path in folder.iterdir() if (match := _SAVED.match(path.name))
+    ]
+    return max(saved, default=(0, None), key=lambda checkpoint: checkpoint[0])
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _single_values(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are one number each, or stand in the place of one, such as None.
+
+    What becomes of the latter is decided by the receiver, which knows the objectives.
+    """
+    values: dict[str, Any] = {}
+    for name, value in metrics.items():
+        judged = judge(value)
+        if not isinstance(judged, NotANumber):
+            values[str(name)] = judged
+        elif judged.is_missing:
+            values[str(name)] = value
+    return values
+
+
+def missing(library: str) -> MissingDependencyError:
+    """Return the error of a bridge whose library is not installed.
+
+    Args:
+        library: The name by which it is installed.
+    """
+    return MissingDependencyError(
+        f"this needs the package {library!r}, which is not installed",
+        next_step=f"Install it: pip install {library}",
+    )
+
 
 __all__ = ["Bridge"]

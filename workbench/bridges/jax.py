@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from workbench.bridges.bridge import Bridge, missing
+from workbench.bridges import Bridge, missing
 from workbench.foundation.errors import RunError
 
 try:  # where it is not installed, type checkers would take this file for the library

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.bridges.bridge import Bridge, missing
+from workbench.bridges import Bridge, missing
 
 try:
     from keras.callbacks import Callback  # pyright: ignore[reportMissingImports]

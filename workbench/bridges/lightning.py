@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Any
 
-from workbench.bridges.bridge import Bridge, missing
+from workbench.bridges import Bridge, missing
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
 """The library has two packages, whose classes are not those of each other."""

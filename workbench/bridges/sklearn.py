@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from workbench.bridges.bridge import Bridge
+from workbench.bridges import Bridge
 from workbench.models.stages import fit_stages, size_of
 
 Estimator = TypeVar("Estimator")

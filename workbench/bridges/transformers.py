@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.bridges.bridge import Bridge, missing
+from workbench.bridges import Bridge, missing
 
 try:
     from transformers.trainer_callback import (  # pyright: ignore[reportMissingImports]
@@ -38,8 +38,8 @@ class TrialCallback(Bridge, TrainerCallback):
         """See Bridge; how often it reports is left to the arguments of the trainer."""
         super().__init__(report, folder)
         if self._folder is not None:
-            found = [path for path in self._folder.glob("checkpoint-*") if (path / _WHOLE).exists()]
-            self._resume_from = max(found, key=_step_of, default=None)
+            whole = [path for path in self._folder.glob("checkpoint-*") if (path / _WHOLE).exists()]
+            self._resume_from = max(whole, key=_step_of, default=None)
             self._num_done = 0 if self._resume_from is None else _step_of(self._resume_from)
 
     def on_train_begin(self, args: Any, *_: Any, **__: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.bridges.bridge import Bridge, missing
+from workbench.bridges import Bridge, missing
 
 try:
     from xgboost.callback import TrainingCallback  # pyright: ignore[reportMissingImports]

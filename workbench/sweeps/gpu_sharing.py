@@ -125,7 +125,7 @@ def _measure(
     def bench_of(number: int) -> Bench:
         shared = experiment.replace(resources={"per_gpu": number})
         beside = dataclasses.replace(around, capacity=smallest)
-        return bench_for(store, ledger.run_id, shared, beside, ledger.record, poll)
+        return bench_for(store, ledger.run_id, shared, beside, sink=ledger.record, poll=poll)
 
     def has_time() -> bool:
         return longest_s is None or time.monotonic() - began_s < _PART_OF_TIME * longest_s

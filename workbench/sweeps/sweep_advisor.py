@@ -152,7 +152,7 @@ def measure_before_trials(
     measuring_s = _MAX_MEASURING_S if budget_s is None else min(_MAX_MEASURING_S, _PART * budget_s)
     around = measurement_context_of(store, ledger.run_id, question)
     num_places = around.capacity.num_workers
-    bench = bench_for(store, ledger.run_id, question, around, ledger.record, poll)
+    bench = bench_for(store, ledger.run_id, question, around, sink=ledger.record, poll=poll)
     began_s = bench.clock_s()
     try:
         measurer = PlanMeasurer(question, bench, around, measuring_s, clock=bench.clock_s)

@@ -78,6 +78,7 @@ def test_stages_that_compute_blocks_again_do_so_in_an_order_that_allows_it() -> 
     changeable=st.sets(st.sampled_from(WAYS)),
 )
 def test_every_way_keeps_the_step_the_workers_and_what_is_not_open(
+    *,
     micro_batch: int,
     workers: int,
     has_blocks: bool,

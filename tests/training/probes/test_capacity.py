@@ -34,6 +34,7 @@ FIELDS: dict[str, Any] = {
     known=st.sets(st.integers(1, 2000), max_size=3),
 )
 def test_the_largest_size_is_found_with_few_traces(
+    *,
     constant: int,
     per_size: int,
     per_square: int,

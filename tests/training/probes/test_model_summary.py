@@ -67,7 +67,8 @@ def ends(config):
     os._exit(3)
 
 def lazy(config):
-    return nn.Sequential(nn.Flatten(), nn.LazyLinear(32), nn.LazyBatchNorm1d(affine=False), nn.LazyLinear(10))
+    hidden = (nn.LazyLinear(32), nn.LazyBatchNorm1d(affine=False))
+    return nn.Sequential(nn.Flatten(), *hidden, nn.LazyLinear(10))
 
 def assigns(config):
     layer = nn.Linear(64, 10)
@@ -76,7 +77,8 @@ def assigns(config):
     return nn.Sequential(nn.Flatten(), layer)
 
 def eager(config):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32, affine=False), nn.Linear(32, 10))
+    hidden = (nn.Linear(64, 32), nn.BatchNorm1d(32, affine=False))
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(32, 10))
 
 def flat(config):
     class Flat(nn.Module):

@@ -41,6 +41,7 @@ def run(
     meeting: str | None,
     text: str,
     folder: str,
+    *,
     test: RateTest | None = TEST,
 ) -> tuple[TrialEnded, list[Event]]:
     events: list[Event] = []
@@ -75,7 +76,7 @@ def test_a_rate_is_found_with_which_the_model_learns(tmp_path: Path) -> None:
     learnt = digits(
         training={"lr": event.suggested, "reference_batch": 64, "epochs": 4}
     ).model_dump_json()
-    trained, _ = run(0, 1, None, learnt, str(tmp_path), None)
+    trained, _ = run(0, 1, None, learnt, str(tmp_path), test=None)
     assert trained.values["val_accuracy"] > 0.8
 
 
@@ -115,7 +116,7 @@ def test_every_run_begins_from_the_same_state_and_the_last_one_leaves_it(tmp_pat
 
 def test_rates_that_are_all_too_low_suggest_nothing(tmp_path: Path) -> None:
     test = RateTest(lowest=1e-12, highest=1e-9, num_steps=30, num_seeds=2)
-    ended, (event,) = run(0, 1, None, digits().model_dump_json(), str(tmp_path), test)
+    ended, (event,) = run(0, 1, None, digits().model_dump_json(), str(tmp_path), test=test)
     assert ended.state == "complete", ended.traceback
     assert isinstance(event, RatesTested)
     assert event.suggested is None

@@ -130,7 +130,8 @@ def next_way(
         divides_batch: Whether the loss of a batch is that of its micro batches.
 
     Example:
-        >>> plan = PartialPlan.of(workers=2, micro_batch=1, accumulation=4, strategy="ddp", recompute="none")
+        >>> plan = PartialPlan.of(workers=2, micro_batch=1, accumulation=4, strategy="ddp")
+        >>> plan |= PartialPlan.of(recompute="none")
         >>> next_way(plan, changeable=WAYS, has_blocks=False).to_json()
         {'strategy': 'zero1'}
     """

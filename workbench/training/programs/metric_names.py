@@ -214,8 +214,8 @@ def training_scope(text: str) -> str:
 
     Example:
         >>> from workbench.training.programs.metric_names import training_scope
-        >>> [training_scope(line) for line in ("[train] loss 0.5", "Train: loss 0.5", "val: loss 0.5")]
-        ['train', 'Train', '']
+        >>> training_scope("[train] loss 0.5"), training_scope("val: loss 0.5")
+        ('train', '')
     """
     match = _SCOPE.match(text)
     return (

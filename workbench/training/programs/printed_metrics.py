@@ -1,4 +1,4 @@
-"""Metrics in printed lines: every notation that is read, in the order in which `read_line` tries it.
+"""Metrics in printed lines: every notation that is read, in the order of `read_line`.
 
 A JSON object; a mapping of mappings at the end of a line; pairs with a sign, `name=value` or
 `name: value`; pairs with only space in between, `epoch 3 loss 0.1`; fields, `name value | name

@@ -160,8 +160,8 @@ def with_plain_values(text: str) -> str:
 
     Example:
         >>> from workbench.training.programs.printed_numbers import with_plain_values
-        >>> with_plain_values("loss: tensor(0.25, device='cuda:0') acc: np.float64(0.5) x: array([1., 2.])")
-        'loss: 0.25 acc: 0.5 x: …'
+        >>> with_plain_values("loss: tensor(0.25, device='cuda:0') x: array([1., 2.])")
+        'loss: 0.25 x: …'
     """
     if (match := _R_TEXT.fullmatch(text)) is not None:
         text = match[1]

@@ -153,7 +153,8 @@ def _written(value: JsonValue) -> str:
     point.
     """
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{json.dumps(name)}: {_written(part)}' for name, part in value.items())}}}"
+        parts = (f"{json.dumps(name)}: {_written(part)}" for name, part in value.items())
+        return f"{{{', '.join(parts)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_written, value))}]"
     text = json.dumps(value)
