@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, trial_events
+from tests.builders.recorded_runs import EXPERIMENT, begin
 from workbench import Experiment
 from workbench.foundation.errors import RunError, UnknownNameError
 from workbench.runs import Run
 from workbench.store.database import Store
-from workbench.store.history.error_units import errors_in_another_unit
 
 DRIVE = """
 import os, signal, socket, sys
@@ -82,43 +81,3 @@ def test_a_run_whose_driver_was_killed_gets_another_at_once(tmp_path: Path) -> N
         assert not run.driven
         with pytest.raises(UnknownNameError):
             run.resume(launcher="nowhere")
-
-
-def test_a_run_whose_errors_had_another_unit_is_not_continued(tmp_path: Path) -> None:
-    error, metric = "val_mean_absolute_error", "val_accuracy"
-    table = {"name": "table", "path": "houses.csv", "target": "price"}
-
-    def ended(store: Store, *, data: object, objective: str, is_new: bool = False) -> Run:
-        judged = {"objectives": [{"metric": objective, "goal": "minimize"}], "data": data}
-        run = Run(store, store.create_run(Experiment(**{**EXPERIMENT, **judged})))
-        started, *others = begin()
-        events = [
-            started.model_copy(update={"errors_in_unit_of_target": is_new}),
-            *others,
-            *trial_events(0, at_s=1),
-        ]
-        with_error = [
-            (
-                event.model_copy(update={"values": {objective: 0.5}})
-                if hasattr(event, "values")
-                else event
-            )
-            for event in events
-        ]
-        append(store, run.run_id, [*with_error, *finish(9, "stopped", "person")])
-        return run
-
-    with Store.open(str(tmp_path / "store.sqlite")) as store:
-        old = ended(store, data=table, objective=error)
-        for continue_it in (old.resume, lambda: old.extend(trials=2)):
-            with pytest.raises(RunError, match=f"measured {error} in standard dev.*Start its"):
-                continue_it()
-        assert store.commands(old.run_id) == []
-        others = [
-            ended(store, data=table, objective=error, is_new=True),
-            ended(store, data={**table, "standardise_target": False}, objective=error),
-            ended(store, data=table, objective=metric),
-            ended(store, data="digits", objective=error),
-        ]
-        assert [errors_in_another_unit(run.history) for run in others] == [[], [], [], []]
-        assert errors_in_another_unit(old.history) == [error]

@@ -28,7 +28,6 @@ from workbench.runs.descriptions import how_to_continue, why_not_resumed
 from workbench.runs.labelled import LabelledRun
 from workbench.runs.view import POLL_S
 from workbench.store.history import History
-from workbench.store.history.error_units import errors_in_another_unit
 
 _ANSWER_TIMEOUT_S = 5.0
 
@@ -229,7 +228,6 @@ class ControlledRun(LabelledRun):
             >>> run.wait().state
             'complete'
         """
-        self._check_units()
         more = stored_payload(
             "extend",
             {
@@ -346,22 +344,11 @@ class ControlledRun(LabelledRun):
         """
         code = stored_payload("resume", {"code": code}).get("code")
         self.await_leaving()
-        self._check_units()
         if (problem := why_not_resumed(self.state, self.history)) is not None:
             next_step = how_to_continue(self.run_id, self.history)
             raise RunError(f"run {self.run_id} {problem}", next_step=next_step)
         self._request_code(code)
         self._launch(launcher, address)
-
-    def _check_units(self) -> None:
-        """Refuse to add trials whose errors have another unit than those before."""
-        if errors := errors_in_another_unit(self.history):
-            raise RunError(
-                f"trials of run {self.run_id} measured {' and '.join(errors)} in standard"
-                " deviations of the target, as earlier versions did; further ones would use the"
-                " unit of the target, and could not be compared with them",
-                next_step="Start its experiment as a new run.",
-            )
 
     def ended_by(self, launcher: str) -> Self:
         """Return the run after a launch; one that was driven in this process has ended by then.

@@ -162,7 +162,6 @@ def driver_started(cluster: ClusterInventory, before_unix_s: float | None = None
         num_cpus=cluster.num_cpus,
         num_gpus=cluster.num_gpus,
         versions={"python": platform.python_version()} | versions,
-        errors_in_unit_of_target=True,
         before_unix_s=before_unix_s,
     )
 

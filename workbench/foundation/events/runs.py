@@ -19,13 +19,6 @@ class DriverStarted(EventHeader):
     num_cpus: float = Field(description="CPUs that the cluster offers in total.")
     num_gpus: float = 0.0
     versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
-    errors_in_unit_of_target: bool = Field(
-        default=False,
-        description=(
-            "Whether its trials report errors of tables in the unit of the target, not in standard "
-            "deviations as trials of earlier versions did."
-        ),
-    )
     before_unix_s: float | None = Field(
         default=None,
         description="Until when the driver before counts as alive, where it did not end its run.",

@@ -105,10 +105,7 @@ def began_nothing(history: History, reason: str | None = None) -> bool:
 
 
 def reasons_of_pruning(history: History) -> dict[int, str]:
-    """Return why trials were pruned, by number, in the order of their ends.
-
-    Older runs did not store it.
-    """
+    """Return why trials were pruned, by number, in the order of their ends."""
     pruned = sorted(history.in_state("pruned"), key=lambda trial: trial.ended_unix_s or 0.0)
     return {trial.number: trial.message for trial in pruned if trial.message}
 

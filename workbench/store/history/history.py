@@ -174,10 +174,7 @@ class History:
         self.chosen_trial: int | None = None  # by hand: a label of the run, as no event knows it
         self.drivers: list[DriverStarted] = []
         self.programs: list[ProgramKept] = []
-        """The versions of the code that trials have run, oldest first.
-
-        Empty in runs of earlier versions.
-        """
+        """The versions of the code that trials have run, oldest first."""
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
         self.energy_wh: float | None = None
