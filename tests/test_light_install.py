@@ -15,7 +15,7 @@ import pytest
 
 from tests.builders.installations import installed_with
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
-from workbench.cli.doctor_packages import find_packages
+from workbench.cli.doctor import find_packages
 from workbench.experiment import Experiment
 from workbench.foundation.errors import install_command
 from workbench.store.database import Store
@@ -139,7 +139,7 @@ def test_the_doctor_names_what_is_out_of_range(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     broken = {
-        subject: (text, fix) for subject, state, text, fix in find_packages() if state == "broken"
+        item.subject: (item.text, item.fix) for item in find_packages() if item.state == "broken"
     }
 
     assert broken["torch"] == (

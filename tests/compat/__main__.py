@@ -53,7 +53,7 @@ LIGHT_CORE = (
     "tests/test_light_install.py",
     "tests/foundation/test_registry.py",
     "tests/experiment/test_space.py",
-    "tests/cli/test_inspect.py",
+    "tests/cli/test_show.py",
     "tests/cli/test_run_list.py",
 )
 CORE = (

@@ -12,7 +12,7 @@ import pytest
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
-from workbench.cli.inspect import print_run
+from workbench.cli.show import print_run
 from workbench.runs import Run
 from workbench.store.database import Store
 from workbench.store.database.samples import EnergyRow, keep_samples

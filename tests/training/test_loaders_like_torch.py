@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 from tests.services.process_group import run_together
-from workbench.cli.output import describe_first_steps
+from workbench.cli.check import describe_first_steps
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import (

@@ -94,7 +94,7 @@ def automl(
 
     FILE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
     """
-    from workbench.cli.automl_progress import CandidatesView
+    from workbench.cli.automl_result import CandidatesView
     from workbench.cli.following import (
         detached,
         follow_to_end,

@@ -6,16 +6,21 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import os
+import platform
+import re
+import shlex
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 import psutil
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from workbench.cli.options import (
     command_line,
@@ -42,6 +47,7 @@ from workbench.store.history.failure_text import headline
 from workbench.training.programs.last_error import last_error
 
 if TYPE_CHECKING:
+    from workbench.cluster.head.exposure import Listener
     from workbench.hardware.resources import Inventory
     from workbench.store.database import RunRow, Store
 
@@ -59,6 +65,22 @@ _MARKS = {
     "missing": ("--", "bright_black"),
     "broken": ("!!", "red"),
 }
+_SHOWN = (
+    "torch",
+    "ray",
+    "optuna",
+    "jupyterlab",
+    "plotly",
+    "sqlalchemy",
+    "pydantic",
+    "numpy",
+    "pandas",
+)
+_PARTS = {
+    "train": ("torch", "train here"),
+    "lab": ("jupyterlab", "show runs in JupyterLab and notebooks"),
+}
+"""For each part the package without which it counts as left out, and what then cannot be done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +103,7 @@ def doctor(as_json: bool) -> int:
     Exits with 1 if something is broken.
     """
     checks: list[Callable[[], list[Finding]]] = [
-        _check_packages,
+        find_packages,
         _check_hardware,
         _check_torch,
         _check_store,
@@ -165,10 +187,65 @@ def mark_lost(run_ids: list[str]) -> None:
             writer.close(gives_up=True)
 
 
-def _check_packages() -> list[Finding]:
-    from workbench.cli.doctor_packages import find_packages
+def find_packages() -> list[Finding]:
+    """Return what is found about Python, the workbench and the packages that it needs.
 
-    return [Finding(*found) for found in find_packages()]
+    Their ranges are those with which the workbench was installed. A part that was left out, such as
+    the packages that train, is one line.
+    """
+    try:
+        own = importlib.metadata.metadata("workbench")
+    except importlib.metadata.PackageNotFoundError:
+        folder = Path(__file__).parents[2]
+        text = f"not installed, but imported from {folder}: which packages it needs is not known"
+        return [Finding("workbench", "broken", text, f"pip install --editable {folder}")]
+    needed = [Requirement(text) for text in importlib.metadata.requires("workbench") or ()]
+    findings = [
+        _check_python(own["Requires-Python"]),
+        Finding("workbench", "fine", own["Version"]),
+    ]
+    findings += _check_all_of([item for item in needed if item.marker is None], part=None)
+    for part in _PARTS:
+        findings += _check_all_of([item for item in needed if _extra_of(item) == part], part=part)
+    return findings
+
+
+def _check_python(allowed: str) -> Finding:
+    version, shown = platform.python_version(), f"{platform.python_version()}, {sys.executable}"
+    if not SpecifierSet(allowed).contains(version, prereleases=True):
+        return Finding("python", "broken", f"{shown}; required: {allowed}", "Use another Python.")
+    return Finding("python", "fine", shown)
+
+
+def _extra_of(requirement: Requirement) -> str | None:
+    match = re.fullmatch(r'extra == "([a-z]+)"', str(requirement.marker))
+    return match and match[1]
+
+
+def _check_all_of(requirements: Sequence[Requirement], part: str | None) -> Iterator[Finding]:
+    """Yield what is notable about some packages, and the versions that people ask for."""
+    versions = {item.name: _version(item.name) for item in requirements}
+    if part is not None and requirements and not versions.get(_PARTS[part][0]):
+        text = f"not installed: this installation cannot {_PARTS[part][1]}"
+        yield Finding(f"workbench[{part}]", "missing", text, install_command(part))
+        return
+    for item in requirements:
+        version, fix = versions[item.name], f"pip install '{item.name}{item.specifier}'"
+        if version is None:
+            yield Finding(item.name, "broken", f"not installed; required: {item.specifier}", fix)
+        elif not item.specifier.contains(version, prereleases=True):
+            yield Finding(
+                item.name, "broken", f"{version} is installed; required: {item.specifier}", fix
+            )
+        elif item.name in _SHOWN:
+            yield Finding(item.name, "fine", version)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _check_hardware() -> list[Finding]:
@@ -365,21 +442,105 @@ def _check_ray() -> list[Finding]:
     ]
 
 
-def _check_exposure() -> list[Finding]:
-    from workbench.cli.doctor_exposure import find_exposures
+def find_exposures() -> list[Finding]:
+    """Return what others could reach or read: the head, tokens, and the files of runs."""
+    return [*_exposed_sockets(), *_exposed_tokens(), *_exposed_files()]
 
+
+def _check_exposure() -> list[Finding]:
     try:
         exposures = find_exposures()
     except WorkbenchError:
         return []  # reported by the check of the head
-    found = [
-        Finding("exposure", "broken" if is_bad else "notable", text, fix)
-        for is_bad, text, fix in exposures
-    ]
+    if exposures:
+        return exposures
     closed = (
         "the head is reachable only from this machine, and no other user can read the files of runs"
     )
-    return found or [Finding("exposure", "fine", closed)]
+    return [Finding("exposure", "fine", closed)]
+
+
+def _exposed_sockets() -> list[Finding]:
+    from workbench.cluster.head import local_head
+    from workbench.cluster.head.exposure import listeners
+
+    found = local_head.status()
+    beyond = [] if found is None else [item for item in listeners(found.pid) if not item.is_local]
+    workers = [item for item in beyond if item.process.startswith("ray::")]
+    own = [item for item in beyond if item not in workers]
+    exposures: list[Finding] = []
+    if own:
+        fix = "Stop it, and start it without Ray's address settings: workbench shutdown"
+        exposures.append(
+            Finding(
+                "exposure",
+                "broken",
+                f"the Ray head listens beyond this machine: {_describe(own)}",
+                fix,
+            )
+        )
+    if workers:
+        text = "workers that trained together listen beyond this machine, as torch has them do"
+        fix = "Keep others away by a firewall; the workers end with: workbench shutdown"
+        exposures.append(Finding("exposure", "broken", f"{text}: {_describe(workers)}", fix))
+    return exposures
+
+
+def _describe(found: list[Listener]) -> str:
+    return ", ".join(f"{item.process} on {item.host}:{item.port}" for item in found)
+
+
+def _exposed_tokens() -> list[Finding]:
+    """Find a cluster that requires no token, and tokens that others can read."""
+    from workbench.cluster.head import local_head
+    from workbench.cluster.head.exposure import readable_by_others
+
+    exposures: list[Finding] = []
+    tokens = [Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")]
+    address = os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
+    if address and os.environ.get("RAY_AUTH_MODE") != "token":
+        text = (
+            f"the cluster at {address} is used without a token: anyone who can reach it can run"
+            " code there"
+        )
+        exposures.append(
+            Finding(
+                "exposure",
+                "notable",
+                text,
+                "Start it with RAY_AUTH_MODE=token, and set it here, too.",
+            )
+        )
+    readable = readable_by_others([*tokens, local_head.token_path()])
+    text = "others on this machine can read the token in"
+    return [
+        *exposures,
+        *(Finding("exposure", "broken", f"{text} {path}", _close(path)) for path in readable),
+    ]
+
+
+def _exposed_files() -> list[Finding]:
+    from workbench.cluster.head.exposure import readable_by_others
+    from workbench.data.cache import cache_folder
+    from workbench.store.alerts import settings_path
+
+    paths = [cache_folder(), settings_path()]
+    try:
+        with open_existing_store() as store:
+            if store.url.startswith("sqlite"):
+                paths.append(Path(store.place))
+            if store.artifacts.is_local:
+                paths.append(store.artifacts.working_folder)
+    except WorkbenchError:
+        pass  # reported by the check of the store
+    return [
+        Finding("exposure", "notable", f"others on this machine can read {path}", _close(path))
+        for path in readable_by_others(paths)
+    ]
+
+
+def _close(path: Path) -> str:
+    return f"If they should not: chmod go-rwx {shlex.quote(str(path))}"
 
 
 def _check_settings() -> list[Finding]:

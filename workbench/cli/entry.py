@@ -20,14 +20,14 @@ from workbench.foundation.errors import WorkbenchError, missing_part
 from workbench.version import VERSION
 
 COMMANDS = {
-    "check": "workbench.cli.inspect:check",
+    "check": "workbench.cli.check:check",
     "automl": "workbench.cli.automl:automl",
     "advise": "workbench.cli.advise:advise",
     "sweep": "workbench.cli.run:sweep",
     "submit": "workbench.cli.submit:submit",
     "list": "workbench.cli.run_list:list_runs",
-    "show": "workbench.cli.inspect:show",
-    "compare": "workbench.cli.compare:compare",
+    "show": "workbench.cli.show:show",
+    "compare": "workbench.cli.run_list:compare",
     "follow": "workbench.cli.run:follow",
     "delete": "workbench.cli.run_list:delete",
     "resume": "workbench.cli.run:resume",

@@ -195,8 +195,8 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         report: The path of its report; None without one.
     """
     from workbench.cli.automl_result import result_lines
-    from workbench.cli.inspect import replay_lines
     from workbench.cli.next_steps import next_commands
+    from workbench.cli.show import replay_lines
 
     counts = ", ".join(
         f"{len(found)} {name}"
@@ -264,7 +264,7 @@ def _make_view(run: Run, history: History, *, stderr: bool) -> View:
     from workbench.cli.live_table import LinesView, LiveView
 
     if is_automl(run.experiment):
-        from workbench.cli.automl_progress import CandidatesView
+        from workbench.cli.automl_result import CandidatesView
 
         return CandidatesView(history, stderr)
     row = run.row

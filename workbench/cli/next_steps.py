@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from workbench.cli.options import write_for_shell
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import Suggestion
 from workbench.runs.ways_on import ways_on
 from workbench.store.history import History
+
+if TYPE_CHECKING:
+    from workbench.foundation.errors import Suggestion
 
 
 def next_commands(

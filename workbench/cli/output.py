@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,10 +17,6 @@ import click
 from workbench.cli.options import write_for_shell
 from workbench.foundation.errors import PROBLEMS_VARIABLE, WorkbenchError
 from workbench.foundation.formatting import (
-    format_bytes,
-    format_count,
-    format_duration,
-    format_params,
     printable,
 )
 from workbench.foundation.strict_json import plain
@@ -29,8 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from workbench.advisor.memory import MemoryForecast
-    from workbench.training.probes.first_step import FirstStep
 
 _MIN_COLUMNS = 30
 _WIDE = 400
@@ -132,72 +126,6 @@ def waiting(what: str) -> contextlib.AbstractContextManager[Any]:
 def colour_of(state: str) -> str:
     """Return the colour in which a state of a run or trial is written."""
     return _COLOURS.get(state, "default")
-
-
-_NOT_MADE = {
-    "out of time": "it did not end within the time limit",
-    "out of memory": "it needs more memory than is available here",
-    "several workers": "it needs several workers",
-}
-
-
-def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
-    """Yield which first steps were made, and of which it is not known whether they can be."""
-    made = [step for step in steps if step.outcome == "fine"]
-    if made:
-        has_params = any(step.params for step in made)
-        *others, last = (step.which for step in made)
-        tried = f" with {', '.join(others)}{' and ' * bool(others)}{last}" if has_params else ""
-        elapsed = format_duration(sum(step.elapsed_s for step in made))
-        yield f"The first step of a trial succeeded{tried}, in {elapsed}."
-    if lacking := next((step for step in made if step.unreported), None):
-        yield (
-            f"Its first report has {', '.join(lacking.reported)}, and not"
-            f" {', '.join(lacking.unreported)}: report each objective later or return it, or the"
-            " trial fails. To improve another metric: --set objectives.0.metric=NAME"
-        )
-    if num_empty := max((step.num_empty_clients for step in made), default=0):
-        yield (
-            f"{num_empty:,} of the clients have no training sample and train nothing: lower "
-            "federated.clients, or give more data."
-        )
-    for note in dict.fromkeys(note for step in made for note in step.notes):
-        yield f"Note: {note}."
-    for step in made:
-        if step.not_finite:
-            yield (
-                f"Warning: with {step.which} its first report is not finite in"
-                f" {', '.join(step.not_finite)}, and such a trial fails as diverged:"
-                f" {format_params(step.params)}"
-            )
-    for step in steps:
-        if step.outcome != "fine":
-            params = f": {format_params(step.params)}" if step.params else ""
-            yield f"Not known for {step.which}: {_NOT_MADE[step.outcome]}{params}"
-
-
-def describe_memory(forecast: MemoryForecast) -> str:
-    """Say what a worker will hold, of what that consists, and what would fit."""
-    step, law = forecast.step, forecast.law
-    parts = {"parameters": step.parameters_bytes, "gradients": step.gradients_bytes}
-    parts["optimizer"] = step.optimizer_bytes
-    sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
-    fits = "it fits" if forecast.fits else "it does not fit"
-    largest = format_count(forecast.largest_micro_batch)
-    if forecast.largest_micro_batch == forecast.num_train_samples:
-        largest = f"all {largest} samples"
-    lines = [
-        "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
-        f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe(in_full=True)}",
-        f"  {sizes}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
-        (
-            f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has"
-            f" here; the largest micro batch that does: {largest}"
-        ),
-    ]
-    return "\n".join(
-        [*lines, f"  estimated for {format_params(forecast.params)}"] if forecast.params else lines
-    )
 
 
 def make_table(*columns: str, show_header: bool = True) -> Table:

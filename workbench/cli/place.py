@@ -13,7 +13,7 @@ import click
 from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import Count, example, json_option, store_option
 from workbench.cli.output import echo, make_console, print_json, print_note
-from workbench.cli.tiers_files import NEEDS_MODEL, placing
+from workbench.cli.place_run import NEEDS_MODEL, placing
 from workbench.foundation.formatting import (
     format_bytes,
     format_duration,

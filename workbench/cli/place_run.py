@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import FiniteRange, example, json_option, store_option
+from workbench.cli.options import FiniteRange, attach, example, json_option, store_option
 from workbench.cli.output import echo, make_console, make_table, print_json, print_note
-from workbench.cli.tiers_files import NEEDS_MODEL, placing
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import (
     format_bytes,
@@ -28,6 +30,36 @@ if TYPE_CHECKING:
     from workbench.tiers.placement.tiers_file import TiersFile
     from workbench.tiers.processes.measured_run import Measured, Probes
     from workbench.tiers.processes.prediction import Expected
+
+NEEDS_MODEL = (
+    "place.from in FILE names the model, a bundle or a trial such as last/best, which must exist."
+    " docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains"
+    " and exports one."
+)
+
+
+@contextlib.contextmanager
+def placing(file: Path) -> Iterator[TiersFile]:
+    """Read a file of tiers whose `place.from` is then a bundle with stages, for the time of the
+    context.
+    """
+    from workbench.tiers.placement.tiers_file import read_tiers
+    from workbench.tiers.processes.placing import placed
+
+    with tempfile.TemporaryDirectory(prefix="workbench-place-") as temporary:
+        tiers = read_tiers(file)
+        if (
+            tiers.place.source is not None
+            and tiers.place.source not in tiers.models_of_ends().values()
+        ):
+            print_note("place.from is not used: place.models names the models of both tiers")
+        yield placed(tiers, file.parent, Path(temporary), export=_export)
+
+
+def _export(name: str, folder: Path) -> None:
+    run_id, _, trial = name.rpartition("/")
+    attach(run_id).export(folder, trial=int(trial) if trial.isdigit() else None, format="onnx")
+
 
 _BUSY_SHARE = 0.1
 

@@ -364,7 +364,7 @@ def follow_run(
     if as_json:
         print_json(run.to_json() | {"report": report})
     elif run.is_advice:
-        from workbench.cli.inspect import print_run
+        from workbench.cli.show import print_run
 
         print_run(run, 0)  # advice has no trials to count: what it recommends is how it ended
     else:

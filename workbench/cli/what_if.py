@@ -13,13 +13,13 @@ from workbench.cli.output import print_note
 QUESTIONS = {
     "step-time": "workbench.cli.what_if_step_time:step_time",
     "memory": "workbench.cli.what_if_memory:memory",
-    "capacity": "workbench.cli.what_if_capacity:what_if_capacity",
+    "capacity": "workbench.cli.what_if_memory:what_if_capacity",
     "plan": "workbench.cli.what_if_plan:what_if_plan",
-    "exchange": "workbench.cli.what_if_exchange:what_if_exchange",
-    "scale": "workbench.cli.what_if_scale:what_if_scale",
+    "exchange": "workbench.cli.what_if_step_time:what_if_exchange",
+    "scale": "workbench.cli.what_if_plan:what_if_scale",
     "batch": "workbench.cli.what_if_batch:what_if_batch",
-    "budget": "workbench.cli.what_if_budget:what_if_budget",
-    "lr": "workbench.cli.what_if_lr:what_if_lr",
+    "budget": "workbench.cli.what_if_batch:what_if_budget",
+    "lr": "workbench.cli.what_if_batch:what_if_lr",
 }
 
 

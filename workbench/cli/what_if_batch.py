@@ -1,25 +1,29 @@
-"""`what-if batch`: ranks global batches by the time to the same accuracy."""
+"""`what-if batch`, `budget` and `lr`: the best global batch, the next full run, and the rate."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from workbench.advisor.rate import OPTIMIZERS, RULES, RateRequest, advise_rate
 from workbench.cli.options import Count, FiniteRange, batches_option, example, json_option
 from workbench.cli.output import make_console, print_json, print_note
 from workbench.foundation.formatting import (
     format_count,
     format_duration,
     format_number,
+    format_percent,
     format_range,
 )
 
 if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch
+    from workbench.advisor.next_run import NextRun
 
 _file = click.Path(path_type=Path)
 _count = Count(min=1)
@@ -161,3 +165,178 @@ def _print(ranking: Sequence[RankedBatch]) -> None:
             f"{ranked.noise_scales:.2g}",
         )
     make_console().print(table)
+
+
+_file_again = click.Path(path_type=Path)
+
+
+@click.command("budget")
+@click.option(
+    "--epochs",
+    "epochs_file",
+    type=_file_again,
+    metavar="FILE",
+    required=True,
+    help="Read epoch times from this CSV file: global_batch, epoch_time_s.",
+)
+@click.option(
+    "--runs",
+    "runs_file",
+    type=_file_again,
+    metavar="FILE",
+    required=True,
+    help="Read full runs from this CSV file: global_batch, epochs_to_target (empty: never).",
+)
+@batches_option
+@click.option(
+    "--max-runs",
+    type=Count(min=0),
+    default=3,
+    show_default=True,
+    help="Allow this many full runs in total.",
+)
+@json_option
+@example(
+    "workbench what-if budget --epochs epochs.csv --runs runs.csv --batches 32,64,128,256"
+    " --max-runs 3"
+)
+def what_if_budget(
+    epochs_file: Path, runs_file: Path, batches: tuple[int, ...], max_runs: int, as_json: bool
+) -> None:
+    """Recommend the most informative next full run, and the batch that reaches the target first.
+
+    A batch whose run never reached the target is not chosen, nor is one beyond it until a run there
+    did.
+    """
+    from workbench.advisor.next_run import advise_next_run, read_epoch_times, read_runs
+
+    epoch_times_s = read_epoch_times(epochs_file, batches)
+    advice = advise_next_run(epoch_times_s, read_runs(runs_file, batches), max_runs=max_runs)
+    if as_json:
+        print_json(
+            {
+                "next_run": advice.next_run,
+                "choice": advice.choice,
+                "ranking": [asdict(ranked) for ranked in advice.ranking],
+            }
+        )
+        return
+    _print_next_run(advice)
+
+
+def _print_next_run(advice: NextRun) -> None:
+    from workbench.cli.output import make_table
+
+    table = make_table("global batch", "time to target", "90 % interval")
+    for ranked in advice.ranking:
+        if ranked.time_to_target_s is None or ranked.low_s is None or ranked.high_s is None:
+            table.add_row(str(ranked.global_batch), "unknown", "")
+            continue
+        table.add_row(
+            str(ranked.global_batch),
+            format_duration(ranked.time_to_target_s),
+            format_range(ranked.low_s, ranked.high_s, format_duration),
+        )
+    console = make_console()
+    if advice.ranking:
+        console.print(table)
+        console.print()
+    if advice.next_run is not None:
+        console.print(f"Run batch {advice.next_run} next: it is the most informative.")
+    console.print(_describe_choice(advice))
+
+
+def _describe_choice(advice: NextRun) -> str:
+    if advice.choice is None:
+        left = "No batch is left" if advice.next_run is None else "No batch can be chosen yet"
+        return f"{left}: no run reached the target."
+    if all(ranked.time_to_target_s is None for ranked in advice.ranking):
+        return f"No run reached the target yet: batch {advice.choice} is a guess until one does."
+    return f"Based on the runs so far, choose batch {advice.choice}."
+
+
+_positive = FiniteRange(min=0, min_open=True)
+_decay = FiniteRange(min=0, max=1, max_open=True)
+
+
+@click.command("lr")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), required=True)
+@click.option(
+    "--lr",
+    type=_positive,
+    required=True,
+    help="Scale this learning rate, which is right at --from-batch.",
+)
+@click.option(
+    "--from-batch",
+    type=Count(min=1),
+    required=True,
+    help="Scale from this global batch, in samples per step.",
+)
+@click.option(
+    "--to-batch",
+    type=Count(min=1),
+    required=True,
+    help="Scale to this global batch, in samples per step.",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(RULES),
+    default="auto",
+    show_default=True,
+    help="Use this scaling rule; auto chooses by optimizer and direction.",
+)
+@click.option(
+    "--noise-scale",
+    type=_positive,
+    metavar="SAMPLES",
+    help="Set the measured gradient noise scale: adascale needs it, other rules are checked.",
+)
+@click.option(
+    "--warmup",
+    type=FiniteRange(0, 1),
+    metavar="FRACTION",
+    help="Set the fraction of the training that is warm-up at --from-batch.",
+)
+@click.option(
+    "--beta1",
+    type=_decay,
+    default=0.9,
+    show_default=True,
+    help="Set beta1 of Adam-type optimizers.",
+)
+@click.option(
+    "--beta2",
+    type=_decay,
+    default=0.999,
+    show_default=True,
+    help="Set beta2 of Adam-type optimizers.",
+)
+@json_option
+@example(
+    "workbench what-if lr --optimizer sgd --lr 0.1 --from-batch 256 --to-batch 8192",
+    "workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024 --rule sqrt"
+    " --json",
+)
+def what_if_lr(as_json: bool, **arguments: Any) -> None:
+    """Scale a learning rate from one global batch to another.
+
+    The warm-up is a fraction of the training: 0.05 is the first 5 %. The rate is extrapolated at
+    more than 32 times the batch, for lamb 64 times, less than the same part of it, or far above the
+    noise scale: there no rule was tried.
+    """
+    advice = advise_rate(
+        RateRequest(**{**arguments, "optimizer": cast(str, arguments["optimizer"]).lower()})
+    )
+    if as_json:
+        print_json(dataclasses.asdict(advice))
+        return
+    from workbench.cli.output import make_table
+
+    facts = make_table(show_header=False)
+    beyond = ", extrapolated" * advice.extrapolated
+    facts.add_row("learning rate", format_number(advice.lr) + beyond)
+    facts.add_row("rule", advice.rule)
+    facts.add_row("warm-up", f"{format_percent(advice.warmup)} of the training")
+    make_console().print(facts)
+    click.echo(f"\n{advice.reason}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cli.doctor_exposure import find_exposures
+from workbench.cli.doctor import find_exposures
 from workbench.cli.entry import run_command
 from workbench.cluster.head import local_head
 from workbench.cluster.head.exposure import Listener, listeners, readable_by_others
@@ -151,7 +151,7 @@ def test_doctor_names_what_others_could_reach_and_how_to_close_it(
     with socket.create_server(("0.0.0.0", 0)) as server:
         running = local_head.HeadStatus("127.0.0.1:1", os.getpid(), 0.0, 0.0, "", 2.0, 0.0, "")
         monkeypatch.setattr(local_head, "status", lambda: running)
-        said = [(is_bad, text) for is_bad, text, _ in find_exposures()]
+        said = [(finding.state == "broken", finding.text) for finding in find_exposures()]
         port = server.getsockname()[1]
     assert any(is_bad and f"0.0.0.0:{port}" in text for is_bad, text in said)
     assert (True, f"others on this machine can read the token in {token}") in said

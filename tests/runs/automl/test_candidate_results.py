@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cli.automl_progress import CandidatesView
+from workbench.cli.automl_result import CandidatesView
 from workbench.experiment import Experiment
 from workbench.foundation.events import (
     CheckpointSaved,

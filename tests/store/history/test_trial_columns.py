@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workbench.cli.best_trials import print_best
-from workbench.cli.inspect import trials_table
+from workbench.cli.show import print_best, trials_table
 from workbench.experiment import Experiment
 from workbench.foundation.events import (
     AttemptEnded,

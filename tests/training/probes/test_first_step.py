@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cli.output import describe_first_steps
+from workbench.cli.check import describe_first_steps
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, ExperimentError, RunError
 from workbench.training.planning.typical_configurations import configurations_to_try

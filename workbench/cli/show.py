@@ -1,192 +1,97 @@
-"""Commands that only read: check and show."""
+"""The command that shows a run, its best trial, or one of its trials."""
 
 from __future__ import annotations
 
-import importlib.util
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from workbench.advisor.advice_lines import lines_of
-from workbench.cli.action_options import action_options, experiment_options
+from workbench.cli.action_options import action_options
 from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
-from workbench.cli.best_trials import print_best
-from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.next_steps import next_commands
 from workbench.cli.options import (
     Count,
     attach,
     command_line,
     described,
-    example,
     json_option,
-    read_settings,
     run_argument,
     store_option,
     write_for_shell,
 )
 from workbench.cli.output import (
     colour_of,
-    describe_first_steps,
-    describe_memory,
+    echo,
     make_console,
     make_table,
-    print_error,
     print_json,
     waiting,
-    without_backticks,
 )
 from workbench.cli.remote import remote_capable
-from workbench.experiment.actions import ACTIONS, experiment_settings
+from workbench.experiment.actions import ACTIONS
 from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.energy_units import format_energy
 from workbench.experiment.trial_value import describe_shown_values
+from workbench.foundation.errors import RunError
 from workbench.foundation.formatting import (
     format_age,
     format_count,
     format_duration,
+    format_number,
     format_params,
+    format_value,
 )
 from workbench.runs.descriptions import (
+    attachment_file,
     describe_cost,
     describe_end,
+    describe_place,
     describe_reports,
-    describe_search,
     failures_of,
+    find_trial,
     first_line,
+    first_traceback,
     format_counts,
     format_numbers,
+    log_file,
 )
 from workbench.runs.figures import importance_of
 from workbench.runs.other_spaces import how_to_freeze, how_to_widen
 from workbench.runs.progress import elapsed_s
 from workbench.store.history import reasons_of_pruning
+from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.compression import compressed, is_compression
-from workbench.store.history.lineage import describe_continued
+from workbench.store.history.failures import describe_state
+from workbench.store.history.history import chosen_by_hand, describe_choice
+from workbench.store.history.lineage import describe_continued, describe_segment, lineage
 from workbench.store.history.privacy import describe_privacy
-from workbench.store.history.programs import describe_programs
-from workbench.store.history.trial_columns import NUMBER, STATE, columns_in_short, metric
+from workbench.store.history.programs import describe_program, describe_programs
+from workbench.store.history.trial_columns import (
+    DURATION,
+    ENERGY,
+    NUMBER,
+    SPEED,
+    STATE,
+    STEP,
+    columns_in_short,
+    metric,
+    values_of_trial,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from workbench.runs import Run
+    from workbench.store.history import History, Trial
 
 _MAX_PRUNED = 5
 _MANY_EVENTS = 20_000
 """From how many events on reading a run takes a moment."""
 _MIN_TRIALS_TO_FREEZE = 20
 """With fewer, their importance is hardly known, and computing it would only delay the answer."""
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from workbench.advisor.memory import MemoryForecast
-    from workbench.data.table_summary import TableSummary
-    from workbench.experiment import Experiment
-    from workbench.runs import Run
-    from workbench.store.history import History, Trial
-    from workbench.training.probes.first_step import FirstStep
-
-
-@click.command()
-@click.argument("file", required=False)
-@experiment_options
-@click.option(
-    "--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors."
-)
-@click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
-@click.option("--no-step", is_flag=True, help="Do not make the first step of a trial.")
-@json_option
-@example(
-    "workbench check search_spaces/digits.yaml",
-    "workbench check search_spaces/digits.yaml --memory",
-    "workbench check search_spaces/digits.yaml --no-step",
-    "workbench check --schema > experiment.schema.json",
-)
-def check(
-    file: str | None, schema: bool, memory: bool, no_step: bool, as_json: bool, **given: Any
-) -> int:
-    """Check an experiment file, with the first step of some trials.
-
-    The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or
-    a train function until it first reports. A sample of the search space is tried, then both of its
-    ends.
-    """
-    if schema:
-        from workbench.experiment import Experiment
-
-        print_json(Experiment.model_json_schema())
-        return 0
-    if file is None:
-        raise click.UsageError("Name an experiment file.")
-    from workbench.foundation.errors import WorkbenchError
-    from workbench.runs import read_experiment
-
-    try:
-        given["settings"] = read_settings(given["settings"])
-        experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
-        from workbench.data import notes_of
-        from workbench.hardware.resources import inventory
-        from workbench.search import check as check_sampler
-        from workbench.sweeps.preflight import check as check_before_start
-        from workbench.sweeps.run_notes import notes_of_run
-
-        check_before_start(experiment)
-        check_sampler(experiment)
-        table = _summarise_table(experiment)
-        data_notes = () if experiment.data is None else notes_of(experiment.data)
-        steps = [] if no_step else _try_first_steps(experiment)
-        forecast = _forecast_memory(experiment) if memory else None
-    except WorkbenchError as error:
-        if not as_json:
-            raise
-        print_json({"ok": False, **error.to_json(write_for_shell)})
-        print_error(error)
-        return exit_code_of(error)
-    notes = notes_of_run(experiment, len(inventory().gpus))
-    notes += data_notes
-    if as_json:
-        document: dict[str, Any] = {
-            "ok": True,
-            "name": experiment.name,
-            "experiment_hash": experiment.hash(),
-            "notes": notes,
-            "first_steps": [asdict(step) for step in steps],
-        }
-        document |= {} if table is None else {"table": table.to_json()}
-        print_json(document if forecast is None else document | {"memory": forecast.to_json()})
-        return 0
-    click.echo(
-        f"{file} is valid: {describe_search(experiment)}.\nStart it with:"
-        f" {command_line('sweep', file)}"
-    )
-    for line in [*([] if table is None else table.lines()), *notes]:
-        click.echo(without_backticks(line))
-    for line in describe_first_steps(steps):
-        click.echo(line)
-    if forecast is not None:
-        click.echo(describe_memory(forecast))
-    return 0
-
-
-def _summarise_table(experiment: Experiment) -> TableSummary | None:
-    from workbench.data import summary_of
-
-    return None if experiment.data is None else summary_of(experiment.data)
-
-
-def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
-    if experiment.trains_model and importlib.util.find_spec("torch") is None:
-        click.echo("torch is not installed here, so no first step was made", err=True)
-        return []
-    from workbench.training.probes.first_step import try_first_steps
-
-    return try_first_steps(experiment)
-
-
-def _forecast_memory(experiment: Experiment) -> MemoryForecast:
-    from workbench.advisor.memory import forecast_memory
-
-    return forecast_memory(experiment)
 
 
 @click.command()
@@ -213,8 +118,6 @@ def show(
         with waiting(f"reading {format_count(num_events, 'event')}"):
             _ = run.history  # kept for what follows
     if trial is not None or traceback:
-        from workbench.cli.show_trial import show_trial
-
         show_trial(run, trial, only_traceback=bool(traceback), as_json=as_json)
     elif as_json:
         print_json(run.to_json())
@@ -449,3 +352,161 @@ def _print_grouped(
         console.print(Text(title, style="bold"))
     for what, numbers in grouped.items():
         console.print(Text(f"  {format_numbers(numbers)}: {what}", style=style))
+
+
+def print_best(console: Any, history: History) -> None:
+    """Print the best trial; with several objectives the front, and the best value of each.
+
+    Ahead of it stands the trial that was chosen by hand, if one was.
+    """
+    from rich.text import Text
+
+    if (chosen := chosen_by_hand(history)) is not None:
+        console.print()
+        console.print(Text(f"Chosen by hand: trial {chosen.number}", style="bold"))
+        console.print(Text(f"  {describe_choice(history)}"))
+        console.print(Text(f"  {format_params(chosen.params)}"))
+    front = history.front() if len(history.objectives) > 1 else []
+    if front:
+        console.print()
+        numbers = format_numbers([trial.number for trial in front])
+        console.print(
+            Text(f"On the front, beaten by no other in every objective: {numbers}", style="bold")
+        )
+    best = history.best()
+    if best is None:
+        return
+    if front:
+        facts = make_table(show_header=False)
+        for metric, trial in history.extremes().items():
+            value = Text(format_number(trial.values[metric]), style="bold")
+            facts.add_row(
+                f"best {metric}", value, f"trial {trial.number}", format_params(trial.params)
+            )
+        console.print(facts)
+        return
+    console.print()
+    console.print(Text(f"Best: trial {best.number}", style="bold"))
+    facts = make_table(show_header=False)
+    num_repeats = len(history.repeats_of(best))
+    note = f"mean of {num_repeats} trials" if num_repeats > 1 else ""
+    for name, value in history.mean_values(best).items():
+        facts.add_row(name, Text(format_number(value), style="bold"), note)
+    for name, value in best.params.items():
+        facts.add_row(name, format_value(value))
+    if plan := best.plan.describe(in_full=True):
+        facts.add_row("plan", plan)
+    console.print(facts)
+    parts = lineage(history.trials, best)
+    if len(parts) > 1:
+        _print_parts(console, parts, "epoch" if history.experiment.trains_model else "step")
+    for line in certainty_lines(history):
+        console.print(Text(f"  {line}."))
+
+
+def _print_parts(console: Any, parts: list[Trial], unit: str) -> None:
+    """Print with which parameters each part of a training was trained: those that changed in it."""
+    from rich.text import Text
+
+    console.print()
+    console.print(Text("How it was trained", style="bold"))
+    names = [
+        name
+        for name in parts[-1].params
+        if any(part.params.get(name) != parts[-1].params[name] for part in parts)
+    ]
+    table = make_table(f"until {unit}", "trial", "member", *names)
+    for part in parts:
+        assert part.segment is not None
+        values = [format_value(part.params[name]) if name in part.params else "" for name in names]
+        table.add_row(str(part.segment.end), str(part.number), str(part.segment.member), *values)
+    console.print(table)
+
+
+def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: bool) -> None:
+    """Print one trial.
+
+    Args:
+        run: The run.
+        number: The trial; None for the first that failed with a traceback.
+        only_traceback: Print nothing but the traceback.
+        as_json: Print the trial as a JSON document, which contains the traceback.
+
+    Raises:
+        ArgumentError: If the run has no such trial.
+        RunError: If the traceback is wanted and there is none.
+    """
+    trial = _choose(run, number)
+    if as_json:
+        print_json({"run_id": run.run_id, **trial.to_json()})
+    elif not only_traceback:
+        _print_trial(run, trial)
+    elif trial.traceback:
+        echo(trial.traceback.rstrip())
+    else:
+        why = f": {first_line(trial.message)}" if trial.message else ""
+        raise RunError(f"trial {trial.number} is {trial.state} and has no traceback{why}")
+
+
+def _choose(run: Run, number: int | None) -> Trial:
+    history = run.history
+    if number is None:
+        found = first_traceback(history)
+        if found is None:
+            raise RunError(f"no trial of run {run.run_id} has failed with a traceback")
+        return found
+    return find_trial(run.run_id, history, number, field="--trial")
+
+
+def _print_trial(run: Run, trial: Trial) -> None:
+    from rich.text import Text
+
+    console = make_console()
+    run.history.energy_of_trials = run.energy.watt_hours
+    state = describe_state(run.history, trial)
+    console.print(
+        Text.assemble(
+            (f"trial {trial.number}", "bold"),
+            f" of {run.run_id}  ",
+            (state, colour_of(trial.state)),
+        )
+    )
+    facts = make_table(show_header=False)
+    for name, value in values_of_trial(run.history, trial).items():
+        facts.add_row(name, Text(format_number(value), style="bold"))
+    for name, param in trial.params.items():
+        facts.add_row(name, Text(format_value(param)))
+    if part := describe_segment(run.history, trial):
+        facts.add_row("part", Text(part))
+    if plan := trial.plan.describe(in_full=True):
+        facts.add_row("plan", plan)
+    for column in (STEP, DURATION, SPEED, ENERGY):
+        if column.value(run.history, trial) is not None:
+            facts.add_row(column.heading, column.text(run.history, trial))
+    if program := describe_program(run.history, trial):
+        facts.add_row("code", program)
+    if thinned := describe_reports([trial]):
+        facts.add_row("reports", thinned)
+    facts.add_row("attempts", str(trial.attempts))
+    for setback in trial.setbacks:
+        facts.add_row(
+            f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}")
+        )
+    if trial.hosts:
+        facts.add_row("hosts", ", ".join(dict.fromkeys(trial.hosts)))
+    if (log := log_file(run.folder, trial.number)).exists():
+        facts.add_row("log", Text(str(log)))
+    for name, saved in {saved.name: saved for saved in trial.attachments}.items():
+        others = sum(each.name == name for each in trial.attachments) - 1
+        more = f" and {others} earlier" if others else ""
+        path = run.folder / attachment_file(trial.number, saved.file)
+        facts.add_row(saved.kind, Text(f"{name}, step {saved.step}{more}: {path}"))
+    console.print(facts)
+    if trial.message:
+        console.print()
+        console.print(
+            Text(f"{trial.message}{describe_place(trial.failed_at)}", style=colour_of(trial.state))
+        )
+    if trial.traceback:
+        console.print()
+        console.print(Text(trial.traceback.rstrip()))

@@ -1,0 +1,197 @@
+"""The command that checks an experiment file, and what it says of first steps and memory."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workbench.cli.action_options import experiment_options
+from workbench.cli.exit_codes import exit_code_of
+from workbench.cli.options import command_line, example, json_option, read_settings, write_for_shell
+from workbench.cli.output import print_error, print_json, without_backticks
+from workbench.experiment.actions import ACTIONS, experiment_settings
+from workbench.foundation.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_params,
+)
+from workbench.runs.descriptions import describe_search
+
+if TYPE_CHECKING:
+    from workbench.advisor.memory import MemoryForecast
+    from workbench.data.table_summary import TableSummary
+    from workbench.experiment import Experiment
+    from workbench.training.probes.first_step import FirstStep
+
+
+@click.command()
+@click.argument("file", required=False)
+@experiment_options
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors."
+)
+@click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
+@click.option("--no-step", is_flag=True, help="Do not make the first step of a trial.")
+@json_option
+@example(
+    "workbench check search_spaces/digits.yaml",
+    "workbench check search_spaces/digits.yaml --memory",
+    "workbench check search_spaces/digits.yaml --no-step",
+    "workbench check --schema > experiment.schema.json",
+)
+def check(
+    file: str | None, schema: bool, memory: bool, no_step: bool, as_json: bool, **given: Any
+) -> int:
+    """Check an experiment file, with the first step of some trials.
+
+    The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or
+    a train function until it first reports. A sample of the search space is tried, then both of its
+    ends.
+    """
+    if schema:
+        from workbench.experiment import Experiment
+
+        print_json(Experiment.model_json_schema())
+        return 0
+    if file is None:
+        raise click.UsageError("Name an experiment file.")
+    from workbench.foundation.errors import WorkbenchError
+    from workbench.runs import read_experiment
+
+    try:
+        given["settings"] = read_settings(given["settings"])
+        experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
+        from workbench.data import notes_of
+        from workbench.hardware.resources import inventory
+        from workbench.search import check as check_sampler
+        from workbench.sweeps.preflight import check as check_before_start
+        from workbench.sweeps.run_notes import notes_of_run
+
+        check_before_start(experiment)
+        check_sampler(experiment)
+        table = _summarise_table(experiment)
+        data_notes = () if experiment.data is None else notes_of(experiment.data)
+        steps = [] if no_step else _try_first_steps(experiment)
+        forecast = _forecast_memory(experiment) if memory else None
+    except WorkbenchError as error:
+        if not as_json:
+            raise
+        print_json({"ok": False, **error.to_json(write_for_shell)})
+        print_error(error)
+        return exit_code_of(error)
+    notes = notes_of_run(experiment, len(inventory().gpus))
+    notes += data_notes
+    if as_json:
+        document: dict[str, Any] = {
+            "ok": True,
+            "name": experiment.name,
+            "experiment_hash": experiment.hash(),
+            "notes": notes,
+            "first_steps": [asdict(step) for step in steps],
+        }
+        document |= {} if table is None else {"table": table.to_json()}
+        print_json(document if forecast is None else document | {"memory": forecast.to_json()})
+        return 0
+    click.echo(
+        f"{file} is valid: {describe_search(experiment)}.\nStart it with:"
+        f" {command_line('sweep', file)}"
+    )
+    for line in [*([] if table is None else table.lines()), *notes]:
+        click.echo(without_backticks(line))
+    for line in describe_first_steps(steps):
+        click.echo(line)
+    if forecast is not None:
+        click.echo(describe_memory(forecast))
+    return 0
+
+
+def _summarise_table(experiment: Experiment) -> TableSummary | None:
+    from workbench.data import summary_of
+
+    return None if experiment.data is None else summary_of(experiment.data)
+
+
+def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
+    if experiment.trains_model and importlib.util.find_spec("torch") is None:
+        click.echo("torch is not installed here, so no first step was made", err=True)
+        return []
+    from workbench.training.probes.first_step import try_first_steps
+
+    return try_first_steps(experiment)
+
+
+def _forecast_memory(experiment: Experiment) -> MemoryForecast:
+    from workbench.advisor.memory import forecast_memory
+
+    return forecast_memory(experiment)
+
+
+_NOT_MADE = {
+    "out of time": "it did not end within the time limit",
+    "out of memory": "it needs more memory than is available here",
+    "several workers": "it needs several workers",
+}
+
+
+def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
+    """Yield which first steps were made, and of which it is not known whether they can be."""
+    made = [step for step in steps if step.outcome == "fine"]
+    if made:
+        has_params = any(step.params for step in made)
+        *others, last = (step.which for step in made)
+        tried = f" with {', '.join(others)}{' and ' * bool(others)}{last}" if has_params else ""
+        elapsed = format_duration(sum(step.elapsed_s for step in made))
+        yield f"The first step of a trial succeeded{tried}, in {elapsed}."
+    if lacking := next((step for step in made if step.unreported), None):
+        yield (
+            f"Its first report has {', '.join(lacking.reported)}, and not"
+            f" {', '.join(lacking.unreported)}: report each objective later or return it, or the"
+            " trial fails. To improve another metric: --set objectives.0.metric=NAME"
+        )
+    if num_empty := max((step.num_empty_clients for step in made), default=0):
+        yield (
+            f"{num_empty:,} of the clients have no training sample and train nothing: lower "
+            "federated.clients, or give more data."
+        )
+    for note in dict.fromkeys(note for step in made for note in step.notes):
+        yield f"Note: {note}."
+    for step in made:
+        if step.not_finite:
+            yield (
+                f"Warning: with {step.which} its first report is not finite in"
+                f" {', '.join(step.not_finite)}, and such a trial fails as diverged:"
+                f" {format_params(step.params)}"
+            )
+    for step in steps:
+        if step.outcome != "fine":
+            params = f": {format_params(step.params)}" if step.params else ""
+            yield f"Not known for {step.which}: {_NOT_MADE[step.outcome]}{params}"
+
+
+def describe_memory(forecast: MemoryForecast) -> str:
+    """Say what a worker will hold, of what that consists, and what would fit."""
+    step, law = forecast.step, forecast.law
+    parts = {"parameters": step.parameters_bytes, "gradients": step.gradients_bytes}
+    parts["optimizer"] = step.optimizer_bytes
+    sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+    fits = "it fits" if forecast.fits else "it does not fit"
+    largest = format_count(forecast.largest_micro_batch)
+    if forecast.largest_micro_batch == forecast.num_train_samples:
+        largest = f"all {largest} samples"
+    lines = [
+        "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
+        f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe(in_full=True)}",
+        f"  {sizes}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
+        (
+            f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has"
+            f" here; the largest micro batch that does: {largest}"
+        ),
+    ]
+    return "\n".join(
+        [*lines, f"  estimated for {format_params(forecast.params)}"] if forecast.params else lines
+    )
