@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from workbench.store.history import History
 
 _TOLERATED_S = 1.0
-"""How much longer than allowed a run may take before it is said why."""
+"""How much longer than allowed a run may take without a reason being shown."""
 _BAR_WIDTH = 40
 
 
