@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     "workbench advise digits.yaml --write advised.yaml",
 )
 def advise(
+    *,
     file: str,
     objective: str,
     time_limit: str,

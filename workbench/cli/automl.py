@@ -77,6 +77,7 @@ _NONE_COMPLETE = 4
     "workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m"
 )
 def automl(
+    *,
     file: str,
     target: str | None,
     time_limit: str,

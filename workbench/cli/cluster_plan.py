@@ -95,6 +95,7 @@ _WIDE_ENOUGH = 106
     "workbench cluster plan mine.yaml --catalogue ours.yaml --json",
 )
 def plan(
+    *,
     file: str,
     deadline: str | None,
     budget_usd: float | None,

@@ -79,6 +79,7 @@ _RULES = {
     "workbench cluster simulate --gpus 64 --trials 500 --failure-rate 0.05 --seed 1",
 )
 def simulate_cluster(
+    *,
     gpus: int,
     gpus_per_node: int,
     trials: int,

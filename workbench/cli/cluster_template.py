@@ -177,6 +177,7 @@ _FOR = {
     "workbench cluster template slurm mine.yaml --environment /shared/venv --nodes 2 --gpus 4 ...",
 )
 def template(
+    *,
     target: str,
     file: Path,
     artifacts: str,

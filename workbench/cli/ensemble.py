@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @json_option
 @example("workbench ensemble last", "workbench ensemble last --to ensemble --size 4")
 def ensemble(
+    *,
     run_id: str,
     trials: tuple[int, ...],
     size: int | None,

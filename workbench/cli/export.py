@@ -79,6 +79,7 @@ def trace(run_id: str, to: str | None, trial: int | None, as_json: bool) -> None
     environment, and the report.""",
 )
 def export(
+    *,
     run_id: str,
     to: str | None,
     trial: int | None,

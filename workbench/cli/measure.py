@@ -50,7 +50,7 @@ from workbench.foundation.formatting import format_bytes
     "workbench measure best --device tiers.yaml:end",
 )
 def measure(
-    bundle: Path, device: tuple[str, ...], threads: int, batch: int, python: str, as_json: bool
+    *, bundle: Path, device: tuple[str, ...], threads: int, batch: int, python: str, as_json: bool
 ) -> None:
     """Measure how fast an exported model is where it will run.
 

@@ -92,6 +92,7 @@ def place() -> None:
     "workbench place profile best --to pi.json --device ssh://pi@board.local --batch 1 --batch 16"
 )
 def profile(
+    *,
     bundle: Path,
     to: Path,
     device: str,

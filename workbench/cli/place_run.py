@@ -97,7 +97,13 @@ _BUSY_SHARE = 0.1
     needs=NEEDS_MODEL,
 )
 def run(
-    file: Path, schedulers: tuple[str, ...], time_limit: str, rate: float, seed: int, as_json: bool
+    *,
+    file: Path,
+    schedulers: tuple[str, ...],
+    time_limit: str,
+    rate: float,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Measure a model with a real process for each tier.
 

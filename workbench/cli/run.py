@@ -71,6 +71,7 @@ def _launches(command: Callable[..., int]) -> Callable[..., int]:
     again.""",
 )
 def sweep(
+    *,
     file: str | None,
     run_id: str | None,
     warm_start: tuple[str, ...],
@@ -182,7 +183,13 @@ def follow(run_id: str, as_json: bool) -> int:
     experiment, start a new run with `workbench sweep FILE`.""",
 )
 def resume(
-    run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, code: str | None
+    *,
+    run_id: str,
+    detach: bool,
+    launcher: str,
+    address: str | None,
+    as_json: bool,
+    code: str | None,
 ) -> int:
     """Continue a run that has ended early."""
     run = attach(run_id)

@@ -141,6 +141,7 @@ def _comparison_table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> T
     "workbench list --json",
 )
 def list_runs(
+    *,
     limit: int | None,
     tags: tuple[str, ...],
     states: tuple[str, ...],

@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     "workbench serve best --on ray --replicas 4",
 )
 def serve(
+    *,
     bundles: tuple[str, ...],
     host: str,
     port: int,

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     "The exit code is that of the run, as with sweep.",
 )
 def submit(
+    *,
     file: str,
     address: str | None,
     token_file: Path | None,

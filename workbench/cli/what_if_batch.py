@@ -73,6 +73,7 @@ _count = Count(min=1)
     "--gpus 8 --nodes 2 --max-micro-batch 256"
 )
 def what_if_batch(
+    *,
     measured: Path,
     noise_file: Path,
     batches: tuple[int, ...],

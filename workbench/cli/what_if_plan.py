@@ -56,6 +56,7 @@ _count = Count(min=1)
 @json_option
 @example("workbench what-if plan last --workers 4 --batch 512")
 def what_if_plan(
+    *,
     run_id: str,
     workers: int | None,
     global_batch: int | None,
@@ -133,6 +134,7 @@ def what_if_plan(
     "workbench what-if scale last --global-batch 256",
 )
 def what_if_scale(
+    *,
     run_id: str,
     efficiency: float,
     servers: bool,
