@@ -9,10 +9,12 @@ import click
 
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import (
+    PATH,
     address_option,
     example,
     json_option,
     open_store,
+    option,
     read_settings,
     store_option,
 )
@@ -26,38 +28,28 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file")
-@click.option(
+@option(
     "--objective",
-    type=click.Choice(["time", "money", "energy", "throughput"]),
+    "Optimize the plan for this objective.",
+    click.Choice(["time", "money", "energy", "throughput"]),
     default="time",
-    show_default=True,
-    help="Optimize the plan for this objective.",
 )
-@click.option(
-    "--time",
-    "time_limit",
-    metavar="DURATION",
-    default="1m",
-    show_default=True,
-    help=(
+@option(
+    "--time time_limit",
+    (
         "Measure for this long, such as 5m; what is always measured may take longer. Waiting for "
         "workers that other runs hold does not count."
     ),
+    default="1m",
+    metavar="DURATION",
 )
-@click.option(
-    "--set",
-    "assignments",
+@option(
+    "--set assignments",
+    "Change a setting by its dotted path; the value is YAML.",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a setting by its dotted path; the value is YAML.",
 )
-@click.option(
-    "--write",
-    "target",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write an experiment file that follows the advice.",
-)
+@option("--write target", "Write an experiment file that follows the advice.", PATH, metavar="FILE")
 @address_option
 @store_option
 @json_option

@@ -11,6 +11,7 @@ from workbench.cli.options import (
     example,
     json_option,
     open_existing_store,
+    option,
     store_option,
 )
 from workbench.cli.output import echo, print_error, print_json
@@ -20,13 +21,10 @@ from workbench.foundation.errors import WorkbenchError
 
 @click.command()
 @remote_capable()
-@click.option(
-    "--try",
-    "sink",
-    metavar="SINK",
-    help="Send a test message to this sink, and report whether it arrived.",
+@option(
+    "--try sink", "Send a test message to this sink, and report whether it arrived.", metavar="SINK"
 )
-@click.option("--lost", is_flag=True, help="Notify of each lost run once, for use in cron.")
+@option("--lost", "Notify of each lost run once, for use in cron.", is_flag=True)
 @store_option
 @json_option
 @example(

@@ -15,6 +15,7 @@ from workbench.cli.options import (
     json_option,
     launcher_option,
     open_store,
+    option,
     store_option,
     write_for_shell,
 )
@@ -31,44 +32,43 @@ _NONE_COMPLETE = 4
 
 @click.command()
 @click.argument("file")
-@click.option("--target", metavar="NAME", help="Predict this column.")
-@click.option(
-    "--time",
-    "time_limit",
-    metavar="DURATION",
+@option("--target", "Predict this column.", metavar="NAME")
+@option(
+    "--time time_limit",
+    "Read data, start, try models and choose one within this time, such as 1h.",
     default="10m",
-    show_default=True,
-    help="Read data, start, try models and choose one within this time, such as 1h.",
+    metavar="DURATION",
 )
-@click.option(
+@option(
     "--task",
-    type=click.Choice(["classification", "regression"]),
-    help="Predict this kind of target; by default it is detected.",
+    "Predict this kind of target; by default it is detected.",
+    click.Choice(["classification", "regression"]),
 )
-@click.option(
+@option(
     "--metric",
+    (
+        "Optimise this metric: log_loss (the default), accuracy, balanced_accuracy, macro_f1 or "
+        "roc_auc; of numbers rmse (the default), mae or r2."
+    ),
     metavar="NAME",
-    help="Optimise this metric: log_loss (the default), accuracy, balanced_accuracy, macro_f1 or "
-    "roc_auc; of numbers rmse (the default), mae or r2.",
 )
-@click.option(
+@option(
     "--drop",
+    (
+        "Leave out this column, such as one that is not known when a prediction is made; may be "
+        "given several times."
+    ),
     multiple=True,
     metavar="COLUMN",
-    help="Leave out this column, such as one that is not known when a prediction is made; may be "
-    "given several times.",
 )
-@click.option(
+@option(
     "--seed",
-    type=Count(min=0),
+    "Seed the split into train, validation and test, and the run.",
+    Count(min=0),
     default=0,
-    show_default=True,
-    help="Seed the split into train, validation and test, and the run.",
 )
-@click.option("--name", help="Give the run this name.")
-@click.option(
-    "--detach", is_flag=True, help="Return immediately; the run id is the last word on stdout."
-)
+@option("--name", "Give the run this name.")
+@option("--detach", "Return immediately; the run id is the last word on stdout.", is_flag=True)
 @launcher_option
 @address_option
 @store_option

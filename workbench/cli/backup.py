@@ -10,30 +10,29 @@ from pathlib import Path
 import click
 
 from workbench.cli.options import (
+    PATH,
     example,
     json_option,
     open_existing_store,
     open_store,
+    option,
     store_option,
 )
 from workbench.cli.output import echo, make_console, print_json
 
-_FOLDER = click.Path(path_type=Path)
+_FOLDER = PATH
 
 
 @click.command()
-@click.option(
-    "--to",
-    "folder",
+@option(
+    "--to folder",
+    "Write the backup to this folder, which must not exist or be empty.",
+    _FOLDER,
     required=True,
-    type=_FOLDER,
     metavar="FOLDER",
-    help="Write the backup to this folder, which must not exist or be empty.",
 )
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Replace an earlier backup in the folder, once this one is complete.",
+@option(
+    "--force", "Replace an earlier backup in the folder, once this one is complete.", is_flag=True
 )
 @store_option
 @json_option
@@ -68,9 +67,7 @@ def backup(folder: Path, force: bool, as_json: bool) -> None:
 
 @click.command()
 @click.argument("folder", type=_FOLDER)
-@click.option(
-    "--force", is_flag=True, help="Replace runs, and files of runs, that are there already."
-)
+@option("--force", "Replace runs, and files of runs, that are there already.", is_flag=True)
 @store_option
 @json_option
 @example(

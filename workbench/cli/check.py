@@ -11,7 +11,14 @@ import click
 
 from workbench.cli.action_options import experiment_options
 from workbench.cli.exit_codes import exit_code_of
-from workbench.cli.options import command_line, example, json_option, read_settings, write_for_shell
+from workbench.cli.options import (
+    command_line,
+    example,
+    json_option,
+    option,
+    read_settings,
+    write_for_shell,
+)
 from workbench.cli.output import print_error, print_json, without_backticks
 from workbench.experiment.actions import ACTIONS, experiment_settings
 from workbench.foundation.formatting import (
@@ -32,11 +39,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", required=False)
 @experiment_options
-@click.option(
-    "--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors."
-)
-@click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
-@click.option("--no-step", is_flag=True, help="Do not make the first step of a trial.")
+@option("--schema", "Print the JSON schema of experiment files, for editors.", is_flag=True)
+@option("--memory", "Estimate the memory of a trial, without running one.", is_flag=True)
+@option("--no-step", "Do not make the first step of a trial.", is_flag=True)
 @json_option
 @example(
     "workbench check search_spaces/digits.yaml",

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.options import (
+    PATH,
     Count,
     FiniteRange,
     example,
     json_option,
     open_existing_store,
+    option,
     read_settings,
     store_option,
 )
@@ -33,60 +35,41 @@ _WIDE_ENOUGH = 106
 
 @click.command()
 @click.argument("file")
-@click.option(
-    "--deadline", metavar="DURATION", help="Require the run to end within this time, such as 6h."
-)
-@click.option(
-    "--budget",
-    "budget_usd",
-    type=FiniteRange(min=0, min_open=True),
+@option("--deadline", "Require the run to end within this time, such as 6h.", metavar="DURATION")
+@option(
+    "--budget budget_usd",
+    "Require the run to cost at most this.",
+    FiniteRange(min=0, min_open=True),
     metavar="USD",
-    help="Require the run to cost at most this.",
 )
-@click.option(
-    "--max-nodes",
-    "max_nodes",
-    type=Count(1, 1024),
-    default=8,
-    show_default=True,
-    help="Use at most this many machines of a type.",
+@option(
+    "--max-nodes max_nodes", "Use at most this many machines of a type.", Count(1, 1024), default=8
 )
-@click.option(
+@option(
     "--start-up",
+    "Assume that a requested machine starts training after this time.",
     default="5m",
-    show_default=True,
     metavar="DURATION",
-    help="Assume that a requested machine starts training after this time.",
 )
-@click.option(
+@option(
     "--catalogue",
-    type=click.Path(path_type=Path),
+    "Use a custom catalogue, in the format of the built-in one.",
+    PATH,
     metavar="FILE",
-    help="Use a custom catalogue, in the format of the built-in one.",
 )
-@click.option(
-    "--provider",
-    "providers",
+@option(
+    "--provider providers",
+    "Consider only this provider; repeat the option for several.",
     multiple=True,
-    help="Consider only this provider; repeat the option for several.",
 )
-@click.option(
-    "--all", "everything", is_flag=True, help=f"Show more than the best {MAX_LINES} lines."
-)
-@click.option(
-    "--set",
-    "assignments",
+@option("--all everything", f"Show more than the best {MAX_LINES} lines.", is_flag=True)
+@option(
+    "--set assignments",
+    "Change a setting of the experiment by its dotted path; the value is YAML.",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a setting of the experiment by its dotted path; the value is YAML.",
 )
-@click.option(
-    "--to",
-    "target",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the comparison as an HTML chart.",
-)
+@option("--to target", "Also write the comparison as an HTML chart.", PATH, metavar="FILE")
 @store_option
 @json_option
 @example(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import Count, FiniteRange, example, json_option
+from workbench.cli.options import Count, FiniteRange, example, json_option, option
 from workbench.cli.output import make_console, print_json
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_count, format_duration, format_percent
@@ -35,42 +35,26 @@ _RULES = {
 @click.command("simulate")
 @click.option("--gpus", type=_count, default=1000, show_default=True)
 @click.option("--gpus-per-node", type=_count, default=8, show_default=True)
-@click.option(
-    "--trials",
-    type=_count,
-    default=10_000,
-    show_default=True,
-    help="Simulate this many trials in total.",
-)
-@click.option(
-    "--runs",
-    type=_count,
-    default=4,
-    show_default=True,
-    help="Simulate this many runs; the first has priority.",
-)
-@click.option(
+@option("--trials", "Simulate this many trials in total.", _count, default=10_000)
+@option("--runs", "Simulate this many runs; the first has priority.", _count, default=4)
+@option(
     "--failure-rate",
-    type=FiniteRange(min=0),
+    "Let each machine fail this often per hour.",
+    FiniteRange(min=0),
     default=0.002,
-    show_default=True,
-    help="Let each machine fail this often per hour.",
 )
-@click.option(
-    "--checkpoint",
-    "checkpoint_s",
-    type=FiniteRange(min=1),
+@option(
+    "--checkpoint checkpoint_s",
+    "Save a checkpoint of each trial at this interval.",
+    FiniteRange(min=1),
     default=600.0,
-    show_default=True,
     metavar="SECONDS",
-    help="Save a checkpoint of each trial at this interval.",
 )
-@click.option(
+@option(
     "--overhead",
-    type=FiniteRange(min=0),
+    "Set the serial part of a step, relative to its time on one GPU.",
+    FiniteRange(min=0),
     default=0.02,
-    show_default=True,
-    help="Set the serial part of a step, relative to its time on one GPU.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from workbench.cli.options import Count, FiniteRange, example, json_option, read_settings
+from workbench.cli.options import (
+    PATH,
+    Count,
+    FiniteRange,
+    example,
+    json_option,
+    option,
+    read_settings,
+)
 from workbench.cli.output import print_json
 from workbench.foundation.errors import ArgumentError, Suggestion
 from workbench.foundation.formatting import duration_argument_s
@@ -38,134 +46,82 @@ _FOR = {
 
 @click.command()
 @click.argument("target", type=click.Choice(TARGETS))
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
+@click.argument("file", type=PATH)
+@option(
     "--artifacts",
+    "Keep checkpoints at this URL, such as s3://bucket/runs, or a shared path.",
     metavar="URL",
     envvar="WORKBENCH_ARTIFACTS",
     show_envvar=True,
     required=True,
-    help="Keep checkpoints at this URL, such as s3://bucket/runs, or a shared path.",
 )
-@click.option(
+@option(
     "--store",
+    "Keep runs here: postgresql://USER@HOST/DATABASE, without a password.",
     metavar="URL",
     envvar="WORKBENCH_STORE",
     show_envvar=True,
     required=True,
-    help="Keep runs here: postgresql://USER@HOST/DATABASE, without a password.",
 )
-@click.option(
-    "--machine",
-    "type_name",
-    metavar="TYPE",
-    help="Use this machine type of the catalogue; not for slurm.",
+@option(
+    "--machine type_name", "Use this machine type of the catalogue; not for slurm.", metavar="TYPE"
 )
-@click.option(
-    "--nodes",
-    type=Count(min=1),
-    default=1,
-    show_default=True,
-    help="Use at most this many machines.",
-)
-@click.option(
-    "--min-nodes",
-    type=Count(min=0),
-    default=0,
-    show_default=True,
-    help="Keep this many machines while nothing runs.",
-)
-@click.option("--on-demand", is_flag=True, help="Use on-demand machines instead of spot machines.")
-@click.option(
+@option("--nodes", "Use at most this many machines.", Count(min=1), default=1)
+@option("--min-nodes", "Keep this many machines while nothing runs.", Count(min=0), default=0)
+@option("--on-demand", "Use on-demand machines instead of spot machines.", is_flag=True)
+@option(
     "--idle",
+    "Release a machine after it has been idle for this long.",
     default="10m",
-    show_default=True,
     metavar="DURATION",
-    help="Release a machine after it has been idle for this long.",
 )
-@click.option(
+@option(
     "--package",
+    "aws, gcp, azure: install this with pip: a wheel file, or any requirement of pip.",
     metavar="WHEEL",
-    help="aws, gcp, azure: install this with pip: a wheel file, or any requirement of pip.",
 )
-@click.option("--project", help="gcp: bill this project.")
-@click.option(
+@option("--project", "gcp: bill this project.")
+@option(
     "--machine-image",
+    "gcp: boot this image, which has NVIDIA's driver, on machines with GPUs.",
     metavar="IMAGE",
-    help="gcp: boot this image, which has NVIDIA's driver, on machines with GPUs.",
 )
-@click.option(
-    "--image", help="kubernetes: use this image, which contains Ray, the workbench and your code."
-)
-@click.option(
+@option("--image", "kubernetes: use this image, which contains Ray, the workbench and your code.")
+@option(
     "--kind",
-    type=click.Choice(("job", "cluster")),
+    "kubernetes: create a cluster for this run, or one that stays.",
+    click.Choice(("job", "cluster")),
     default="job",
-    show_default=True,
-    help="kubernetes: create a cluster for this run, or one that stays.",
 )
-@click.option(
+@option(
     "--environment",
-    type=click.Path(path_type=Path),
+    "slurm: use this virtual environment on a shared file system.",
+    PATH,
     metavar="FOLDER",
-    help="slurm: use this virtual environment on a shared file system.",
 )
-@click.option(
-    "--cpus",
-    type=Count(min=1),
-    default=8,
-    show_default=True,
-    help="slurm: request this many CPUs per node.",
-)
-@click.option(
-    "--gpus",
-    type=Count(min=0),
-    default=0,
-    show_default=True,
-    help="slurm: request this many GPUs per node.",
-)
-@click.option(
-    "--memory-gib",
-    type=FiniteRange(min=1),
-    default=32,
-    show_default=True,
-    help="slurm: request this much memory per node.",
-)
-@click.option(
-    "--time",
-    "time_limit",
+@option("--cpus", "slurm: request this many CPUs per node.", Count(min=1), default=8)
+@option("--gpus", "slurm: request this many GPUs per node.", Count(min=0), default=0)
+@option("--memory-gib", "slurm: request this much memory per node.", FiniteRange(min=1), default=32)
+@option(
+    "--time time_limit",
+    "slurm: limit the job to this time, in Slurm's form: 90, 4:00:00, 1-12.",
     default="04:00:00",
-    show_default=True,
-    help="slurm: limit the job to this time, in Slurm's form: 90, 4:00:00, 1-12.",
 )
-@click.option(
-    "--option",
-    "options",
+@option(
+    "--option options",
+    "slurm: pass this option to sbatch, such as --partition=gpu; repeatable.",
     multiple=True,
     metavar="OPTION",
-    help="slurm: pass this option to sbatch, such as --partition=gpu; repeatable.",
 )
-@click.option("--resume", metavar="RUN", help="Continue this run instead of starting one.")
-@click.option(
-    "--catalogue",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Use a custom catalogue, as in cluster plan.",
-)
-@click.option(
-    "--set",
-    "assignments",
+@option("--resume", "Continue this run instead of starting one.", metavar="RUN")
+@option("--catalogue", "Use a custom catalogue, as in cluster plan.", PATH, metavar="FILE")
+@option(
+    "--set assignments",
+    "Change a setting of the experiment, also in the written files.",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a setting of the experiment, also in the written files.",
 )
-@click.option(
-    "--to",
-    "path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write to this file; by default to stdout.",
-)
+@option("--to path", "Write to this file; by default to stdout.", PATH, metavar="FILE")
 @json_option
 @example(
     "workbench cluster template aws mine.yaml --machine g5.xlarge --nodes 4 --artifacts"

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from workbench.cli.options import example, json_option
+from workbench.cli.options import PATH, example, json_option, option
 from workbench.cli.output import echo, make_console, make_table, print_json
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.formatting import format_count, format_number, format_percent
@@ -21,12 +21,7 @@ _TIMEOUT_S = 30
 
 @click.command()
 @click.argument("served", metavar="BUNDLE|URL")
-@click.option(
-    "--token-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Read the token of the server from this file.",
-)
+@option("--token-file", "Read the token of the server from this file.", PATH, metavar="FILE")
 @json_option
 @example("workbench drift best", "workbench drift http://127.0.0.1:8000")
 def drift(served: str, token_file: Path | None, as_json: bool) -> int:

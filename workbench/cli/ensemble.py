@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import Count, attach, example, json_option, run_argument, store_option
+from workbench.cli.options import (
+    Count,
+    attach,
+    example,
+    json_option,
+    option,
+    run_argument,
+    store_option,
+)
 from workbench.cli.output import echo, print_json
 from workbench.cli.remote import remote_capable
 
@@ -17,17 +25,17 @@ if TYPE_CHECKING:
 @click.command()
 @remote_capable(brings={"--to": None})
 @run_argument
-@click.option(
+@option(
     "--trials",
+    "Select from this trial; repeat the option for several. By default from the best 20.",
+    Count(min=0),
     multiple=True,
-    type=Count(min=0),
     metavar="N",
-    help="Select from this trial; repeat the option for several. By default from the best 20.",
 )
-@click.option("--size", type=Count(min=1), metavar="N", help="Use at most this many trials.")
-@click.option("--metric", metavar="METRIC", help="Improve this objective; by default the first.")
-@click.option("--to", type=click.Path(), metavar="PATH", help="Write a bundle to this folder.")
-@click.option("--force", is_flag=True, help="Write into a folder that is not empty.")
+@option("--size", "Use at most this many trials.", Count(min=1), metavar="N")
+@option("--metric", "Improve this objective; by default the first.", metavar="METRIC")
+@option("--to", "Write a bundle to this folder.", click.Path(), metavar="PATH")
+@option("--force", "Write into a folder that is not empty.", is_flag=True)
 @store_option
 @json_option
 @example("workbench ensemble last", "workbench ensemble last --to ensemble --size 4")

@@ -10,11 +10,13 @@ import click
 
 from workbench.cli.action_options import action_options
 from workbench.cli.options import (
+    PATH,
     attach,
     described,
     example,
     json_option,
     named_trial,
+    option,
     run_argument,
     store_option,
 )
@@ -47,10 +49,8 @@ def report(run_id: str, to: str | None, as_json: bool) -> None:
 @click.command()
 @remote_capable(brings={"--to": "{run_id}-trace.json"})
 @run_argument
-@click.option("--to", type=click.Path(), help="Write to this file; by default in the run's folder.")
-@click.option(
-    "--trial", type=int, help="Write only this trial, with its speed and its metrics over time."
-)
+@option("--to", "Write to this file; by default in the run's folder.", click.Path())
+@option("--trial", "Write only this trial, with its speed and its metrics over time.", int)
 @store_option
 @json_option
 @example("workbench trace last", "workbench trace last --trial 3 --to trial-3.json")
@@ -156,18 +156,13 @@ def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
+@click.argument("file", type=PATH)
+@option(
     "--train",
+    "Call this function (config, report) in each trial, not the program.",
     metavar="MODULE:FUNCTION",
-    help="Call this function (config, report) in each trial, not the program.",
 )
-@click.option(
-    "--to",
-    "path",
-    type=click.Path(path_type=Path),
-    help="Write the experiment to this file; by default to stdout.",
-)
+@option("--to path", "Write the experiment to this file; by default to stdout.", PATH)
 @json_option
 @example("workbench import sweep.yaml --to experiment.yaml")
 def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool) -> None:

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import click
 
-from workbench.cli.options import example, json_option
+from workbench.cli.options import PATH, example, json_option, option
 from workbench.cli.output import print_json
 
 
 @click.command("init")
-@click.argument("script", type=click.Path(path_type=Path))
-@click.option(
-    "--to",
-    "path",
-    type=click.Path(path_type=Path),
-    help="Write the experiment to this file; by default beside the script, with the suffix .yaml.",
+@click.argument("script", type=PATH)
+@option(
+    "--to path",
+    "Write the experiment to this file; by default beside the script, with the suffix .yaml.",
+    PATH,
 )
 @json_option
 @example("workbench init train.py --to experiment.yaml")

@@ -6,42 +6,30 @@ from pathlib import Path
 
 import click
 
-from workbench.cli.options import Count, example, json_option
+from workbench.cli.options import PATH, Count, example, json_option, option
 from workbench.cli.output import print_json
 from workbench.foundation.formatting import format_bytes
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option(
+@click.argument("bundle", type=PATH)
+@option(
     "--device",
+    (
+        "Measure here, on ssh://[USER@]HOST[:PORT], or on the machine of a tier, such as "
+        "tiers.yaml:end; repeat the option for several."
+    ),
+    default=("here",),
     metavar="DEVICE",
     multiple=True,
-    default=("here",),
-    show_default=True,
-    help="Measure here, on ssh://[USER@]HOST[:PORT], or on the machine of a tier, such as "
-    "tiers.yaml:end; repeat the option for several.",
 )
-@click.option(
-    "--threads",
-    type=Count(min=1),
-    default=1,
-    show_default=True,
-    help="Compute each call with this many threads.",
-)
-@click.option(
-    "--batch",
-    type=Count(min=1),
-    default=1,
-    show_default=True,
-    help="Give each call this many samples.",
-)
-@click.option(
+@option("--threads", "Compute each call with this many threads.", Count(min=1), default=1)
+@option("--batch", "Give each call this many samples.", Count(min=1), default=1)
+@option(
     "--python",
-    metavar="PROGRAM",
+    "Use this Python of the other machine; it needs numpy and onnxruntime.",
     default="python3",
-    show_default=True,
-    help="Use this Python of the other machine; it needs numpy and onnxruntime.",
+    metavar="PROGRAM",
 )
 @json_option
 @example(

@@ -24,6 +24,35 @@ _LOCAL_VERBS = ("doctor", "shutdown", "check", "advise", "alerts")
 """Commands that are only run on this machine."""
 
 
+PATH = click.Path(path_type=Path)
+
+
+def option(
+    names: str,
+    text: str,
+    kind: Any = None,
+    *,
+    default: Any = None,
+    show_default: bool | None = None,
+    **more: Any,
+) -> Callable[[_Command], _Command]:
+    """Let a command take an option; a default is shown in its help.
+
+    Args:
+        names: Its names, and where it differs that of the argument, separated by spaces.
+        text: Its help.
+        kind: The type of its value.
+        default: Its value where it is not given.
+        show_default: Whether the help shows the default; by default where there is one.
+        more: Further arguments of `click.option`.
+    """
+    if default is not None:
+        more |= {"default": default, "show_default": show_default is not False}
+    elif show_default is not None:
+        more["show_default"] = show_default
+    return click.option(*names.split(), type=kind, help=text, **more)
+
+
 def _refuse_detached(context: click.Context, parameter: click.Parameter, launcher: str) -> str:
     if launcher == "inline" and context.params.get("detach"):
         raise click.UsageError(

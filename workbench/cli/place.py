@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.lazy_groups import LazyGroup
-from workbench.cli.options import Count, example, json_option, store_option
+from workbench.cli.options import PATH, Count, example, json_option, option, store_option
 from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.cli.place_run import NEEDS_MODEL, placing
 from workbench.foundation.formatting import (
@@ -34,7 +34,7 @@ COMMANDS = {
     "simulate": "workbench.cli.place:simulate",
     "run": "workbench.cli.place_run:run",
 }
-_FILE = click.argument("file", type=click.Path(path_type=Path))
+_FILE = click.argument("file", type=PATH)
 
 
 @click.group(
@@ -49,43 +49,25 @@ def place() -> None:
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=PATH)
 @store_option
-@click.option(
-    "--to",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the profile to this file.",
+@option("--to", "Write the profile to this file.", PATH, required=True, metavar="FILE")
+@option(
+    "--device", "Measure here or on ssh://[USER@]HOST[:PORT].", default="here", metavar="DEVICE"
 )
-@click.option(
-    "--device",
-    metavar="DEVICE",
-    default="here",
-    show_default=True,
-    help="Measure here or on ssh://[USER@]HOST[:PORT].",
-)
-@click.option(
+@option(
     "--batch",
-    type=Count(min=1),
-    multiple=True,
+    "Give each call this many samples; repeat the option for several.",
+    Count(min=1),
     default=(1,),
-    show_default=True,
-    help="Give each call this many samples; repeat the option for several.",
+    multiple=True,
 )
-@click.option(
-    "--threads",
-    type=Count(min=1),
-    default=1,
-    show_default=True,
-    help="Compute each call with this many threads.",
-)
-@click.option(
+@option("--threads", "Compute each call with this many threads.", Count(min=1), default=1)
+@option(
     "--python",
-    metavar="PROGRAM",
+    "Use this Python of the other machine; it needs numpy and onnxruntime.",
     default="python3",
-    show_default=True,
-    help="Use this Python of the other machine; it needs numpy and onnxruntime.",
+    metavar="PROGRAM",
 )
 @json_option
 @example(
@@ -168,13 +150,7 @@ def plan(file: Path, as_json: bool) -> None:
 @click.command()
 @_FILE
 @store_option
-@click.option(
-    "--requests",
-    type=Count(min=100),
-    default=600_000,
-    show_default=True,
-    help="Simulate this many requests.",
-)
+@option("--requests", "Simulate this many requests.", Count(min=100), default=600_000)
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 @example("workbench place simulate docs/guides/tiers.yaml --requests 100000", needs=NEEDS_MODEL)

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import FiniteRange, attach, example, json_option, store_option
+from workbench.cli.options import (
+    PATH,
+    FiniteRange,
+    attach,
+    example,
+    json_option,
+    option,
+    store_option,
+)
 from workbench.cli.output import echo, make_console, make_table, print_json, print_note
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import (
@@ -65,30 +73,21 @@ _BUSY_SHARE = 0.1
 
 
 @click.command("run")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @store_option
-@click.option(
-    "--scheduler",
-    "schedulers",
+@option(
+    "--scheduler schedulers",
+    "Measure this scheduler instead of place.scheduler; repeat it for several.",
     multiple=True,
     metavar="NAME",
-    help="Measure this scheduler instead of place.scheduler; repeat it for several.",
 )
-@click.option(
-    "--time",
-    "time_limit",
-    metavar="DURATION",
-    default="30s",
-    show_default=True,
-    help="Send requests for this long.",
-)
-@click.option(
+@option("--time time_limit", "Send requests for this long.", default="30s", metavar="DURATION")
+@option(
     "--rate",
-    type=FiniteRange(min=0, min_open=True),
+    "Send this many requests per second.",
+    FiniteRange(min=0, min_open=True),
     default=10.0,
-    show_default=True,
     metavar="PER_SECOND",
-    help="Send this many requests per second.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option

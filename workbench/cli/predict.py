@@ -8,20 +8,15 @@ from pathlib import Path
 
 import click
 
-from workbench.cli.options import example, json_option
+from workbench.cli.options import PATH, example, json_option, option
 from workbench.cli.output import print_json, print_note
 from workbench.foundation.errors import ArgumentError
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.argument("rows", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--to",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Write the answers to this .csv file.",
-)
+@click.argument("bundle", type=PATH)
+@click.argument("rows", type=PATH, nargs=-1, required=True)
+@option("--to", "Write the answers to this .csv file.", PATH, metavar="PATH")
 @json_option
 @example(
     "workbench predict best rows.csv",

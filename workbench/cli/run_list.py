@@ -18,6 +18,7 @@ from workbench.cli.options import (
     example,
     json_option,
     open_existing_store,
+    option,
     run_argument,
     store_option,
 )
@@ -38,9 +39,7 @@ NO_CELL = "-"
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option(
-    "--all", "with_same", is_flag=True, help="List settings and versions that are the same, too."
-)
+@option("--all with_same", "List settings and versions that are the same, too.", is_flag=True)
 @store_option
 @json_option
 @example(
@@ -109,30 +108,29 @@ def _comparison_table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> T
 
 @click.command("list")
 @remote_capable()
-@click.option("--limit", type=Count(min=1), help="List only this many runs, the newest.")
-@click.option(
-    "--tag",
-    "tags",
+@option("--limit", "List only this many runs, the newest.", Count(min=1))
+@option(
+    "--tag tags",
+    "List only runs with this tag; repeat the option for several.",
     multiple=True,
     metavar="TAG",
-    help="List only runs with this tag; repeat the option for several.",
 )
-@click.option(
-    "--state",
-    "states",
+@option(
+    "--state states",
+    "List only runs in this state; repeat the option for several.",
+    click.Choice(get_args(RunState)),
     multiple=True,
-    type=click.Choice(get_args(RunState)),
     metavar="STATE",
-    help="List only runs in this state; repeat the option for several.",
 )
-@click.option(
+@option(
     "--search",
+    "List only runs whose id, name, owner, tags or notes contain these words.",
     default="",
+    show_default=False,
     metavar="TEXT",
-    help="List only runs whose id, name, owner, tags or notes contain these words.",
 )
-@click.option("--pinned", is_flag=True, help="List only the pinned runs.")
-@click.option("--archived", is_flag=True, help="List the archived runs instead.")
+@option("--pinned", "List only the pinned runs.", is_flag=True)
+@option("--archived", "List the archived runs instead.", is_flag=True)
 @store_option
 @json_option
 @example(
@@ -238,7 +236,7 @@ def _print_runs(
 @click.command()
 @remote_capable()
 @run_argument
-@click.option("--yes", is_flag=True, help="Delete without asking.")
+@option("--yes", "Delete without asking.", is_flag=True)
 @store_option
 @json_option
 @described(ACTIONS["delete"], "A run that is under way must be stopped first.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import Count, FiniteRange, example, json_option
+from workbench.cli.options import PATH, Count, FiniteRange, example, json_option, option
 from workbench.cli.output import print_json, print_note
 
 if TYPE_CHECKING:
@@ -19,102 +19,72 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
-@click.option(
-    "--port",
-    type=Count(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Listen on this port; 0 takes any that is free.",
+@option("--host", "Listen on this address.", default="127.0.0.1")
+@option("--port", "Listen on this port; 0 takes any that is free.", Count(0, 65535), default=8000)
+@option(
+    "--threads", "Compute each batch on this many threads.", Count(1, 1024), default=1, metavar="N"
 )
-@click.option(
-    "--threads",
-    type=Count(1, 1024),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Compute each batch on this many threads.",
-)
-@click.option(
+@option(
     "--max-batch",
-    type=Count(1, 65536),
+    "Compute at most this many rows at once.",
+    Count(1, 65536),
     default=64,
-    show_default=True,
     metavar="N",
-    help="Compute at most this many rows at once.",
 )
-@click.option(
+@option(
     "--latency",
+    "Make batches only as large as are computed within this time.",
     default="20ms",
-    show_default=True,
     metavar="TIME",
-    help="Make batches only as large as are computed within this time.",
 )
-@click.option(
+@option(
     "--queue",
-    type=Count(1, 10_000_000),
+    "Let at most this many rows of a model wait; further requests get 429.",
+    Count(1, 10_000_000),
     default=1000,
-    show_default=True,
     metavar="N",
-    help="Let at most this many rows of a model wait; further requests get 429.",
 )
-@click.option(
-    "--max-body",
-    default="8MiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Refuse requests with a larger body.",
-)
-@click.option(
+@option("--max-body", "Refuse requests with a larger body.", default="8MiB", metavar="SIZE")
+@option(
     "--keep",
-    type=FiniteRange(0, 1),
+    "Keep this share of the rows and their answers in the bundle, and watch them for drift.",
+    FiniteRange(0, 1),
     default=0.0,
+    show_default=False,
     metavar="SHARE",
-    help="Keep this share of the rows and their answers in the bundle, and watch them for drift.",
 )
-@click.option(
+@option(
     "--keep-limit",
+    "Keep at most this much of each model; the oldest is removed.",
     default="1GB",
-    show_default=True,
     metavar="SIZE",
-    help="Keep at most this much of each model; the oldest is removed.",
 )
-@click.option(
+@option(
     "--token-file",
-    type=click.Path(path_type=Path),
+    "Read the token from this file; it is made if it does not exist.",
+    PATH,
     metavar="FILE",
-    help="Read the token from this file; it is made if it does not exist.",
 )
-@click.option(
-    "--trusted-proxy",
-    "trusted_proxies",
+@option(
+    "--trusted-proxy trusted_proxies",
+    "Let this proxy have all connections; any other address may have half of them. Repeatable.",
     multiple=True,
     metavar="ADDRESS",
-    help=(
-        "Let this proxy have all connections; any other address may have half of them. Repeatable."
-    ),
 )
-@click.option(
-    "--no-token", is_flag=True, help="Serve everybody on this machine; only on a loopback address."
-)
-@click.option(
-    "--on",
-    "place",
-    type=click.Choice(["here", "ray"]),
+@option("--no-token", "Serve everybody on this machine; only on a loopback address.", is_flag=True)
+@option(
+    "--on place",
+    "Serve in this process, or by Ray Serve on a cluster.",
+    click.Choice(["here", "ray"]),
     default="here",
-    show_default=True,
-    help="Serve in this process, or by Ray Serve on a cluster.",
 )
-@click.option(
-    "--replicas",
-    type=Count(1, 1000),
-    metavar="N",
-    help="With --on ray: run this many copies of the server.",
+@option(
+    "--replicas", "With --on ray: run this many copies of the server.", Count(1, 1000), metavar="N"
 )
-@click.option(
+@option(
     "--address",
+    "With --on ray: use this cluster; the local Ray head by default.",
     metavar="ADDRESS",
-    help="With --on ray: use this cluster; the local Ray head by default.",
 )
 @json_option
 @example(

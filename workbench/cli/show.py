@@ -17,6 +17,7 @@ from workbench.cli.options import (
     command_line,
     described,
     json_option,
+    option,
     run_argument,
     store_option,
     write_for_shell,
@@ -97,14 +98,7 @@ _MIN_TRIALS_TO_FREEZE = 20
 @click.command()
 @remote_capable()
 @run_argument
-@click.option(
-    "--trials",
-    "num_trials",
-    type=Count(min=0),
-    default=20,
-    show_default=True,
-    help="Show this many trials, best first.",
-)
+@option("--trials num_trials", "Show this many trials, best first.", Count(min=0), default=20)
 @action_options("show")
 @store_option
 @json_option

@@ -13,6 +13,7 @@ from workbench.cli.options import (
     described,
     detach_option,
     json_option,
+    option,
     store_option,
     token_file_option,
 )
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file")
-@click.option(
+@option(
     "--address",
-    metavar="URL",
-    help=(
+    (
         "Submit to this cluster: where Ray serves its dashboard, "
         "such as http://HOST:8265. [env: RAY_API_SERVER_ADDRESS]"
     ),
+    metavar="URL",
 )
 @token_file_option
 @action_options("submit")

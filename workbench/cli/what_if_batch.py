@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from workbench.advisor.rate import OPTIMIZERS, RULES, RateRequest, advise_rate
-from workbench.cli.options import Count, FiniteRange, batches_option, example, json_option
+from workbench.cli.options import (
+    PATH,
+    Count,
+    FiniteRange,
+    batches_option,
+    example,
+    json_option,
+    option,
+)
 from workbench.cli.output import make_console, print_json, print_note
 from workbench.foundation.formatting import (
     format_count,
@@ -25,47 +33,41 @@ if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch
     from workbench.advisor.next_run import NextRun
 
-_file = click.Path(path_type=Path)
+_file = PATH
 _count = Count(min=1)
 
 
 @click.command("batch")
-@click.option(
+@option(
     "--measured",
-    type=_file,
+    "Read measured steps from this CSV file, as in step-time.",
+    _file,
     metavar="FILE",
     required=True,
-    help="Read measured steps from this CSV file, as in step-time.",
 )
-@click.option(
-    "--noise",
-    "noise_file",
-    type=_file,
+@option(
+    "--noise noise_file",
+    "Read gradient noise from this CSV file: global_batch, progress, grad_sqr, grad_var.",
+    _file,
     metavar="FILE",
     required=True,
-    help="Read gradient noise from this CSV file: global_batch, progress, grad_sqr, grad_var.",
 )
 @batches_option
-@click.option("--gpus", type=_count, required=True, help="Train on this many GPUs in total.")
-@click.option(
-    "--nodes", type=_count, default=1, show_default=True, help="Spread them over this many nodes."
+@option("--gpus", "Train on this many GPUs in total.", _count, required=True)
+@option("--nodes", "Spread them over this many nodes.", _count, default=1)
+@option(
+    "--max-micro-batch", "Fit at most this many samples on a GPU at once.", _count, required=True
 )
-@click.option(
-    "--max-micro-batch",
-    type=_count,
-    required=True,
-    help="Fit at most this many samples on a GPU at once.",
-)
-@click.option(
+@option(
     "--reference-batch",
-    type=_count,
-    help="Set the batch that the noise file refers to; by default the smallest.",
+    "Set the batch that the noise file refers to; by default the smallest.",
+    _count,
 )
-@click.option(
+@option(
     "--until",
-    type=FiniteRange(min=0, min_open=True),
+    "Set the progress at the end of the training; by default twice the last.",
+    FiniteRange(min=0, min_open=True),
     metavar="PROGRESS",
-    help="Set the progress at the end of the training; by default twice the last.",
 )
 @json_option
 @example(
@@ -168,34 +170,26 @@ def _print(ranking: Sequence[RankedBatch]) -> None:
     make_console().print(table)
 
 
-_file_again = click.Path(path_type=Path)
+_file_again = PATH
 
 
 @click.command("budget")
-@click.option(
-    "--epochs",
-    "epochs_file",
-    type=_file_again,
+@option(
+    "--epochs epochs_file",
+    "Read epoch times from this CSV file: global_batch, epoch_time_s.",
+    _file_again,
     metavar="FILE",
     required=True,
-    help="Read epoch times from this CSV file: global_batch, epoch_time_s.",
 )
-@click.option(
-    "--runs",
-    "runs_file",
-    type=_file_again,
+@option(
+    "--runs runs_file",
+    "Read full runs from this CSV file: global_batch, epochs_to_target (empty: never).",
+    _file_again,
     metavar="FILE",
     required=True,
-    help="Read full runs from this CSV file: global_batch, epochs_to_target (empty: never).",
 )
 @batches_option
-@click.option(
-    "--max-runs",
-    type=Count(min=0),
-    default=3,
-    show_default=True,
-    help="Allow this many full runs in total.",
-)
+@option("--max-runs", "Allow this many full runs in total.", Count(min=0), default=3)
 @json_option
 @example(
     "workbench what-if budget --epochs epochs.csv --runs runs.csv --batches 32,64,128,256"
@@ -262,57 +256,38 @@ _decay = FiniteRange(min=0, max=1, max_open=True)
 
 @click.command("lr")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), required=True)
-@click.option(
-    "--lr",
-    type=_positive,
-    required=True,
-    help="Scale this learning rate, which is right at --from-batch.",
+@option(
+    "--lr", "Scale this learning rate, which is right at --from-batch.", _positive, required=True
 )
-@click.option(
+@option(
     "--from-batch",
-    type=Count(min=1),
+    "Scale from this global batch, in samples per step.",
+    Count(min=1),
     required=True,
-    help="Scale from this global batch, in samples per step.",
 )
-@click.option(
-    "--to-batch",
-    type=Count(min=1),
-    required=True,
-    help="Scale to this global batch, in samples per step.",
+@option(
+    "--to-batch", "Scale to this global batch, in samples per step.", Count(min=1), required=True
 )
-@click.option(
+@option(
     "--rule",
-    type=click.Choice(RULES),
+    "Use this scaling rule; auto chooses by optimizer and direction.",
+    click.Choice(RULES),
     default="auto",
-    show_default=True,
-    help="Use this scaling rule; auto chooses by optimizer and direction.",
 )
-@click.option(
+@option(
     "--noise-scale",
-    type=_positive,
+    "Set the measured gradient noise scale: adascale needs it, other rules are checked.",
+    _positive,
     metavar="SAMPLES",
-    help="Set the measured gradient noise scale: adascale needs it, other rules are checked.",
 )
-@click.option(
+@option(
     "--warmup",
-    type=FiniteRange(0, 1),
+    "Set the fraction of the training that is warm-up at --from-batch.",
+    FiniteRange(0, 1),
     metavar="FRACTION",
-    help="Set the fraction of the training that is warm-up at --from-batch.",
 )
-@click.option(
-    "--beta1",
-    type=_decay,
-    default=0.9,
-    show_default=True,
-    help="Set beta1 of Adam-type optimizers.",
-)
-@click.option(
-    "--beta2",
-    type=_decay,
-    default=0.999,
-    show_default=True,
-    help="Set beta2 of Adam-type optimizers.",
-)
+@option("--beta1", "Set beta1 of Adam-type optimizers.", _decay, default=0.9)
+@option("--beta2", "Set beta2 of Adam-type optimizers.", _decay, default=0.999)
 @json_option
 @example(
     "workbench what-if lr --optimizer sgd --lr 0.1 --from-batch 256 --to-batch 8192",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import example, json_option, read_settings
+from workbench.cli.options import example, json_option, option, read_settings
 from workbench.cli.output import make_console, print_json, print_note, waiting
 from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.foundation.formatting import format_bytes, format_count, format_number, parse_bytes
@@ -28,17 +28,17 @@ _SHOWN = (
 
 
 @click.command("memory")
-@click.option(
+@option(
     "--measured",
-    type=_FILE,
+    f"Read measured peaks from this CSV file: {_COLUMNS}, memory_gb.",
+    _FILE,
     required=True,
-    help=f"Read measured peaks from this CSV file: {_COLUMNS}, memory_gb.",
 )
-@click.option(
+@option(
     "--points",
-    type=_FILE,
+    "Predict the plans of this CSV file: the same columns without memory_gb.",
+    _FILE,
     required=True,
-    help="Predict the plans of this CSV file: the same columns without memory_gb.",
 )
 @json_option
 @example("workbench what-if memory --measured measured.csv --points plans.csv --json")
@@ -82,24 +82,22 @@ _SIZES = {"depth": "layers", "length": "sequence", "batch": "micro batch"}
 
 @click.command("capacity")
 @click.argument("file")
-@click.option(
-    "--memory",
-    "memories",
+@option(
+    "--memory memories",
+    "Use a device with this memory, such as 16GB; repeat the option for several.",
     metavar="SIZE",
     multiple=True,
-    help="Use a device with this memory, such as 16GB; repeat the option for several.",
 )
-@click.option(
+@option(
     "--depth",
+    "Count layers by this parameter of the model; num_layers unless given.",
     metavar="NAME",
-    help="Count layers by this parameter of the model; num_layers unless given.",
 )
-@click.option(
-    "--set",
-    "assignments",
+@option(
+    "--set assignments",
+    "Set a field of the experiment, such as training.optimizer=sgd.",
     metavar="PATH=VALUE",
     multiple=True,
-    help="Set a field of the experiment, such as training.optimizer=sgd.",
 )
 @json_option
 @example("workbench what-if capacity search_spaces/digits.yaml --memory 8GB --memory 16GB")

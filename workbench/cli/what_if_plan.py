@@ -14,6 +14,7 @@ from workbench.cli.options import (
     attach_newest,
     example,
     json_option,
+    option,
     run_argument,
     store_option,
 )
@@ -34,23 +35,15 @@ _count = Count(min=1)
 
 @click.command("plan")
 @run_argument
-@click.option("--workers", type=_count, help="Set the number of workers of a trial.")
-@click.option(
-    "--batch",
-    "global_batch",
-    type=_count,
-    help="Set the samples per optimizer step, over all workers.",
-)
-@click.option(
-    "--micro-batch", type=_count, help="Set the samples that one worker processes at once."
-)
-@click.option("--precision", type=click.Choice(("fp32", "bf16", "fp16")), help="Set the precision.")
-@click.option(
+@option("--workers", "Set the number of workers of a trial.", _count)
+@option("--batch global_batch", "Set the samples per optimizer step, over all workers.", _count)
+@option("--micro-batch", "Set the samples that one worker processes at once.", _count)
+@option("--precision", "Set the precision.", click.Choice(("fp32", "bf16", "fp16")))
+@option(
     "--objective",
-    type=click.Choice(_GOALS),
+    "Choose all other settings for this objective.",
+    click.Choice(_GOALS),
     default="time",
-    show_default=True,
-    help="Choose all other settings for this objective.",
 )
 @store_option
 @json_option
@@ -100,31 +93,23 @@ def what_if_plan(
 
 @click.command("scale")
 @run_argument
-@click.option(
+@option(
     "--efficiency",
-    type=click.FloatRange(0.01, 0.99),
+    "Require at least this efficiency of each worker.",
+    click.FloatRange(0.01, 0.99),
     default=0.8,
-    show_default=True,
-    help="Require at least this efficiency of each worker.",
 )
-@click.option(
-    "--servers",
-    is_flag=True,
-    help="Show how many parameter servers it takes to hide their traffic.",
+@option(
+    "--servers", "Show how many parameter servers it takes to hide their traffic.", is_flag=True
 )
-@click.option(
-    "--up-to",
-    type=click.IntRange(2, 1024),
-    help="Extrapolate to this many workers; shows powers of two.",
+@option(
+    "--up-to", "Extrapolate to this many workers; shows powers of two.", click.IntRange(2, 1024)
 )
-@click.option(
+@option(
     "--global-batch",
-    type=click.IntRange(1, 2**24),
+    ("Also divide this global batch over the workers, which trains alike with any number of them."),
+    click.IntRange(1, 2**24),
     metavar="SAMPLES",
-    help=(
-        "Also divide this global batch over the workers, which trains alike with any number of"
-        " them."
-    ),
 )
 @store_option
 @json_option

@@ -13,6 +13,7 @@ from workbench.cli.options import (
     attach_newest,
     example,
     json_option,
+    option,
     run_argument,
     store_option,
 )
@@ -26,23 +27,23 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("step-time")
-@click.option(
+@option(
     "--measured",
-    type=_FILE,
-    required=True,
-    help=(
+    (
         "Read measured steps from this CSV file: nodes, gpus, micro_batch, step_time_s "
         "[, gpus_per_node, sync_time_s]; or the columns of divided plans and step_time_s."
     ),
-)
-@click.option(
-    "--points",
-    type=_FILE,
+    _FILE,
     required=True,
-    help=(
+)
+@option(
+    "--points",
+    (
         "Predict the plans of this CSV file: nodes, gpus, micro_batch "
         "[, gpus_per_node, accumulation]; or the columns of divided plans."
     ),
+    _FILE,
+    required=True,
 )
 @json_option
 @example("workbench what-if step-time --measured measured.csv --points plans.csv --json")
