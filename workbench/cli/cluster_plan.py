@@ -198,7 +198,7 @@ def _show(offers: list[Offer]) -> None:
         numbers = ",".join(str(notes.setdefault(note, len(notes) + 1)) for note in offer.notes)
         run, cost = offer.run_s, offer.cost_usd
         table.add_row(
-            f"{_mark(offer)}\n{'measured' if offer.measured else 'extrapolated' if offer.step_s else ''}",
+            f"{_mark(offer)}\n{_basis(offer)}",
             f"{offer.machine}\n{offer.nodes} of {offer.provider}, {offer.market} \\[{numbers}]",
             _estimate(run, format_duration),
             _estimate(cost, format_money),
@@ -208,6 +208,12 @@ def _show(offers: list[Offer]) -> None:
     console.print(table)
     for note, number in notes.items():
         print_note(f"[{number}] {note}")
+
+
+def _basis(offer: Offer) -> str:
+    if offer.measured:
+        return "measured"
+    return "extrapolated" if offer.step_s else ""
 
 
 def _mark(offer: Offer) -> str:
@@ -229,15 +235,15 @@ def _mark(offer: Offer) -> str:
     return ", ".join(missed) or "fits"
 
 
-def _estimate(found: Estimate | None, write: Callable[[float], str]) -> str:
+def _estimate(estimate: Estimate | None, write: Callable[[float], str]) -> str:
     from workbench.foundation.formatting import format_range
 
-    if found is None:
+    if estimate is None:
         return "?"
-    between = format_range(found.low, found.high, write)
+    between = format_range(estimate.low, estimate.high, write)
     if len(between) > _WIDEST_RANGE:
         between = between.replace(" to ", " to\n")
-    return f"{write(found.value)}\n{between}"
+    return f"{write(estimate.value)}\n{between}"
 
 
 def _risk(offer: Offer) -> str:
@@ -248,5 +254,7 @@ def _risk(offer: Offer) -> str:
     from workbench.foundation.formatting import format_percent
 
     stops, lost = offer.interruptions.value, offer.lost.value
-    number = f"{stops:,.0f}" if stops >= 10 else f"{stops:.1f}" if stops >= 0.1 else "<0.1"
+    number = f"{stops:.1f}" if stops >= 0.1 else "<0.1"
+    if stops >= 10:
+        number = f"{stops:,.0f}"
     return f"{number} stops\n{format_percent(lost)} lost"

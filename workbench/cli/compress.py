@@ -33,10 +33,10 @@ from workbench.experiment.actions import ACTIONS
 @json_option
 @described(
     ACTIONS["compress"],
-    """Tries no compression, dynamic and static int8 first, then searches with pruning, low rank and
-    fine-tuning. The latency is a share of that of the unchanged model in ONNX Runtime, measured in turn on
-    this machine, or with --device on another. What is slower, or drops by more than 0.5 %, is never
-    recommended.""",
+    """Tries no compression, dynamic and static int8 first, then searches with pruning, low
+    rank and fine-tuning. The latency is a share of that of the unchanged model in ONNX
+    Runtime, measured in turn on this machine, or with --device on another. What is
+    slower, or drops by more than 0.5 %, is never recommended.""",
 )
 def compress(
     run_id: str,

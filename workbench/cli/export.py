@@ -75,8 +75,8 @@ def trace(run_id: str, to: str | None, trial: int | None, as_json: bool) -> None
 @json_option
 @described(
     ACTIONS["export"],
-    """A bundle contains the configuration, the weights, the command that trains it again, the versions of the
-    environment, and the report.""",
+    """A bundle contains the configuration, the weights, the command that trains it again, the
+    versions of the environment, and the report.""",
 )
 def export(
     *,

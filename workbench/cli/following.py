@@ -57,7 +57,8 @@ from workbench.store.history.history import Reading
 if TYPE_CHECKING:
     from workbench.cli.live_table import View
     from workbench.runs import Run
-    from workbench.store.database import Listener
+    from workbench.store.database import Listener, RunRow, StoredEvent
+    from workbench.store.history import Trial
 
 MakeView: TypeAlias = "Callable[[History, bool], View]"
 
@@ -98,7 +99,7 @@ def follow_to_end(
     view = make_view(history, as_json) if make_view else _make_view(run, history, stderr=as_json)
     try:
         with run.store.listen() as news:
-            return history, _watch(run, history, view, news, driver_after, is_over)
+            return history, _Watch(run, history, view, driver_after).until_end(news, is_over)
     finally:
         view.close()
 
@@ -199,9 +200,9 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     from workbench.cli.show import replay_lines
 
     counts = ", ".join(
-        f"{len(found)} {name}"
+        f"{len(trials)} {name}"
         for name in ("complete", "pruned", "stopped", "failed")
-        if (found := history.in_state(name))
+        if (trials := history.in_state(name))
     )
     why = describe_end(history)
     echo()
@@ -215,16 +216,30 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     )
     if state == "lost":
         echo("Its driver is gone; the results are stored, and the run can be resumed.")
-    found = result_lines(history)
-    for at, line in enumerate(found):
+    result = result_lines(history)
+    for at, line in enumerate(result):
         echo(f"{'' if at else 'result':<8}{line}")
-    shown = [] if found else leaders(history)
-    if not shown and not found:
-        why = (
-            compressed(history).words
-            if is_compression(history.experiment)
-            else history.why_no_best()
-        )
+    _print_leaders(history, [] if result else leaders(history), has_result=bool(result))
+    _print_failures(run, history)
+    for line in replay_lines(run):
+        echo(line)
+    if (wider := how_to_widen(run.run_id, history)) is not None:
+        echo(f"note    {write_for_shell(wider)}")
+    if report is not None:
+        echo(f"report  {report}")
+    echo(f"run     {run.run_id}")
+    for line in next_commands(run.run_id, state, history, has_report=report is not None):
+        echo(f"        {line}")
+
+
+def _print_leaders(
+    history: History, shown: list[tuple[str, Trial, dict[str, float]]], *, has_result: bool
+) -> None:
+    """Print the best trial, or the best of each objective, and how sure that is."""
+    if not shown and not has_result:
+        why = history.why_no_best()
+        if is_compression(history.experiment):
+            why = compressed(history).words
         echo(f"best    none: {why}")
     for label, trial, values in shown:
         values_text = click.style(printable(format_params(values)), fg="green", bold=True)
@@ -236,16 +251,6 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         echo(f"        {line}.")
     if len(history.objectives) > 1 and len(front := history.front()) > len(shown):
         echo(f"        and {len(front) - len(shown)} more on the front of {len(front)}")
-    _print_failures(run, history)
-    for line in replay_lines(run):
-        echo(line)
-    if (wider := how_to_widen(run.run_id, history)) is not None:
-        echo(f"note    {write_for_shell(wider)}")
-    if report is not None:
-        echo(f"report  {report}")
-    echo(f"run     {run.run_id}")
-    for line in next_commands(run.run_id, state, history, has_report=report is not None):
-        echo(f"        {line}")
 
 
 def _print_failures(run: Run, history: History) -> None:
@@ -274,64 +279,85 @@ def _make_view(run: Run, history: History, *, stderr: bool) -> View:
     return LinesView(history, stderr=stderr)
 
 
-def _watch(
-    run: Run,
-    history: History,
-    view: View,
-    news: Listener,
-    driver_after: int | None,
-    is_over: Callable[[], bool],
-) -> RunState:
-    cursor, began_s, read_s = 0, time.monotonic(), time.monotonic()
-    driven, head, next_driver = driver_after is None, _DriversHead(run, history), NextDriver()
-    is_silent = False
-    while True:
-        try:
+class _Watch:
+    """What is being shown of a run, from its first event to its end."""
+
+    def __init__(self, run: Run, history: History, view: View, driver_after: int | None) -> None:
+        self._run, self._history, self._view = run, history, view
+        self._driver_after = driver_after or 0
+        self._is_driven = driver_after is None
+        self._is_silent = False
+        self._cursor = 0
+        self._read_s = time.monotonic()
+        self._head = _DriversHead(run, history)
+
+    def until_end(self, news: Listener, is_over: Callable[[], bool]) -> RunState:
+        """Show events as they come, and return the last state of the run."""
+        began_s, next_driver = time.monotonic(), NextDriver()
+        while True:
             # Read the state first: a run that has ended by then adds no events afterwards.
-            is_last, row = is_over(), run.row
-            state = row.state
-            has_news = row.last_seq > cursor
-            stored = (
-                run.store.events(run.run_id, after=cursor, limit=_CHUNK_EVENTS) if has_news else []
-            )
+            is_last = is_over()
+            if (read := self._read()) is None:
+                continue
+            row, stored = read
+            is_behind = len(stored) == _CHUNK_EVENTS and stored[-1].seq < row.last_seq
+            self._history.reading = Reading(stored[-1].seq, row.last_seq) if is_behind else None
+            self._show(row, stored)
+            is_ended = row.state in FINISHED_RUN_STATES
+            is_lost = not next_driver.is_awaited(row) and row.state == "lost"
+            if stored:
+                if not is_behind and not is_ended:
+                    # Else each event of a busy run would cost a look at the store.
+                    news.wait(_POLL_S)
+                continue
+            if is_last or (self._is_driven and (is_ended or is_lost)):
+                return row.state
+            if not self._is_driven and time.monotonic() - began_s > _DRIVER_PATIENCE_S:
+                raise RunError(
+                    f"the driver of run {row.run_id} has not started within"
+                    f" {_DRIVER_PATIENCE_S:g} s",
+                    next_step=suggest(
+                        "doctor", lead=f"See its logs in {self._run.folder}, and the output of"
+                    ),
+                )
+            news.wait(_POLL_S)
+
+    def _read(self) -> tuple[RunRow, list[StoredEvent]] | None:
+        """Return the row of the run and its next events; None where the store cannot be read."""
+        run = self._run
+        try:
+            row = run.row
+            stored: list[StoredEvent] = []
+            if row.last_seq > self._cursor:
+                stored = run.store.events(run.run_id, after=self._cursor, limit=_CHUNK_EVENTS)
         except StoreUnavailableError as error:
-            if time.monotonic() - read_s > _STORE_PATIENCE_S:
+            if time.monotonic() - self._read_s > _STORE_PATIENCE_S:
                 raise
             print_note(f"{error.problem}; retrying")
             time.sleep(1.0)
-            continue
-        read_s = time.monotonic()
-        note_alive(row, history)
-        is_behind = len(stored) == _CHUNK_EVENTS and stored[-1].seq < row.last_seq
-        history.reading = Reading(stored[-1].seq, row.last_seq) if is_behind else None
+            return None
+        self._read_s = time.monotonic()
+        note_alive(row, self._history)
+        return row, stored
+
+    def _show(self, row: RunRow, stored: list[StoredEvent]) -> None:
+        """Show new events, and what nobody can store: a head that ended, a driver gone silent."""
         for seq, event in stored:
-            cursor = seq
-            history.apply(event)
-            view.show(event)
-            driven = driven or (isinstance(event, DriverStarted) and seq > (driver_after or 0))
-        if (lost := head.describe_loss()) is not None and state not in FINISHED_RUN_STATES:
-            view.show(lost)
-        if (silence := describe_silence(row)) is not None and not is_silent:
-            view.show(Noted(level="warning", message=silence))
-        if silence is None and is_silent and state not in FINISHED_RUN_STATES:
-            view.show(Noted(level="info", message=ANSWERS_AGAIN))
-        is_silent = silence is not None
-        view.refresh(state)
-        is_lost = not next_driver.is_awaited(row) and state == "lost"
-        if stored:
-            if not is_behind and state not in FINISHED_RUN_STATES:
-                news.wait(_POLL_S)  # else each event of a busy run would cost a look at the store
-            continue
-        if is_last or (driven and (state in FINISHED_RUN_STATES or is_lost)):
-            return state
-        if not driven and time.monotonic() - began_s > _DRIVER_PATIENCE_S:
-            raise RunError(
-                f"the driver of run {run.run_id} has not started within {_DRIVER_PATIENCE_S:g} s",
-                next_step=suggest(
-                    "doctor", lead=f"See its logs in {run.folder}, and the output of"
-                ),
-            )
-        news.wait(_POLL_S)
+            self._cursor = seq
+            self._history.apply(event)
+            self._view.show(event)
+            if isinstance(event, DriverStarted) and seq > self._driver_after:
+                self._is_driven = True
+        is_ended = row.state in FINISHED_RUN_STATES
+        if (lost := self._head.describe_loss()) is not None and not is_ended:
+            self._view.show(lost)
+        silence = describe_silence(row)
+        if silence is not None and not self._is_silent:
+            self._view.show(Noted(level="warning", message=silence))
+        if silence is None and self._is_silent and not is_ended:
+            self._view.show(Noted(level="info", message=ANSWERS_AGAIN))
+        self._is_silent = silence is not None
+        self._view.refresh(row.state)
 
 
 class _DriversHead:

@@ -40,6 +40,7 @@ from workbench.experiment.actions import ACTIONS, experiment_settings
 from workbench.foundation.errors import StoreError
 
 if TYPE_CHECKING:
+    from workbench.experiment import Experiment
     from workbench.runs import Run
     from workbench.store.database import Store
 
@@ -67,8 +68,8 @@ def _launches(command: Callable[..., int]) -> Callable[..., int]:
 @json_option
 @described(
     ACTIONS["sweep"],
-    """Without FILE the run has the experiment of the first run that --warm-start names, and reads its data
-    again.""",
+    """Without FILE the run has the experiment of the first run that --warm-start names, and
+    reads its data again.""",
 )
 def sweep(
     *,
@@ -103,13 +104,9 @@ def sweep(
         address=address,
         as_json=as_json,
     )
-    if (found := same_run()) is not None:
-        return continue_same(found)
-    earlier = runs.find_earlier_runs(warm_start, experiment, store=store)
-    if runs.SIMILAR_RUNS in warm_start:
-        print_note(
-            f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from"
-        )
+    if (same := same_run()) is not None:
+        return continue_same(same)
+    earlier = _find_earlier(warm_start, experiment, store)
     try:
         run = runs.create(
             experiment,
@@ -121,11 +118,11 @@ def sweep(
             like=like,
         )
     except StoreError:
-        if (found := same_run()) is None:
+        if (same := same_run()) is None:
             raise
-        if found.state != "waiting":  # another process has stored it meanwhile, and drives it
-            return continue_same(found)
-        run = found
+        if same.state != "waiting":  # another process has stored it meanwhile, and drives it
+            return continue_same(same)
+        run = same
     if detach and address is None:  # a wrong address belongs beside what was typed
         announce(run)
 
@@ -136,6 +133,18 @@ def sweep(
     return _start_and_follow(
         run, drive, launcher, detach=detach, as_json=as_json, is_driven=run.is_under_way
     )
+
+
+def _find_earlier(warm_start: tuple[str, ...], experiment: Experiment, store: Store) -> list[str]:
+    """Return the runs that a new one learns from, and print which were found by themselves."""
+    from workbench import runs
+
+    earlier = runs.find_earlier_runs(warm_start, experiment, store=store)
+    if runs.SIMILAR_RUNS in warm_start:
+        print_note(
+            f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from"
+        )
+    return earlier
 
 
 def _enter(store: Store, run_id: str) -> None:
@@ -178,9 +187,10 @@ def follow(run_id: str, as_json: bool) -> int:
 @action_options("resume")
 @described(
     ACTIONS["resume"],
-    """A run that is under way is only followed. The run has the experiment and the code with which it was
-    started. With --code current, trials that begin from here on run your code as it is now; for a corrected
-    experiment, start a new run with `workbench sweep FILE`.""",
+    """A run that is under way is only followed. The run has the experiment and the code with
+    which it was started. With --code current, trials that begin from here on run your
+    code as it is now; for a corrected experiment, start a new run with `workbench sweep
+    FILE`.""",
 )
 def resume(
     *,

@@ -56,8 +56,8 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
     from workbench.runs.comparison_table import Side, comparison_rows, labels_of, legend_of
 
     with open_existing_store() as store:
-        found = find_runs(runs, store=store)
-        sides = [Side(run.row, run.history) for run in found]
+        compared = find_runs(runs, store=store)
+        sides = [Side(run.row, run.history) for run in compared]
         labels, rows = labels_of(sides), comparison_rows(sides)
     shown = [
         row for row in rows if with_same or row.differs or row.part in ("result", "best parameters")
@@ -67,7 +67,7 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
             {
                 "runs": [
                     {"run_id": run.run_id, "name": label}
-                    for run, label in zip(found, labels, strict=True)
+                    for run, label in zip(compared, labels, strict=True)
                 ],
                 "rows": [asdict(row) for row in shown],
             }
@@ -95,11 +95,9 @@ def _comparison_table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> T
                 table.add_row(Text(row.part, style="bold"), *("" for _ in labels))
             part = row.part
         name = f"{row.name} *" if row.differs else row.name
+        usual = "yellow" if row.differs else ""
         cells = [
-            Text(
-                cell or NO_CELL,
-                style="bold green" if at == row.best else "yellow" if row.differs else "",
-            )
+            Text(cell or NO_CELL, style="bold green" if at == row.best else usual)
             for at, cell in enumerate(row.cells)
         ]
         table.add_row(Text(name), *cells)
@@ -154,7 +152,7 @@ def list_runs(
 
     with open_existing_store() as store:
         known = store.runs()
-        found = matching_runs(
+        matching = matching_runs(
             known,
             text=search,
             states=states,
@@ -162,7 +160,7 @@ def list_runs(
             archive="only" if archived else "without",
             pinned=pinned,
         )
-        rows, advice, versions = found[:limit], store.advice_ids(), versions_of(known)
+        rows, advice, versions = matching[:limit], store.advice_ids(), versions_of(known)
         waits = {
             row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"
         }

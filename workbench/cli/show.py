@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,6 +85,7 @@ from workbench.store.history.trial_columns import (
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from workbench.runs import Run
     from workbench.store.history import History, Trial
@@ -125,33 +127,13 @@ def print_run(run: Run, num_trials: int) -> None:
 
     console, history, row = make_console(), run.history, run.row
     history.energy_of_trials = run.energy.watt_hours
-    console.print(
-        Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state)))
-    )
-    for line in _facts(run, history):
-        console.print(Text(line))
-    if row.notes:
-        console.print()
-        console.print(Text(row.notes))
-    if (advice := run.advice) is not None:
-        console.print()
-        for line in lines_of(advice):
-            console.print(Text(line))
-    is_from_automl = is_automl(history.experiment)
+    _print_head(console, run)
     for at, line in enumerate(result_lines(history)):
         console.print(Text(line if at else f"\n{line}", style="" if at else "bold"))
-    if not is_from_automl:
+    if not is_automl(history.experiment):
         print_best(console, history)
     if history.trials and num_trials:
-        if is_from_automl:
-            (table, rest), noun = candidates_table(history, num_trials), "candidate"
-        else:
-            shown, noun = _ordered(history)[:num_trials], "trial"
-            table, rest = trials_table(history, shown), len(history.trials) - len(shown)
-        console.print()
-        console.print(table)
-        if rest:
-            console.print(Text(f"  and {rest} more {noun}s", style="bright_black"))
+        _print_table(console, history, num_trials)
     _print_verdicts(console, history)
     _print_setbacks(console, history)
     _print_failures(console, history)
@@ -162,6 +144,44 @@ def print_run(run: Run, num_trials: int) -> None:
     console.print()
     for line in next_commands(run.run_id, row.state, history):
         console.print(Text(line, style="bright_black"))
+
+
+def _print_head(console: Any, run: Run) -> None:
+    """Print what is known of a run besides its trials, with its notes and its advice."""
+    from rich.text import Text
+
+    row = run.row
+    console.print(
+        Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state)))
+    )
+    for describe in _DESCRIBERS:
+        for line in describe(run, run.history):
+            console.print(Text(line))
+    for line in replay_lines(run):
+        console.print(Text(line))
+    if row.notes:
+        console.print(Text(f"\n{row.notes}"))
+    if (advice := run.advice) is not None:
+        console.print()
+        for line in lines_of(advice):
+            console.print(Text(line))
+
+
+def _print_table(console: Any, history: History, most: int) -> None:
+    """Print the best trials of a run, or the best candidates of AutoML."""
+    from rich.text import Text
+
+    if is_automl(history.experiment):
+        table, num_hidden = candidates_table(history, most)
+        noun = "candidate"
+    else:
+        trials = _ordered(history)[:most]
+        table, num_hidden = trials_table(history, trials), len(history.trials) - len(trials)
+        noun = "trial"
+    console.print()
+    console.print(table)
+    if num_hidden:
+        console.print(Text(f"  and {num_hidden} more {noun}s", style="bright_black"))
 
 
 def trials_table(history: History, trials: list[Trial]) -> Table:
@@ -182,20 +202,20 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
     return table
 
 
-def _facts(run: Run, history: History) -> list[str]:
+def _describe_course(run: Run, history: History) -> Iterator[str]:
+    """Yield when a run began, what it has done, and how it ended or why nothing comes of it."""
     row = run.row
     counts = format_counts(history)
     if is_automl(history.experiment) and history.trials:
         counts = describe_candidates(history)
     content = "advice" if run.is_advice else counts or "no trials yet"
-    began_unix_s = history.started_unix_s
-    if began_unix_s is None:
+    if history.started_unix_s is None:
         when = f"created {format_age(time.time() - row.created_unix_s)}"
     else:
         run_time = format_duration(elapsed_s(row, history))
-        age_s = max(0.0, time.time() - history.clock_ahead_s - began_unix_s)
+        age_s = max(0.0, time.time() - history.clock_ahead_s - history.started_unix_s)
         when = f"started {format_age(age_s)}, run time {run_time}"
-    lines = [f"{when}, {content}"]
+    yield f"{when}, {content}"
     if row.state == "lost":
         again = (
             "a driver that was killed is replaced within seconds; a run that stays lost can be"
@@ -203,57 +223,87 @@ def _facts(run: Run, history: History) -> list[str]:
         )
         if run.is_advice:
             again = "the next advice uses them"
-        lines.append(f"its driver is gone; its results are stored: {again}")
+        yield f"its driver is gone; its results are stored: {again}"
     elif row.silent_s is not None:
         other = "what it has measured is stored, and the next advice uses it"
         if not run.is_advice:
             other = f"{command_line('resume', row.run_id)} gives the run another one"
         since = format_duration(int(row.silent_s))
-        lines.append(f"no sign of its driver for {since}: it may be busy or stopped; {other}")
+        yield f"no sign of its driver for {since}: it may be busy or stopped; {other}"
     elif history.reason or history.message:
-        lines.append(f"{history.state}: {describe_end(history)}")
-    lines += describe_programs(history)
+        yield f"{history.state}: {describe_end(history)}"
+
+
+def _describe_trials(_run: Run, history: History) -> Iterator[str]:
+    """Yield which code trials ran, which continue others, and why none is the best."""
+    yield from describe_programs(history)
     if continued := describe_continued(history):
-        lines.append(continued)
-    if (
-        history.result is None
-        and history.in_state("complete")
-        and (why := history.why_no_best()) is not None
-    ):
-        lines.append(
-            f"no best: {compressed(history).words if is_compression(history.experiment) else why}"
-        )
-    lines += [] if (reason := run.waits_for) is None else [f"waits for {reason}"]
-    lines += [] if (now := run.preparation) is None else [f"before its first trial: {now}"]
+        yield continued
+    if history.result is not None or not history.in_state("complete"):
+        return
+    if (why := history.why_no_best()) is not None:
+        yield f"no best: {compressed(history).words if is_compression(history.experiment) else why}"
+
+
+def _describe_driver(run: Run, _history: History) -> Iterator[str]:
+    """Yield what a run waits for, and which process drives it."""
+    if (reason := run.waits_for) is not None:
+        yield f"waits for {reason}"
+    if (preparation := run.preparation) is not None:
+        yield f"before its first trial: {preparation}"
+    row = run.row
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
-        lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
+        yield f"driven by process {row.owner.pid} on {row.owner.host}"
+
+
+def _describe_settings(run: Run, history: History) -> Iterator[str]:
+    """Yield what the value of a trial is, the tags, and what was changed since the run began."""
     if history.trials and not is_automl(history.experiment):
-        lines.append(f"value of a trial: {describe_shown_values(history.experiment)}")
+        yield f"value of a trial: {describe_shown_values(history.experiment)}"
     if thinned := describe_reports(history.trials.values()):
-        lines.append(thinned)
-    if row.tags:
-        lines.append(f"tags: {', '.join(row.tags)}")
+        yield thinned
+    if run.row.tags:
+        yield f"tags: {', '.join(run.row.tags)}"
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
-        lines.append(f"changed since it began: {', '.join(changes)}")
-    if run.row.state == "running" and len(history.in_state("complete")) >= _MIN_TRIALS_TO_FREEZE:
-        found = how_to_freeze(run.run_id, history, importance_of(run, run.events()))
-        lines += [] if found is None else [write_for_shell(found)]
+        yield f"changed since it began: {', '.join(changes)}"
+
+
+def _describe_space(run: Run, history: History) -> Iterator[str]:
+    """Yield by which commands the search space could be narrowed or widened."""
+    num_complete = len(history.in_state("complete"))
+    if run.row.state == "running" and num_complete >= _MIN_TRIALS_TO_FREEZE:
+        freezing = how_to_freeze(run.run_id, history, importance_of(run, run.events()))
+        if freezing is not None:
+            yield write_for_shell(freezing)
     if (wider := how_to_widen(run.run_id, history)) is not None:
-        lines.append(write_for_shell(wider))
+        yield write_for_shell(wider)
+
+
+def _describe_use(run: Run, history: History) -> Iterator[str]:
+    """Yield what a run has used: GPUs, energy, money, and the privacy of its samples."""
     per_gpu = history.in_force.resources.per_gpu
     if per_gpu != history.experiment.resources.per_gpu:
-        lines.append(f"trials that share a GPU, as measured: {per_gpu}")
+        yield f"trials that share a GPU, as measured: {per_gpu}"
     if gpu_s := history.gpu_s(history.now_unix_s()):
         limit_s = history.in_force.budget.gpu_time
         of = "" if limit_s is None else f" of {format_duration(limit_s)}"
-        lines.append(f"GPU time: {format_duration(round(gpu_s))}{of}")
+        yield f"GPU time: {format_duration(round(gpu_s))}{of}"
     if (energy := run.energy.describe()) is not None:
         limit_wh = history.in_force.budget.energy
-        lines.append(energy if limit_wh is None else f"{energy}, of {format_energy(limit_wh)}")
-    lines += filter(None, (describe_cost(history), describe_privacy(history)))
-    lines += replay_lines(run)
-    return lines
+        yield energy if limit_wh is None else f"{energy}, of {format_energy(limit_wh)}"
+    yield from filter(None, (describe_cost(history), describe_privacy(history)))
+
+
+_DESCRIBERS: tuple[Callable[[Run, History], Iterator[str]], ...] = (
+    _describe_course,
+    _describe_trials,
+    _describe_driver,
+    _describe_settings,
+    _describe_space,
+    _describe_use,
+)
+"""What is told of a run above its trials, each in lines of its own, in this order."""
 
 
 def replay_lines(run: Run) -> list[str]:
@@ -278,11 +328,11 @@ def _print_verdicts(console: Any, history: History) -> None:
 
     from workbench.store.history import verdicts_of
 
-    found = verdicts_of(history)
-    if found:
+    verdicts = verdicts_of(history)
+    if verdicts:
         console.print()
         console.print(Text("Where the time went", style="bold"))
-    for verdict in found:
+    for verdict in verdicts:
         console.print(Text(f"  {verdict.describe(write_for_shell)}"))
 
 
@@ -360,24 +410,10 @@ def print_best(console: Any, history: History) -> None:
         console.print(Text(f"Chosen by hand: trial {chosen.number}", style="bold"))
         console.print(Text(f"  {describe_choice(history)}"))
         console.print(Text(f"  {format_params(chosen.params)}"))
-    front = history.front() if len(history.objectives) > 1 else []
-    if front:
-        console.print()
-        numbers = format_numbers([trial.number for trial in front])
-        console.print(
-            Text(f"On the front, beaten by no other in every objective: {numbers}", style="bold")
-        )
-    best = history.best()
-    if best is None:
+    if len(history.objectives) > 1 and (front := history.front()):
+        _print_front(console, history, front)
         return
-    if front:
-        facts = make_table(show_header=False)
-        for metric, trial in history.extremes().items():
-            value = Text(format_number(trial.values[metric]), style="bold")
-            facts.add_row(
-                f"best {metric}", value, f"trial {trial.number}", format_params(trial.params)
-            )
-        console.print(facts)
+    if (best := history.best()) is None:
         return
     console.print()
     console.print(Text(f"Best: trial {best.number}", style="bold"))
@@ -396,6 +432,24 @@ def print_best(console: Any, history: History) -> None:
         _print_parts(console, parts, "epoch" if history.experiment.trains_model else "step")
     for line in certainty_lines(history):
         console.print(Text(f"  {line}."))
+
+
+def _print_front(console: Any, history: History, front: list[Trial]) -> None:
+    """Print the trials on the front, and the best value of each objective."""
+    from rich.text import Text
+
+    console.print()
+    numbers = format_numbers([trial.number for trial in front])
+    console.print(
+        Text(f"On the front, beaten by no other in every objective: {numbers}", style="bold")
+    )
+    facts = make_table(show_header=False)
+    for objective, trial in history.extremes().items():
+        value = Text(format_number(trial.values[objective]), style="bold")
+        facts.add_row(
+            f"best {objective}", value, f"trial {trial.number}", format_params(trial.params)
+        )
+    console.print(facts)
 
 
 def _print_parts(console: Any, parts: list[Trial], unit: str) -> None:
@@ -445,10 +499,10 @@ def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: b
 def _choose(run: Run, number: int | None) -> Trial:
     history = run.history
     if number is None:
-        found = first_traceback(history)
-        if found is None:
+        failed = first_traceback(history)
+        if failed is None:
             raise RunError(f"no trial of run {run.run_id} has failed with a traceback")
-        return found
+        return failed
     return find_trial(run.run_id, history, number, field="--trial")
 
 
@@ -466,35 +520,8 @@ def _print_trial(run: Run, trial: Trial) -> None:
         )
     )
     facts = make_table(show_header=False)
-    for name, value in values_of_trial(run.history, trial).items():
-        facts.add_row(name, Text(format_number(value), style="bold"))
-    for name, param in trial.params.items():
-        facts.add_row(name, Text(format_value(param)))
-    if part := describe_segment(run.history, trial):
-        facts.add_row("part", Text(part))
-    if plan := trial.plan.describe(in_full=True):
-        facts.add_row("plan", plan)
-    for column in (STEP, DURATION, SPEED, ENERGY):
-        if column.value(run.history, trial) is not None:
-            facts.add_row(column.heading, column.text(run.history, trial))
-    if program := describe_program(run.history, trial):
-        facts.add_row("code", program)
-    if thinned := describe_reports([trial]):
-        facts.add_row("reports", thinned)
-    facts.add_row("attempts", str(trial.attempts))
-    for setback in trial.setbacks:
-        facts.add_row(
-            f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}")
-        )
-    if trial.hosts:
-        facts.add_row("hosts", ", ".join(dict.fromkeys(trial.hosts)))
-    if (log := log_file(run.folder, trial.number)).exists():
-        facts.add_row("log", Text(str(log)))
-    for name, saved in {saved.name: saved for saved in trial.attachments}.items():
-        others = sum(each.name == name for each in trial.attachments) - 1
-        more = f" and {others} earlier" if others else ""
-        path = run.folder / attachment_file(trial.number, saved.file)
-        facts.add_row(saved.kind, Text(f"{name}, step {saved.step}{more}: {path}"))
+    for name, value in _trial_facts(run, trial):
+        facts.add_row(name, value)
     console.print(facts)
     if trial.message:
         console.print()
@@ -504,3 +531,44 @@ def _print_trial(run: Run, trial: Trial) -> None:
     if trial.traceback:
         console.print()
         console.print(Text(trial.traceback.rstrip()))
+
+
+def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
+    """Yield names and values of what is known of a trial: its configuration and its course."""
+    from rich.text import Text
+
+    for name, value in values_of_trial(run.history, trial).items():
+        yield name, Text(format_number(value), style="bold")
+    for name, param in trial.params.items():
+        yield name, Text(format_value(param))
+    if part := describe_segment(run.history, trial):
+        yield "part", Text(part)
+    if plan := trial.plan.describe(in_full=True):
+        yield "plan", plan
+    for column in (STEP, DURATION, SPEED, ENERGY):
+        if column.value(run.history, trial) is not None:
+            yield column.heading, column.text(run.history, trial)
+    if program := describe_program(run.history, trial):
+        yield "code", program
+    if thinned := describe_reports([trial]):
+        yield "reports", thinned
+    yield "attempts", str(trial.attempts)
+    for setback in trial.setbacks:
+        yield f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}")
+    yield from _trial_files(run, trial)
+
+
+def _trial_files(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
+    """Yield where a trial ran, and where its log and its attachments are."""
+    from rich.text import Text
+
+    if trial.hosts:
+        yield "hosts", ", ".join(dict.fromkeys(trial.hosts))
+    if (log := log_file(run.folder, trial.number)).exists():
+        yield "log", Text(str(log))
+    latest = {saved.name: saved for saved in trial.attachments}
+    for name, saved in latest.items():
+        num_earlier = sum(other.name == name for other in trial.attachments) - 1
+        more = f" and {num_earlier} earlier" if num_earlier else ""
+        path = run.folder / attachment_file(trial.number, saved.file)
+        yield saved.kind, Text(f"{name}, step {saved.step}{more}: {path}")

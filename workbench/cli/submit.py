@@ -48,11 +48,13 @@ if TYPE_CHECKING:
 @json_option
 @described(
     ACTIONS["submit"],
-    """The experiment is sent with the files of this folder: its code, and the data that the experiment names.
-    Files that git ignores, known secrets such as .env, .aws and private keys, and links are not sent; what is
-    sent is listed. The run is kept in the store of the cluster, or in the database
-    server that --store or WORKBENCH_STORE names. Ctrl-C leaves the run alive; repeating the command attaches
-    to the run, or continues it if it was stopped. A changed experiment or changed code makes a new run.""",
+    """The experiment is sent with the files of this folder: its code, and the data that the
+    experiment names. Files that git ignores, known secrets such as .env, .aws and
+    private keys, and links are not sent; what is sent is listed. The run is kept in the
+    store of the cluster, or in the database server that --store or WORKBENCH_STORE
+    names. Ctrl-C leaves the run alive; repeating the command attaches to the run, or
+    continues it if it was stopped. A changed experiment or changed code makes a new
+    run.""",
     "stop, resume, show, follow, export and the other commands about runs take the same --address.",
     "The exit code is that of the run, as with sweep.",
 )

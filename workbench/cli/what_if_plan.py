@@ -170,13 +170,7 @@ def what_if_scale(
             _efficiency(point),
             "" if point.exchange_share is None else f"{point.exchange_share:.0%}",
             *([of_servers] if servers else []),
-            (
-                "measured"
-                if point.is_measured
-                else "extrapolated"
-                if point.extrapolated
-                else "predicted"
-            ),
+            _basis(point),
         )
     make_console().print(table)
     if global_batch is not None:
@@ -257,6 +251,12 @@ def _show_divided(found: Scale, global_batch: int, up_to: int | None) -> None:
             ]
         table.add_row(str(point.workers), str(own), pace(own, point.step_time_s), *row)
     make_console().print(table)
+
+
+def _basis(point: ScalePoint) -> str:
+    if point.is_measured:
+        return "measured"
+    return "extrapolated" if point.extrapolated else "predicted"
 
 
 def _efficiency(point: ScalePoint | DividedBatch) -> str:

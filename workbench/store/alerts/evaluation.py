@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -149,39 +149,45 @@ class Alerts:
 
     def apply(self, event: Event) -> None:
         """Apply a stored event; alerts are events, too."""
-        match event:
-            case AlertsArmed():
-                self.rules = _joined(_RULE.validate_python(rule) for rule in event.rules)
-            case AlertRaised():
-                self._take_raised(event)
-            case AlertCleared():
-                self._reported = {
-                    key: number for key, number in self._reported.items() if number != event.alert
-                }
-            case AlertDelivered():
-                self.undelivered.pop((event.alert, event.sink), None)
-            case DriverStarted():
-                self._drivers.append(event)
-                self._progress_unix_s, self._unserved_unix_s = event.time_unix_s, None
-            case RunStateChanged():
-                self._state = event.state
-            case TrialProposed():
-                self._waiting.add(event.trial)
-            case TrialStarted():
-                self._move(event.trial, self._running)
-            case AttemptEnded():
-                self._move(event.trial, self._waiting)
-            case TrialEnded():
-                self._num_ended[event.state] += 1
-                self._move(event.trial, None)
-            case _:
-                pass
+        if (handle := _HANDLERS.get(type(event))) is not None:
+            handle(self, event)
         if event.type in _PROGRESS:
             self._progress_unix_s = max(self._progress_unix_s, event.time_unix_s)
         if self._running or not self._waiting or self._state != "running":
             self._unserved_unix_s = None
         elif self._unserved_unix_s is None:
             self._unserved_unix_s = event.time_unix_s
+
+    def _arm(self, event: AlertsArmed) -> None:
+        self.rules = _joined(_RULE.validate_python(rule) for rule in event.rules)
+
+    def _take_cleared(self, event: AlertCleared) -> None:
+        self._reported = {
+            key: number for key, number in self._reported.items() if number != event.alert
+        }
+
+    def _take_delivered(self, event: AlertDelivered) -> None:
+        self.undelivered.pop((event.alert, event.sink), None)
+
+    def _take_driver(self, event: DriverStarted) -> None:
+        self._drivers.append(event)
+        self._progress_unix_s, self._unserved_unix_s = event.time_unix_s, None
+
+    def _take_state(self, event: RunStateChanged) -> None:
+        self._state = event.state
+
+    def _take_proposed(self, event: TrialProposed) -> None:
+        self._waiting.add(event.trial)
+
+    def _take_started(self, event: TrialStarted) -> None:
+        self._move(event.trial, self._running)
+
+    def _take_attempt_ended(self, event: AttemptEnded) -> None:
+        self._move(event.trial, self._waiting)
+
+    def _take_ended(self, event: TrialEnded) -> None:
+        self._num_ended[event.state] += 1
+        self._move(event.trial, None)
 
     def on_events(self, events: Iterable[Event]) -> list[Event]:
         """Apply events that are about to be stored.
@@ -192,34 +198,38 @@ class Alerts:
         Returns:
             The events, each followed by the alerts that it raises or clears: to be stored together.
         """
-        found: list[Event] = []
+        stored: list[Event] = []
         for event in events:
             before = self._state
             self.apply(event)
-            found.append(event)
+            stored.append(event)
             for key, rule in self.rules.items():
                 if (raised := self._raise_for(event, before, key, rule)) is not None:
-                    found.append(raised)
-            found += self._clear_by(event)
-        return found
+                    stored.append(raised)
+            stored += self._clear_by(event)
+        return stored
 
     def tick(self, now_unix_s: float) -> list[AlertEvent]:
         """Return the alerts raised because time has passed; they are applied."""
-        found: list[AlertEvent | None] = []
+        alerts: list[AlertEvent | None] = []
         if self._state != "running":
             return []
         for key, rule in self.rules.items():
             match rule:
                 case NoProgress() if now_unix_s - self._progress_unix_s > rule.within:
                     text = f"nothing was reported for {format_duration(rule.within)}"
-                    found.append(self._raise(key, rule, "silence", "warning", text, now_unix_s))
+                    alerts.append(
+                        self._raise(key, rule, "silence", "warning", text, now_unix_s=now_unix_s)
+                    )
                 case QueueWaiting() if self._unserved_unix_s is not None:
                     if now_unix_s - self._unserved_unix_s > rule.waiting:
                         text = f"the run has waited for workers for {format_duration(rule.waiting)}"
-                        found.append(self._raise(key, rule, "wait", "warning", text, now_unix_s))
+                        alerts.append(
+                            self._raise(key, rule, "wait", "warning", text, now_unix_s=now_unix_s)
+                        )
                 case _:
                     pass
-        return [alert for alert in found if alert is not None]
+        return [alert for alert in alerts if alert is not None]
 
     def read(
         self, reading: NodeReading | ServedReading, now_unix_s: float | None = None
@@ -233,30 +243,32 @@ class Alerts:
             now_unix_s: When it was read, in seconds since 1970; None for now.
         """
         now_unix_s = steady_unix_s() if now_unix_s is None else now_unix_s
-        found: list[AlertEvent] = []
+        alerts: list[AlertEvent] = []
         for key, rule in self.rules.items():
             for cause, level, bad, good, text in _judge(rule, reading):
                 if (
                     bad
-                    and (raised := self._raise(key, rule, cause, level, text, now_unix_s))
+                    and (
+                        raised := self._raise(key, rule, cause, level, text, now_unix_s=now_unix_s)
+                    )
                     is not None
                 ):
-                    found.append(raised)
+                    alerts.append(raised)
                 elif good and (number := self._reported.get((key, cause))) is not None:
-                    found.append(self._clear(number, text, now_unix_s))
-        return found
+                    alerts.append(self._clear(number, text, now_unix_s))
+        return alerts
 
     def lose(self, now_unix_s: float) -> list[AlertEvent]:
         """Return the alerts raised because the driver is gone; they are applied."""
         if self._state not in ("running", "stopping"):
             return []
         rules = [(key, rule) for key, rule in self.rules.items() if isinstance(rule, RunEnded)]
-        found = [
+        alerts = [
             self._raise_lost(key, rule, -1, "is gone; resume the run to continue it", now_unix_s)
             for key, rule in rules
             if "lost" in rule.states
         ]
-        return [alert for alert in found if alert is not None]
+        return [alert for alert in alerts if alert is not None]
 
     def _raise_lost(
         self, key: str, rule: SettingsRule, index: int, text: str, now_unix_s: float
@@ -265,7 +277,7 @@ class Alerts:
         lost = self._drivers[index]
         text = f"the driver, process {lost.pid} on {lost.host}, {text}"
         cause = f"lost under driver {len(self._drivers) + index + 1}"
-        return self._raise(key, rule, cause, "error", text, now_unix_s)
+        return self._raise(key, rule, cause, "error", text, now_unix_s=now_unix_s)
 
     def _raise_for(
         self, event: Event, before: RunState, key: str, rule: SettingsRule
@@ -273,26 +285,18 @@ class Alerts:
         match rule, event:
             case TargetReached(), RunStateChanged(reason="target"):
                 text = event.message or "the target is reached"
-                return self._raise(key, rule, "target", "info", text, event.time_unix_s)
+                return self._raise(key, rule, "target", "info", text, now_unix_s=event.time_unix_s)
             case RunEnded(), RunStateChanged() if event.state in FINISHED_RUN_STATES:
                 if event.state not in rule.states:
                     return None
                 why = event.message or event.reason
-                text, level = (
-                    f"the run is {event.state}" + (f": {why}" if why else ""),
-                    _LEVELS[event.state],
-                )
-                if (
-                    event.state == "complete"
-                    and self._num_ended["failed"]
-                    and not self._num_ended["complete"]
-                ):
-                    text, level = (
-                        f"{text}; no trial is, {self._num_ended['failed']} failed",
-                        "warning",
-                    )
+                text = f"the run is {event.state}" + (f": {why}" if why else "")
+                level = _LEVELS[event.state]
+                num_failed = self._num_ended["failed"]
+                if event.state == "complete" and num_failed and not self._num_ended["complete"]:
+                    text, level = f"{text}; no trial is, {num_failed} failed", "warning"
                 cause = f"{event.state} under driver {len(self._drivers)}"
-                return self._raise(key, rule, cause, level, text, event.time_unix_s)
+                return self._raise(key, rule, cause, level, text, now_unix_s=event.time_unix_s)
             case RunEnded(), DriverStarted() if (
                 before in ("running", "stopping") and len(self._drivers) > 1
             ):
@@ -305,7 +309,13 @@ class Alerts:
                 text = f"trial {event.trial} diverged: {event.message or 'its loss is not finite'}"
                 cause = f"trial {event.trial}"
                 return self._raise(
-                    key, rule, cause, "warning", text, event.time_unix_s, trial=event.trial
+                    key,
+                    rule,
+                    cause,
+                    "warning",
+                    text,
+                    now_unix_s=event.time_unix_s,
+                    trial=event.trial,
                 )
             case LogLine(), LogMatched() if event.pattern == rule.pattern:
                 text = (
@@ -318,7 +328,7 @@ class Alerts:
                     f"trial {event.trial} attempt {event.attempt}",
                     "warning",
                     text,
-                    event.time_unix_s,
+                    now_unix_s=event.time_unix_s,
                     trial=event.trial,
                     node=event.node,
                     action=rule.action,
@@ -343,8 +353,8 @@ class Alerts:
         cause: str,
         level: AlertLevel,
         text: str,
-        now_unix_s: float,
         *,
+        now_unix_s: float,
         trial: int | None = None,
         node: str | None = None,
         action: AlertAction = "notify",
@@ -403,6 +413,20 @@ class Alerts:
             place.add(trial)
 
 
+_HANDLERS: dict[type[Event], Callable[[Alerts, Any], None]] = {
+    AlertsArmed: Alerts._arm,
+    AlertRaised: Alerts._take_raised,
+    AlertCleared: Alerts._take_cleared,
+    AlertDelivered: Alerts._take_delivered,
+    DriverStarted: Alerts._take_driver,
+    RunStateChanged: Alerts._take_state,
+    TrialProposed: Alerts._take_proposed,
+    TrialStarted: Alerts._take_started,
+    AttemptEnded: Alerts._take_attempt_ended,
+    TrialEnded: Alerts._take_ended,
+}
+
+
 def _joined(rules: Iterable[SettingsRule]) -> dict[str, SettingsRule]:
     """Return rules by key; rules of the experiment and the settings with the same conditions share
     sinks.
@@ -445,13 +469,13 @@ def _judge(
                 )
         case Temperature(), NodeReading():
             for gpu in reading.gpus:
-                if (found_c := gpu.temperature_c) is not None:
-                    text = f"GPU {gpu.uuid} on {reading.node} is at {found_c:.0f} °C"
-                    is_cool = found_c < rule.above - COOLER_C
+                if (temperature_c := gpu.temperature_c) is not None:
+                    text = f"GPU {gpu.uuid} on {reading.node} is at {temperature_c:.0f} °C"
+                    is_cool = temperature_c < rule.above - COOLER_C
                     yield (
                         f"{reading.node} heat {gpu.uuid}",
                         "warning",
-                        found_c > rule.above,
+                        temperature_c > rule.above,
                         is_cool,
                         text,
                     )

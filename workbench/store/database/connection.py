@@ -262,7 +262,8 @@ def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
         return
     if version < SCHEMA_VERSION:
         raise StoreError(
-            f"{place} has schema {version}, older than the {SCHEMA_VERSION} that this version reads",
+            f"{place} has schema {version}, older than the {SCHEMA_VERSION} that this version"
+            " reads",
             field="store",
             next_step=(
                 "Open it with the version of the workbench that wrote it, or name another store"

@@ -41,7 +41,7 @@ def watch_files(engine: Engine, path: Path) -> None:
         path: The file of the database.
     """
     _watch_database(engine, path)
-    _watch_log(engine, path)
+    _Log(path).watch(engine)
 
 
 def _watch_database(engine: Engine, path: Path) -> None:
@@ -65,61 +65,71 @@ def _watch_database(engine: Engine, path: Path) -> None:
     event.listen(engine, "checkout", check)
 
 
-def _watch_log(engine: Engine, path: Path) -> None:
-    log, index = path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
-    log_name = str(log)  # looked up at every commit, and a text is faster to look up
-    has_saved = threading.Event()
+class _Log:
+    """The write-ahead log of a database, and which one each connection has open."""
 
-    def is_replaced(info: dict[Any, Any]) -> bool:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = path.with_name(f"{path.name}-wal")
+        self._index = path.with_name(f"{path.name}-shm")
+        self._name = str(self._log)  # looked up at every commit, and a text is faster to look up
+        self._has_saved = threading.Event()
+
+    def watch(self, engine: Engine) -> None:
+        """Look at the log whenever a connection is made, taken, or about to commit."""
+        event.listen(engine, "do_connect", self._wait_until_saved)
+        event.listen(engine, "connect", self._remember)
+        event.listen(engine, "checkout", self._check_when_taken)
+        event.listen(engine, "commit", self._check_before_commit)
+
+    def _is_replaced(self, info: dict[Any, Any]) -> bool:
         """Return whether a connection uses another log than the one that others find."""
-        found_log = _identify(log_name)
-        if found_log is not None and info.get(_FILES, (None, None))[1] == found_log:
+        present_log = _identify(self._name)
+        opened_log = info.get(_FILES, (None, None))[1]
+        if present_log is not None and opened_log == present_log:
             return False
-        found = _identify(path), found_log
-        if info.get(_FILES, found)[0] != found[0]:
+        present = _identify(self._path), present_log
+        if info.get(_FILES, present)[0] != present[0]:
             return False  # the database is elsewhere, and its log with it
-        if info.get(_FILES, (None, None))[1] is None:  # the database had no log when it was opened
-            info[_FILES] = found
-        return info[_FILES] != found
+        if opened_log is None:  # the database had no log when it was opened
+            info[_FILES] = present
+        return info[_FILES] != present
 
-    def wait_until_saved(*_: object) -> None:
+    def _wait_until_saved(self, *_: object) -> None:
         # The index of a log that was removed would be believed: those who still have the log open
         # save it.
         until_s = time.monotonic() + _PATIENCE_S
         while (
-            index.exists()
-            and not log.exists()
-            and not has_saved.is_set()
+            self._index.exists()
+            and not self._log.exists()
+            and not self._has_saved.is_set()
             and time.monotonic() < until_s
         ):
             time.sleep(0.05)
 
-    def remember(connection: sqlite3.Connection, record: Any) -> None:
+    def _remember(self, connection: sqlite3.Connection, record: Any) -> None:
         with contextlib.suppress(sqlite3.Error):  # reported when it is used
             connection.execute("PRAGMA schema_version").fetchone()  # opens the log
-        record.info[_FILES] = _identify(path), _identify(log)
+        record.info[_FILES] = _identify(self._path), _identify(self._log)
 
-    def check_when_taken(connection: sqlite3.Connection, record: Any, _proxy: object) -> None:
-        if not is_replaced(record.info):
+    def _check_when_taken(
+        self, connection: sqlite3.Connection, record: Any, _proxy: object
+    ) -> None:
+        if not self._is_replaced(record.info):
             return
-        if not log.exists():
-            _save(connection, log)
-            has_saved.set()
-        raise DisconnectionError(f"{log} was replaced")  # the pool connects again
+        if not self._log.exists():
+            _save(connection, self._log)
+            self._has_saved.set()
+        raise DisconnectionError(f"{self._log} was replaced")  # the pool connects again
 
-    def check_before_commit(connection: Connection) -> None:
-        if is_replaced(connection.info):
-            # where a commit is refused, SQLAlchemy leaves that to us
+    def _check_before_commit(self, connection: Connection) -> None:
+        if self._is_replaced(connection.info):
+            # Where a commit is refused, SQLAlchemy leaves that to us.
             connection.connection.rollback()
             raise StoreUnavailableError(
-                f"{log} was removed while it was open",
+                f"{self._log} was removed while it was open",
                 next_step="Leave the files beside a store alone while it is used.",
             )
-
-    event.listen(engine, "do_connect", wait_until_saved)
-    event.listen(engine, "connect", remember)
-    event.listen(engine, "checkout", check_when_taken)
-    event.listen(engine, "commit", check_before_commit)
 
 
 def _save(connection: sqlite3.Connection, log: Path) -> None:

@@ -75,6 +75,7 @@ class RunWriter:
         self,
         database: Database,
         run_id: str,
+        *,
         run_key: int,
         token: str,
         lease_timeout_s: float,
@@ -396,8 +397,14 @@ def take_lease(
                 )
                 if connection.execute(taken).rowcount:
                     connection.commit()
-                    before = _predecessor(row, now_unix_s)
-                    return RunWriter(database, run_id, row.key, token, lease_timeout_s, before)
+                    return RunWriter(
+                        database,
+                        run_id,
+                        run_key=row.key,
+                        token=token,
+                        lease_timeout_s=lease_timeout_s,
+                        predecessor=_predecessor(row, now_unix_s),
+                    )
         if is_watched:
             beat_unix_s = row.heartbeat_unix_s
             time.sleep(_WATCHED_BEATS * row.lease_timeout_s / _HEARTBEATS_PER_TIMEOUT)

@@ -103,7 +103,7 @@ def headline(message: str | None) -> str:
         One line of at most `MAX_HEADLINE_CHARS` characters; "" without a message.
 
     Example:
-        >>> headline("RuntimeError: CUDA error: invalid argument\nCompile with `TORCH_USE_CUDA_DSA`")
+        >>> headline("RuntimeError: CUDA error: invalid argument\nCompile with `TORCH_USE_CUDA`")
         'RuntimeError: CUDA error: invalid argument'
     """
     lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
@@ -126,8 +126,8 @@ def without_variable_parts(text: str) -> str:
     Names of files stay, because another file is another error.
 
     Example:
-        >>> without_variable_parts("cannot open /tmp/tmp8h2kq0x_/trial-3/model.pt at 0x7f3a99: 12 of 40 left")
-        'cannot open model.pt at #: # of # left'
+        >>> without_variable_parts("cannot open /tmp/tmp8h2kq0x_/trial-3/model.pt: 12 of 40 left")
+        'cannot open model.pt: # of # left'
     """
     for pattern, written in (
         (_ADDRESS, "#"),

@@ -13,7 +13,7 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -57,7 +57,7 @@ from workbench.foundation.formatting import format_count, format_number
 from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.run_clock import RunClock
 from workbench.store.history.standings import Rank, Standings, describe_nearest, keeps, place
-from workbench.store.history.trial import Trial, TrialEvent, apply_to_trial
+from workbench.store.history.trial import TRIAL_EVENTS, Trial, TrialEvent, apply_to_trial
 
 if TYPE_CHECKING:
     from workbench.store.history.reports import Reports
@@ -204,66 +204,67 @@ class History:
     def apply(self, event: Event) -> None:
         """Apply the next event."""
         self.clock.note(event)
-        self._apply(event)
+        if (handle := _HANDLERS.get(type(event))) is not None:
+            handle(self, event)
         if self._is_automl:
             self._note_service(event)
 
-    def _apply(self, event: Event) -> None:
-        match event:
-            case DriverStarted():
-                self.drivers.append(event)
-                self.clock_ahead_s = 0.0
-                if self.started_unix_s is None:
-                    self.started_unix_s = event.time_unix_s
-            case AdviceRequested() if not self.drivers:
-                self.started_unix_s = event.time_unix_s
-            case RunStateChanged():
-                self._change_state(event)
-            case Noted() if event.clock_ahead_s is not None:
-                self.clock_ahead_s = event.clock_ahead_s
-            case EnergyMetered():
-                self.energy_wh = event.total_wh
-            case ModelChosen():
-                self.result = event.result
-            case ProgramKept():
-                self.programs.append(event)
-            case SettingsChanged():
-                self._change_settings(event)
-                self.clock.waited_s += event.waited_s
-            case SharingMeasured():
-                self.in_force = self.in_force.replace(resources={"per_gpu": event.per_gpu})
-            case ReplayPlanned():
-                self._plan_replay(event)
-            case TrialProposed():
-                self.trials[event.trial] = trial = Trial(
-                    number=event.trial,
-                    params=dict(event.params),
-                    configuration=event.configuration,
-                    repeat=event.repeat,
-                    seed=event.seed,
-                    source=event.source,
-                    proposed_unix_s=event.time_unix_s,
-                    choosing_s=event.choosing_s,
-                    segment=event.segment,
-                    resumes=event.resumes,
-                    fidelity=event.fidelity,
-                )
-                self._trainings.setdefault(event.configuration, []).append(trial)
-                self._params.update(dict.fromkeys(event.params))
-            case CheckpointsDeleted():
-                trial = self.trials[event.trial]
-                trial.checkpoints_deleted = event.reason
-                trial.last_checkpoint = trial.best_checkpoint = None
-            case _ if isinstance(event, TrialEvent):
-                self._apply_to_trial(self.trials[event.trial], event)
-            case AlertRaised():
-                self.alerts[event.alert] = Alert(event)
-            case AlertCleared():
-                self.alerts[event.alert].cleared = event
-            case AlertDelivered():
-                self.alerts[event.alert].deliveries[event.sink] = event
-            case _:
-                pass
+    def _start_driver(self, event: DriverStarted) -> None:
+        self.drivers.append(event)
+        self.clock_ahead_s = 0.0
+        if self.started_unix_s is None:
+            self.started_unix_s = event.time_unix_s
+
+    def _request_advice(self, event: AdviceRequested) -> None:
+        if not self.drivers:
+            self.started_unix_s = event.time_unix_s
+
+    def _note(self, event: Noted) -> None:
+        if event.clock_ahead_s is not None:
+            self.clock_ahead_s = event.clock_ahead_s
+
+    def _meter_energy(self, event: EnergyMetered) -> None:
+        self.energy_wh = event.total_wh
+
+    def _choose_model(self, event: ModelChosen) -> None:
+        self.result = event.result
+
+    def _keep_program(self, event: ProgramKept) -> None:
+        self.programs.append(event)
+
+    def _share_gpus(self, event: SharingMeasured) -> None:
+        self.in_force = self.in_force.replace(resources={"per_gpu": event.per_gpu})
+
+    def _propose(self, event: TrialProposed) -> None:
+        self.trials[event.trial] = trial = Trial(
+            number=event.trial,
+            params=dict(event.params),
+            configuration=event.configuration,
+            repeat=event.repeat,
+            seed=event.seed,
+            source=event.source,
+            proposed_unix_s=event.time_unix_s,
+            choosing_s=event.choosing_s,
+            segment=event.segment,
+            resumes=event.resumes,
+            fidelity=event.fidelity,
+        )
+        self._trainings.setdefault(event.configuration, []).append(trial)
+        self._params.update(dict.fromkeys(event.params))
+
+    def _delete_checkpoints(self, event: CheckpointsDeleted) -> None:
+        trial = self.trials[event.trial]
+        trial.checkpoints_deleted = event.reason
+        trial.last_checkpoint = trial.best_checkpoint = None
+
+    def _raise_alert(self, event: AlertRaised) -> None:
+        self.alerts[event.alert] = Alert(event)
+
+    def _clear_alert(self, event: AlertCleared) -> None:
+        self.alerts[event.alert].cleared = event
+
+    def _deliver_alert(self, event: AlertDelivered) -> None:
+        self.alerts[event.alert].deliveries[event.sink] = event
 
     @property
     def metrics(self) -> list[str]:
@@ -285,7 +286,8 @@ class History:
         """
         return goal_in(self.experiment, metric, self.declared_goals)
 
-    def _apply_to_trial(self, trial: Trial, event: TrialEvent) -> None:
+    def _apply_to_trial(self, event: TrialEvent) -> None:
+        trial = self.trials[event.trial]
         had_ended = trial.finished
         match event:
             case TrialPlanned():
@@ -299,7 +301,9 @@ class History:
 
     def _change_settings(self, event: SettingsChanged) -> None:
         limits = {path: value for path, value in event.settings.items() if path != SEARCH}
-        self.in_force = change(self.in_force, limits) if limits else self.in_force
+        if limits:
+            self.in_force = change(self.in_force, limits)
+        self.clock.waited_s += event.waited_s
         changes = event.settings.get(SEARCH)
         if isinstance(changes, dict):
             self.search_changes = changes
@@ -511,7 +515,7 @@ class History:
 
     def _standing(self, trial: Trial, metric: str) -> tuple[int, float]:
         """Return how doubtful the mean of a trial's configuration is, and that mean."""
-        values = [each.values.get(metric, math.nan) for each in self.repeats_of(trial)]
+        values = [repeat.values.get(metric, math.nan) for repeat in self.repeats_of(trial)]
         known, times = [value for value in values if math.isfinite(value)], len(values)
         doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
         return doubt, math.fsum(known) / len(known)
@@ -523,9 +527,9 @@ class History:
     def repeats_of(self, trial: Trial) -> list[Trial]:
         """Return the complete trials of a trial's configuration, by number."""
         return [
-            each
-            for each in self._trainings[trial.configuration]
-            if each.state == "complete" and each.program == trial.program
+            other
+            for other in self._trainings[trial.configuration]
+            if other.state == "complete" and other.program == trial.program
         ]
 
     def mean_values(self, trial: Trial) -> dict[str, float]:
@@ -535,12 +539,13 @@ class History:
         Configurations are compared by it, so every view shows it of the best. Where some repeats
         are finite, only these count.
         """
-        found = {}
+        means = {}
+        repeats = self.repeats_of(trial)
         for name in trial.values:
-            values = [each.values[name] for each in self.repeats_of(trial) if name in each.values]
+            values = [repeat.values[name] for repeat in repeats if name in repeat.values]
             finite = [value for value in values if math.isfinite(value)] or values
-            found[name] = finite[0] if len(finite) == 1 else sum(finite) / len(finite)
-        return found
+            means[name] = finite[0] if len(finite) == 1 else sum(finite) / len(finite)
+        return means
 
     def why_no_best(self) -> str | None:
         """Return a sentence on why there is no best trial; None if there is one."""
@@ -672,6 +677,27 @@ class History:
         return {
             "code": [event.model_dump(exclude={"type", "continued"}) for event in self.programs]
         }
+
+
+_HANDLERS: dict[type[Event], Callable[[History, Any], None]] = {
+    DriverStarted: History._start_driver,
+    AdviceRequested: History._request_advice,
+    RunStateChanged: History._change_state,
+    Noted: History._note,
+    EnergyMetered: History._meter_energy,
+    ModelChosen: History._choose_model,
+    ProgramKept: History._keep_program,
+    SettingsChanged: History._change_settings,
+    SharingMeasured: History._share_gpus,
+    ReplayPlanned: History._plan_replay,
+    TrialProposed: History._propose,
+    CheckpointsDeleted: History._delete_checkpoints,
+    AlertRaised: History._raise_alert,
+    AlertCleared: History._clear_alert,
+    AlertDelivered: History._deliver_alert,
+    **dict.fromkeys(TRIAL_EVENTS, History._apply_to_trial),
+}
+"""What each kind of event changes; the others change nothing."""
 
 
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:

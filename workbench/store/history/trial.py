@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import JsonValue
@@ -74,10 +74,10 @@ class Resize:
     def to_json(self) -> dict[str, Any]:
         """Return the decision and the measurement as plain values."""
         plain = self.decided.model_dump(exclude={"type", "trial", "time_unix_s"})
-        found = self.measured and self.measured.model_dump(
+        measured = self.measured and self.measured.model_dump(
             include={"samples_per_s", "restart_s", "saving_s"}
         )
-        return plain | {"measured": found}
+        return plain | {"measured": measured}
 
 
 _NOTHING_DECIDED = PartialPlan()
@@ -161,8 +161,8 @@ class Trial:
 
     def __repr__(self) -> str:
         shown = {**(self.values or self.last_values), **self.params}
-        found = [f"{name}={format_value(value)}" for name, value in shown.items()]
-        return ", ".join([f"trial {self.number}", self.state, *found])
+        numbers = [f"{name}={format_value(value)}" for name, value in shown.items()]
+        return ", ".join([f"trial {self.number}", self.state, *numbers])
 
     @property
     def finished(self) -> bool:
@@ -279,69 +279,104 @@ class Trial:
 
 def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
     """Apply the next event of a trial to its record."""
-    match event:
-        case TrialStarted():
-            trial.state = "running"
-            trial.attempts, trial.program = event.attempt + 1, event.program
-            trial.plan = _shared(PartialPlan.from_json(event.plan))
-            trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
-            _count_attempt(trial, trial.last_event_unix_s)  # where nobody could record its end
-            trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
-            trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
-            trial.first_report = trial.slowest_rank = None
-            if trial.started_unix_s is None:
-                trial.started_unix_s = event.time_unix_s
-        case TrialPlanned():
-            trial.plan = _shared(PartialPlan.from_json(event.plan))
-            trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
-            trial.num_validation, trial.num_test = event.num_validation, event.num_test
-        case TrialTested():
-            trial.test_values = dict(event.values)
-        case TrialReported():
-            trial.reports += 1
-            trial.reports_left_out += event.left_out
-            trial.last_step, trial.last_epoch = event.step, event.epoch
-            trial.first_report = trial.first_report or (event.time_unix_s, event.step, event.epoch)
-            trial.last_values.update(event.values)
-            trial.samples_per_s = event.samples_per_s or trial.samples_per_s
-            trial.parts_s = event.parts_s or trial.parts_s
-            if event.slowest_rank is not None and event.slowest_rank_factor is not None:
-                trial.slowest_rank = event.slowest_rank, event.slowest_rank_factor
-        case CheckpointSaved():
-            trial.last_checkpoint = event.path
-            if event.best:
-                trial.best_checkpoint = event.path
-        case AttachmentSaved():
-            # What an attempt attaches takes the place of what earlier ones did at the same and
-            # later steps.
-            trial.attachments = [
-                earlier
-                for earlier in trial.attachments
-                if earlier.file not in event.replaces
-                and (
-                    earlier.name != event.name
-                    or earlier.attempt == event.attempt
-                    or earlier.step < event.step
-                )
-            ]
-            trial.attachments.append(event)
-        case AttemptEnded():
-            trial.state = "waiting"
-            trial.decided_plan |= PartialPlan.from_json(event.next_plan)
-            trial.setbacks.append(event)
-            _count_attempt(trial, event.time_unix_s, is_cut=event.reason in ("lost", "stopped"))
-        case TrialResized():
-            trial.resizes.append(Resize(event))
-        case ResizeMeasured():
-            trial.resizes[-1].measured = event
-        case TrialEnded():
-            trial.state, trial.reason = event.state, event.reason
-            trial.message, trial.traceback = event.message, event.traceback
-            trial.values, trial.last_step = dict(event.values), event.step
-            trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
-            trial.is_unreported = event.is_unreported
-            _count_attempt(trial, event.time_unix_s, is_cut=event.reason == "lost")
+    _HANDLERS[type(event)](trial, event)
     trial.last_event_unix_s = event.time_unix_s
+
+
+def _start(trial: Trial, event: TrialStarted) -> None:
+    trial.state = "running"
+    trial.attempts, trial.program = event.attempt + 1, event.program
+    trial.plan = _shared(PartialPlan.from_json(event.plan))
+    trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
+    _count_attempt(trial, trial.last_event_unix_s)  # where nobody could record its end
+    trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
+    trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
+    trial.first_report = trial.slowest_rank = None
+    if trial.started_unix_s is None:
+        trial.started_unix_s = event.time_unix_s
+
+
+def _plan(trial: Trial, event: TrialPlanned) -> None:
+    trial.plan = _shared(PartialPlan.from_json(event.plan))
+    trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
+    trial.num_validation, trial.num_test = event.num_validation, event.num_test
+
+
+def _test(trial: Trial, event: TrialTested) -> None:
+    trial.test_values = dict(event.values)
+
+
+def _report(trial: Trial, event: TrialReported) -> None:
+    trial.reports += 1
+    trial.reports_left_out += event.left_out
+    trial.last_step, trial.last_epoch = event.step, event.epoch
+    trial.first_report = trial.first_report or (event.time_unix_s, event.step, event.epoch)
+    trial.last_values.update(event.values)
+    trial.samples_per_s = event.samples_per_s or trial.samples_per_s
+    trial.parts_s = event.parts_s or trial.parts_s
+    if event.slowest_rank is not None and event.slowest_rank_factor is not None:
+        trial.slowest_rank = event.slowest_rank, event.slowest_rank_factor
+
+
+def _save_checkpoint(trial: Trial, event: CheckpointSaved) -> None:
+    trial.last_checkpoint = event.path
+    if event.best:
+        trial.best_checkpoint = event.path
+
+
+def _attach(trial: Trial, event: AttachmentSaved) -> None:
+    # What an attempt attaches takes the place of what earlier ones did at the same and later steps.
+    trial.attachments = [
+        earlier
+        for earlier in trial.attachments
+        if earlier.file not in event.replaces
+        and (
+            earlier.name != event.name
+            or earlier.attempt == event.attempt
+            or earlier.step < event.step
+        )
+    ]
+    trial.attachments.append(event)
+
+
+def _end_attempt(trial: Trial, event: AttemptEnded) -> None:
+    trial.state = "waiting"
+    trial.decided_plan |= PartialPlan.from_json(event.next_plan)
+    trial.setbacks.append(event)
+    _count_attempt(trial, event.time_unix_s, is_cut=event.reason in ("lost", "stopped"))
+
+
+def _resize(trial: Trial, event: TrialResized) -> None:
+    trial.resizes.append(Resize(event))
+
+
+def _measure_resize(trial: Trial, event: ResizeMeasured) -> None:
+    trial.resizes[-1].measured = event
+
+
+def _end(trial: Trial, event: TrialEnded) -> None:
+    trial.state, trial.reason = event.state, event.reason
+    trial.message, trial.traceback = event.message, event.traceback
+    trial.values, trial.last_step = dict(event.values), event.step
+    trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
+    trial.is_unreported = event.is_unreported
+    _count_attempt(trial, event.time_unix_s, is_cut=event.reason == "lost")
+
+
+_HANDLERS: dict[type[TrialEvent], Callable[[Trial, Any], None]] = {
+    TrialStarted: _start,
+    TrialPlanned: _plan,
+    TrialReported: _report,
+    TrialTested: _test,
+    CheckpointSaved: _save_checkpoint,
+    AttachmentSaved: _attach,
+    AttemptEnded: _end_attempt,
+    TrialResized: _resize,
+    ResizeMeasured: _measure_resize,
+    TrialEnded: _end,
+}
+TRIAL_EVENTS = tuple(_HANDLERS)
+"""The events that change a trial; its proposal makes it."""
 
 
 def _count_attempt(trial: Trial, until_unix_s: float, *, is_cut: bool = False) -> None:
