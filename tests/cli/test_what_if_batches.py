@@ -11,7 +11,8 @@ import pytest
 from tests.services.shell import Shell, run_without
 
 MEASURED = "nodes,gpus,micro_batch,step_time_s\n" + "".join(
-    f"{nodes},{gpus},{batch},{(0.05 + 0.001 * batch) * (1 + 0.1 * (gpus > 1) + 0.3 * (nodes > 1))}\n"
+    f"{nodes},{gpus},{batch},"
+    f"{(0.05 + 0.001 * batch) * (1 + 0.1 * (gpus > 1) + 0.3 * (nodes > 1))}\n"
     for nodes, gpus in ((1, 1), (1, 2), (1, 4), (2, 8))
     for batch in (16, 64, 256)
 )

@@ -218,7 +218,8 @@ def test_object_that_cannot_be_written_leaves_no_run(start: Start, store: Store,
     blob = os.urandom(3_000_000)
     def build(configuration):
         return blob
-    experiment = Experiment(model=build, data="digits", objectives=[{"metric": "a", "goal": "maximize"}])
+    objective = {"metric": "a", "goal": "maximize"}
+    experiment = Experiment(model=build, data="digits", objectives=[objective])
     store = Store.open(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
     try:

@@ -136,6 +136,7 @@ def test_socket_in_place_of_a_host_opens_the_store(postgresql: Server, database:
     ],
 )
 def test_who_is_not_let_in_is_told_why_and_what_to_do(
+    *,
     postgresql: Server,
     address: str,
     given: str,
@@ -207,6 +208,7 @@ def test_user_who_may_not_create_tables_is_told_what_is_needed(
     ],
 )
 def test_a_guest_is_told_what_lasts_and_waits_for_what_may_pass(
+    *,
     postgresql: Server,
     address: str,
     database: str,

@@ -78,9 +78,7 @@ def test_nothing_is_stated_where_nothing_was_trained_twice() -> None:
     assert certainty_of(history_of([])) is None
 
 
-def test_of_configurations_that_were_trained_once_the_lead_and_the_cost_of_knowing_more_are_stated() -> (
-    None
-):
+def test_of_configurations_trained_once_the_lead_and_the_cost_of_knowing_more_are_stated() -> None:
     assert (
         describe_luck(history_of([[0.1], [0.5], [0.25], [0.2]]))
         == "It leads the second best, 0.25, by 0.25. Each configuration was trained once, so this"

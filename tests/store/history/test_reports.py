@@ -49,7 +49,8 @@ def test_reading_many_reports_does_not_import_pandas():
 import sys
 from collections.abc import Mapping
 from workbench.store.history.reports import read_columns
-assert read_columns(['{"step": 1, "values": {"loss": 1}}', '{"step": 2, "epoch": 0.5, "values": {}}'])
+first, second = '{"step": 1, "values": {"loss": 1}}', '{"step": 2, "epoch": 0.5, "values": {}}'
+assert read_columns([first, second])
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -204,16 +204,17 @@ def test_random_proposals_are_offered_only_where_they_could_take_the_place_of_ot
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(sorted(_SAMPLERS)),
-    st.integers(1, 4),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([0.0, 0.3]),
-    st.sampled_from([1.0, 30.0]),
-    st.sampled_from([0.0, 20.0]),
-    st.lists(st.sampled_from("ab"), min_size=1, max_size=3),
+    sampler=st.sampled_from(sorted(_SAMPLERS)),
+    num_cpus=st.integers(1, 4),
+    at_once=st.booleans(),
+    is_late=st.booleans(),
+    data_s=st.sampled_from([0.0, 0.3]),
+    start_s=st.sampled_from([1.0, 30.0]),
+    choosing_s=st.sampled_from([0.0, 20.0]),
+    hosts=st.lists(st.sampled_from("ab"), min_size=1, max_size=3),
 )
 def test_no_hint_is_one_that_cannot_be_followed(
+    *,
     sampler: str,
     num_cpus: int,
     at_once: bool,

@@ -10,7 +10,7 @@ Source: "Trace Event Format", the JSON object format, of the Chromium project.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from workbench.foundation.events import (
@@ -84,40 +84,8 @@ class _Tracer:
         if self._first_unix_s is None:
             self._first_unix_s = event.time_unix_s
         self._last_unix_s = max(self._last_unix_s, event.time_unix_s)
-        match event:
-            case TrialProposed():
-                yield from self._propose(event)
-            case TrialStarted():
-                yield from self._start(event)
-            case TrialPlanned():
-                yield from self._next_phase(
-                    event.trial, "load and build", "steps", event.time_unix_s, {}
-                )
-            case TrialReported():
-                yield from self._report(event)
-            case CheckpointSaved() if event.trial in self._attempts:
-                lane = self._attempts[event.trial].lanes[0]
-                yield self._instant(
-                    lane, f"checkpoint at step {event.step}", event, {"best": event.best}
-                )
-            case AttemptEnded():
-                yield from self._end_attempt(
-                    event.trial, event.time_unix_s, "next attempt", event.message
-                )
-            case TrialEnded():
-                yield from self._end_attempt(
-                    event.trial, event.time_unix_s, event.state, event.message
-                )
-            case RunStateChanged():
-                yield from self._change_state(event)
-            case DriverStarted():
-                yield self._instant((_RUN, _STATES), f"driver starts on {event.host}", event, {})
-            case CommandHandled() | Noted() | AlertRaised():
-                yield self._instant((_RUN, _STATES), event.message, event, {})
-            case SettingsChanged():
-                yield self._instant((_RUN, _STATES), "settings change", event, dict(event.settings))
-            case _:
-                pass
+        if (handle := _HANDLERS.get(type(event))) is not None:
+            yield from handle(self, event)
 
     def end(self) -> Iterator[Entry]:
         """Close what is still under way at the last event."""
@@ -169,6 +137,30 @@ class _Tracer:
             for metric, value in (curves | event.values).items():
                 if math.isfinite(value):
                     yield self._entry("C", (_RUN, 0), metric, event.time_unix_s, {metric: value})
+
+    def _plan(self, event: TrialPlanned) -> Iterator[Entry]:
+        return self._next_phase(event.trial, "load and build", "steps", event.time_unix_s, {})
+
+    def _save_checkpoint(self, event: CheckpointSaved) -> Iterator[Entry]:
+        if event.trial in self._attempts:
+            lane = self._attempts[event.trial].lanes[0]
+            name = f"checkpoint at step {event.step}"
+            yield self._instant(lane, name, event, {"best": event.best})
+
+    def _end_one_attempt(self, event: AttemptEnded) -> Iterator[Entry]:
+        return self._end_attempt(event.trial, event.time_unix_s, "next attempt", event.message)
+
+    def _end_trial(self, event: TrialEnded) -> Iterator[Entry]:
+        return self._end_attempt(event.trial, event.time_unix_s, event.state, event.message)
+
+    def _start_driver(self, event: DriverStarted) -> Iterator[Entry]:
+        yield self._instant((_RUN, _STATES), f"driver starts on {event.host}", event, {})
+
+    def _show_message(self, event: CommandHandled | Noted | AlertRaised) -> Iterator[Entry]:
+        yield self._instant((_RUN, _STATES), event.message, event, {})
+
+    def _change_settings(self, event: SettingsChanged) -> Iterator[Entry]:
+        yield self._instant((_RUN, _STATES), "settings change", event, dict(event.settings))
 
     def _next_phase(
         self, trial: int, name: str, following: str, unix_s: float, numbers: dict[str, Any]
@@ -236,6 +228,23 @@ class _Tracer:
             "ts": round(since_us, 1),
         }
         return entry | {"args": {key: _writable(value) for key, value in numbers.items()}}
+
+
+_HANDLERS: dict[type[Event], Callable[[_Tracer, Any], Iterator[Entry]]] = {
+    TrialProposed: _Tracer._propose,
+    TrialStarted: _Tracer._start,
+    TrialPlanned: _Tracer._plan,
+    TrialReported: _Tracer._report,
+    CheckpointSaved: _Tracer._save_checkpoint,
+    AttemptEnded: _Tracer._end_one_attempt,
+    TrialEnded: _Tracer._end_trial,
+    RunStateChanged: _Tracer._change_state,
+    DriverStarted: _Tracer._start_driver,
+    CommandHandled: _Tracer._show_message,
+    Noted: _Tracer._show_message,
+    AlertRaised: _Tracer._show_message,
+    SettingsChanged: _Tracer._change_settings,
+}
 
 
 def _named(kind: str, process: int, thread: int, name: str) -> Entry:
