@@ -612,9 +612,8 @@ def main() -> None:
     with Workers(LINKS["200 Mbit/s"]) as workers:
         raced = workers.do("race", seeds=options.seeds)
         slowed = workers.do("race_slowed", seeds=options.seeds)
-    print(
-        f"\n{'digits, 200 Mbit/s: loss':30}{'equal steps':>16}{'equal seconds':>16}{'steps made':>12}"
-    )
+    heads = f"{'equal steps':>16}{'equal seconds':>16}{'steps made':>12}"
+    print(f"\n{'digits, 200 Mbit/s: loss':30}{heads}")
     for name, runs in raced.items():
         at_steps, at_seconds, steps = (
             statistics.mean(run[key] for run in runs)

@@ -14,9 +14,9 @@ each target, the winner, and the defaults, train from seeds that no sweep has us
 divide the samples in other ways. Printed are the median rounds to both targets, and seconds a
 round.
 
-With the programs of an environment of Flower (`make bridges` makes one in `.flower/bin`), one of the
-defaults is trained here and, as the application that `export --format flower` writes, by Flower's
-simulation, and nothing else is done.
+With the programs of an environment of Flower (`make bridges` makes one in `.flower/bin`), one of
+the defaults is trained here and, as the application that `export --format flower` writes, by
+Flower's simulation, and nothing else is done.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """When searches at several fidelities have a full training as good as that of a search at the full
 one alone.
 
-Run `make bench WHAT=search`. The trainings are the public ones of `search`. Only full trainings count:
-printed is the regret of the best one after shares of the seconds that 20 random trainings take, and
-after which share a method had one as good as the best that `auto` found with full trainings in all
-of these seconds. `levels` trains each configuration anew at each level of
+Run `make bench WHAT=search`. The trainings are the public ones of `search`. Only full trainings
+count: printed is the regret of the best one after shares of the seconds that 20 random trainings
+take, and after which share a method had one as good as the best that `auto` found with full
+trainings in all of these seconds. `levels` trains each configuration anew at each level of
 `fidelity: {epochs: [6, 52]}`, as functions and programs do; with the others, trainings go on, as
 those of models do.
 """

@@ -2,12 +2,11 @@
 
 The workbench beside the loops of frameworks.
 
-Run `make bench WHAT=frameworks`, which installs Lightning, Accelerate, Keras and jax; those that are
-missing are left out. A `resnet` reads images of 32 x 32 pixels, a `transformer` texts of 64 tokens,
-in batches of 32 to
-128. Each framework trains the same model on the same samples with AdamW, as its documentation
-     shows, on one
-thread.
+Run `make bench WHAT=frameworks`, which installs Lightning, Accelerate, Keras and jax. What is
+missing is left out. A `resnet` reads images of 32 x 32 pixels, a `transformer` texts of 64 tokens,
+in batches of 32 to 128. Each framework trains the same model on the same samples with AdamW, as its
+documentation shows, on one thread.
+
 In a turn each framework trains all of these in a process of its own, and turns alternate. Printed
 are medians over the turns of a step's median time, of its processor time, which other programs
 disturb less, and of the ratio of the latter to plain torch in the same turn, with the least and the

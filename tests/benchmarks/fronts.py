@@ -88,9 +88,10 @@ def make_experiment(data: str, seed: int, settings: dict[str, Any]) -> Experimen
 
 def train(experiment: Experiment, data: str, study: Study, proposal: Proposal, folder: str) -> int:
     """Train a proposal until its end, or until the study stops it; return its epochs."""
-    size = size_of(
-        data, float(proposal.params["hidden_width"]), float(proposal.params["num_layers"])
-    )  # type: ignore[arg-type]
+    hidden_width, num_layers = (
+        float(str(proposal.params[name])) for name in ("hidden_width", "num_layers")
+    )
+    size = size_of(data, hidden_width, num_layers)
     epochs = 0
 
     def receive(event: Event) -> bool:

@@ -2,8 +2,8 @@
 
 Loaded in the step, by loaders, kept decoded, and by others' loaders.
 
-Run `make bench WHAT=data`. The images are made on the spot. One training of an epoch fills the cache
-first. Then, in turns, each way trains the same model in its own process on some samples of an
+Run `make bench WHAT=data`. The images are made on the spot. One training of an epoch fills the
+cache first. Then, in turns, each way trains the same model in its own process on some samples of an
 epoch, drawn from all of them. Printed are medians over the turns: samples per second, their ratio
 to loading in the step without a cache, as it was before there was either, the same in samples per
 second of processor time, loaders included, which other programs disturb less, and the part of a

@@ -126,13 +126,8 @@ def _function(
     centres = terms(*trial).mean(0)
     if kind == "dominant":
         weights[0] = np.sqrt(19 * max((weights[1:] ** 2).sum(), 1e-3))
-    alive = np.flatnonzero(weights)
-    pairs: list[tuple[int, int, float]] = []
-    if kind in ("interactions", "cliffs", "zeros", "choices") and len(alive) > 1:
-        for _ in range(len(alive) if kind == "interactions" else 1):
-            first, second = rng.choice(alive, 2, replace=False)
-            pairs.append((int(first), int(second), float(rng.exponential(1.0))))
-    if not len(alive):
+    pairs = _interactions(kind, np.flatnonzero(weights), rng)
+    if not weights.any():
         weights[0] = 1.0
 
     def truth(units: np.ndarray, exists: np.ndarray) -> np.ndarray:
@@ -143,6 +138,18 @@ def _function(
         return values
 
     return truth
+
+
+def _interactions(
+    kind: str, alive: np.ndarray, rng: np.random.Generator
+) -> list[tuple[int, int, float]]:
+    """Draw pairs of parameters that have an effect together, and how large it is."""
+    pairs: list[tuple[int, int, float]] = []
+    if kind in ("interactions", "cliffs", "zeros", "choices") and len(alive) > 1:
+        for _ in range(len(alive) if kind == "interactions" else 1):
+            first, second = rng.choice(alive, 2, replace=False)
+            pairs.append((int(first), int(second), float(rng.exponential(1.0))))
+    return pairs
 
 
 def _true_effects(

@@ -53,9 +53,8 @@ import plotly.graph_objects as go
 from tests.benchmarks.live_store import value_of
 
 steps = list(range({num_steps}))
-figure = go.FigureWidget(
-    [go.Scatter(mode="lines", x=steps, y=[value_of(n, s) for s in steps]) for n in range({num_trials})]
-)
+curves = ([value_of(number, step) for step in steps] for number in range({num_trials}))
+figure = go.FigureWidget([go.Scatter(mode="lines", x=steps, y=curve) for curve in curves])
 figure.update_layout(xaxis_title_text="Step", showlegend=False)
 figure
 """

@@ -104,13 +104,15 @@ def measure_live(folder: Path, url: str, browser: Any, for_s: float) -> dict[str
         with Store.open(url) as store:
             run_id = create(store, f"live-{num_trials}", num_trials)
         with jupyter(folder, url) as server, page_of(browser, DRAWN) as page:
-            found[str(num_trials)] = watch_live(server, page, url, run_id, num_trials, for_s)
+            found[str(num_trials)] = watch_live(
+                server, page, url=url, run_id=run_id, num_trials=num_trials, for_s=for_s
+            )
             print(f"{num_trials} live trials: {found[str(num_trials)]}", flush=True)
     return found
 
 
 def watch_live(
-    server: Server, page: Any, url: str, run_id: str, num_trials: int, for_s: float
+    server: Server, page: Any, *, url: str, run_id: str, num_trials: int, for_s: float
 ) -> dict[str, float]:
     """Watch a run while its trials report."""
     received: list[tuple[float, int]] = []

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ CASES = (
 
 
 def train(
-    rank: int, num_workers: int, meeting: str | None, case: Case, folder: str, measures: bool
+    rank: int, num_workers: int, meeting: str | None, *, case: Case, folder: str, measures: bool
 ) -> tuple[float, float]:
     """Train; return the seconds that it took, and how many of them the process was on a CPU."""
     experiment = Experiment(
@@ -109,10 +110,11 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
         # Turns alternate in order too, so that neither always runs on the warmer machine.
         for measures in (True, False)[:: 1 if repeat % 2 else -1]:
             with tempfile.TemporaryDirectory() as folder:
+                trained = partial(train, case=case, folder=folder, measures=measures)
                 if case.num_workers == 1:
-                    times_s = train(0, 1, None, case, folder, measures)
+                    times_s = trained(0, 1, None)
                 else:
-                    times_s = run_together(train, case.num_workers, case, folder, measures)[0]
+                    times_s = run_together(trained, case.num_workers)[0]
                 saved = torch.load(Path(folder) / "checkpoints" / "last.pt", weights_only=True)
             if repeat:
                 wall_s[measures].append(times_s[0])

@@ -1,9 +1,9 @@
 """What pruners save and what they lose, on public learning curves.
 
-Run `make bench WHAT=search`. The same trainings, in the same random order, are given to every pruner
-through the workbench's study. Printed are the share of all epochs that was trained, how often the
-training that would have ended best was stopped, and how far the best complete one is from it: 0 is
-the best of the drawn trainings, 1 their median or worse.
+Run `make bench WHAT=search`. The same trainings, in the same random order, are given to every
+pruner through the workbench's study. Printed are the share of all epochs that was trained, how
+often the training that would have ended best was stopped, and how far the best complete one is from
+it: 0 is the best of the drawn trainings, 1 their median or worse.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Ours beside five others, in one run.
 
-Run `make bench WHAT=search`. Trainings are played by a clock: several at once end in the order in which
-they would have. `trials` compares the best complete training after 20, 50 and 100 of them.
+Run `make bench WHAT=search`. Trainings are played by a clock: several at once end in the order in
+which they would have. `trials` compares the best complete training after 20, 50 and 100 of them.
 `seconds` compares the best value that any training has reported after a share of the
 training-seconds that 20 random trainings take; there, trials may stop early. The regret is 0 at the
 best of 20,000 random configurations and 1 at their median. What a search takes for its proposals is

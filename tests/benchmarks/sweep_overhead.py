@@ -379,14 +379,14 @@ def compare(task: str, num_trials: int, num_turns: int) -> dict[str, Any]:
     }
     ours = table["ours"]
     print(f"\n{num_trials} trials, {task}: milliseconds a trial (medians of {num_turns})")
-    print(
-        f"  {'':<18}{'whole run':>12}{'steady':>10}{'processor':>12}{'ours, steady':>22}{'processor':>12}"
-    )
+    heads = f"{'whole run':>12}{'steady':>10}{'processor':>12}"
+    print(f"  {'':<18}{heads}{'ours, steady':>22}{'processor':>12}")
     for side, figure in table.items():
         ratios = [ours[name] / figure[name] for name in names[1:]]
+        whole_ms, steady_ms, cpu_ms = (figure[name] for name in names)
         print(
-            f"  {side:<18}{figure['whole_ms']:>12.1f}{figure['steady_ms']:>10.1f}{figure['cpu_ms']:>12.1f}{ratios[0]:>15.2f}"
-            f" times{ratios[1]:>12.2f}",
+            f"  {side:<18}{whole_ms:>12.1f}{steady_ms:>10.1f}{cpu_ms:>12.1f}"
+            f"{ratios[0]:>15.2f} times{ratios[1]:>12.2f}",
             flush=True,
         )
     return table

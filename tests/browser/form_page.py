@@ -30,10 +30,12 @@ _HTML = """<!doctype html>
     model.send = () => {{ throw new Error("Cannot send"); }};
     goings.forEach((hear) => hear());
   }};
-  window.fromKernel = (answers) => answers.forEach((one) => [...listeners].forEach((hear) => hear(one, [])));
+  const tellAll = (answer) => [...listeners].forEach((hear) => hear(answer, []));
+  window.fromKernel = (answers) => answers.forEach(tellAll);
+  const heard = {{ "msg:custom": listeners, comm_live_update: goings }};
   const model = {{
     get: (name) => ({traits})[name],
-    on: (name, listener) => ({{ "msg:custom": listeners, comm_live_update: goings }})[name]?.add(listener),
+    on: (name, listener) => heard[name]?.add(listener),
     off: (name, listener) => listeners.delete(listener),
     send: async (content) => window.fromKernel(await window.toKernel(content)),
   }};
@@ -140,30 +142,26 @@ class FormKernel:
 
     def _do(self, message: dict[str, Any]) -> None:
         draft = self.draft
-        match message["type"]:
-            case "edit":
-                changes = [(path, value) for path, value in message["changes"]]
-                draft.edit(changes, removals=message["removals"], label=message["label"])
-            case "remove":
-                draft.edit([], removals=[message["path"]], label="Remove")
-            case "rename":
-                draft.rename(message["path"], message["name"])
-            case "yaml":
-                draft.write_yaml(message["text"])
-            case "python":
-                draft.write_python(message["text"])
-            case "undo":
-                draft.undo()
-            case "redo":
-                draft.redo()
-            case "preset":
-                draft.preset(message["name"])
-            case "open":
-                draft.open(message["path"])
-            case "save":
-                draft.save(message["path"], overwrite=message["overwrite"])
-            case "address":
-                draft.address = message["address"]
+        match message:
+            case {"type": "edit", "changes": changes, "removals": removals, "label": label}:
+                pairs = [(path, value) for path, value in changes]
+                draft.edit(pairs, removals=removals, label=label)
+            case {"type": "remove", "path": path}:
+                draft.edit([], removals=[path], label="Remove")
+            case {"type": "rename", "path": path, "name": name}:
+                draft.rename(path, name)
+            case {"type": "save", "path": path, "overwrite": overwrite}:
+                draft.save(path, overwrite=overwrite)
+            case {"type": "address", "address": address}:
+                draft.address = address
+            case {"type": "undo" | "redo" as step}:
+                getattr(draft, step)()
+            case {"type": "yaml" | "python" as language, "text": text}:
+                {"yaml": draft.write_yaml, "python": draft.write_python}[language](text)
+            case {"type": "preset", "name": name}:
+                draft.preset(name)
+            case {"type": "open", "path": path}:
+                draft.open(path)
 
 
 def open_form(

@@ -111,10 +111,9 @@ RANGE_WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "label", "text", "path"), RANGE_WRONG)
-def test_wrong_values_of_a_parameter_are_said_in_its_row(
-    page, kernel, name, label, text, path
-) -> None:
+@pytest.mark.parametrize("wrong", RANGE_WRONG, ids="-".join)
+def test_wrong_values_of_a_parameter_are_said_in_its_row(page, kernel, wrong) -> None:
+    name, label, text, path = wrong
     open_form(page, kernel, ("space",))
     field = row(page, name).get_by_label(label, exact=True)
     enter(field, text)

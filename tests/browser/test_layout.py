@@ -317,11 +317,12 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
 
 BEYOND_THEIR_BOX = """(box) => {
     const end = box.getBoundingClientRect().right + 1;
-    const beyond = [...box.querySelectorAll("*")].filter((one) => one.getBoundingClientRect().right > end);
-    return beyond.map((one) => one.textContent);
+    const isBeyond = (inner) => inner.getBoundingClientRect().right > end;
+    return [...box.querySelectorAll("*")].filter(isBeyond).map((inner) => inner.textContent);
 }"""
 LABELS_ON_EACH_OTHER = """(figure) => {
-    const boxes = [...figure.querySelectorAll(".annotation")].map((one) => one.getBoundingClientRect());
+    const labels = [...figure.querySelectorAll(".annotation")];
+    const boxes = labels.map((label) => label.getBoundingClientRect());
     const cover = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
         && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4;
     return boxes.some((one, index) => boxes.slice(index + 1).some((other) => cover(one, other)));

@@ -251,14 +251,12 @@ values = json_values | st.sampled_from(_FROM_YAML)
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:
     """Yield every container with each of its keys or indices."""
-    items = (
-        node.items()
-        if isinstance(node, dict)
-        else enumerate(node)
-        if isinstance(node, list)
-        else ()
-    )
-    for key, inner in list(items):
+    items: list[tuple[Any, Any]] = []
+    if isinstance(node, dict):
+        items = list(node.items())
+    elif isinstance(node, list):
+        items = list(enumerate(node))
+    for key, inner in items:
         yield node, key
         yield from _places(inner)
 
@@ -443,11 +441,11 @@ def run_command(*words: str) -> None:
 
 def _table() -> str:
     chance = random.Random(0)
-    rows = (
-        f"{chance.choice('abc')},{chance.random():.3f},2026-01-{day:02d},{chance.randint(1, 9)},{day * 1.5}"
-        for day in range(1, 29)
-    )
-    return "\n".join(["town,size,sold,rooms,price", *rows]) + "\n"
+    rows = ["town,size,sold,rooms,price"]
+    for day in range(1, 29):
+        town, size = chance.choice("abc"), chance.random()
+        rows.append(f"{town},{size:.3f},2026-01-{day:02d},{chance.randint(1, 9)},{day * 1.5}")
+    return "\n".join(rows) + "\n"
 
 
 def _yaml(document: dict[str, Any]) -> str:

@@ -83,80 +83,108 @@ class Findings:
 
 def compare(before: Sequence[Record], after: Record, undisturbed: Record) -> Findings:
     """Hold a run that suffered faults against itself at each fault, and against one without."""
-    found = Findings()
+    findings = Findings()
     for earlier in before:
-        missing = len(set(earlier.rows) - set(after.rows))
-        if after.rows[: len(earlier.rows)] != earlier.rows:
-            found.wrong.append(f"{missing} stored events are gone or changed")
-            found.num_lost += max(1, missing)
-        for number, trial in earlier.history.trials.items():
-            if trial.finished and (trial.state, trial.values) != after.results().get(number):
-                found.wrong.append(
-                    f"trial {number} had ended as {trial.state}, and that is no longer so"
-                )
-                found.num_lost += 1
+        findings.add(_what_is_gone(earlier, after))
     unsound = check_order(after)
-    found.wrong += unsound
-    found.num_lost += len(unsound)
+    findings.add(Findings(unsound, len(unsound)))
     if after.history.state != "complete":
-        found.wrong.append(f"the run ended as {after.history.state}: {after.history.message}")
+        findings.wrong.append(f"the run ended as {after.history.state}: {after.history.message}")
     if after.proposals() != undisturbed.proposals():
-        found.wrong.append(f"proposed {after.proposals()} instead of {undisturbed.proposals()}")
+        findings.wrong.append(f"proposed {after.proposals()} instead of {undisturbed.proposals()}")
     for number, result in undisturbed.results().items():
         if after.results().get(number) != result:
-            found.wrong.append(
+            findings.wrong.append(
                 f"trial {number} ended as {after.results().get(number)} instead of {result}"
             )
-    curves = after.curves()
-    for number, curve in undisturbed.curves().items():
+    findings.add(_other_curves(after.curves(), undisturbed.curves()))
+    return findings
+
+
+def _what_is_gone(earlier: Record, after: Record) -> Findings:
+    """Return which events and ends of trials were stored and no longer are."""
+    gone = Findings()
+    missing = len(set(earlier.rows) - set(after.rows))
+    if after.rows[: len(earlier.rows)] != earlier.rows:
+        gone.wrong.append(f"{missing} stored events are gone or changed")
+        gone.num_lost += max(1, missing)
+    for number, trial in earlier.history.trials.items():
+        if trial.finished and (trial.state, trial.values) != after.results().get(number):
+            gone.wrong.append(
+                f"trial {number} had ended as {trial.state}, and that is no longer so"
+            )
+            gone.num_lost += 1
+    return gone
+
+
+def _other_curves(
+    curves: dict[int, dict[int, float]], undisturbed: dict[int, dict[int, float]]
+) -> Findings:
+    """Return which trials reported something else than without faults, or less."""
+    other = Findings()
+    for number, curve in undisturbed.items():
         wrong = {step: value for step, value in curves[number].items() if curve.get(step) != value}
         if wrong:
-            found.wrong.append(f"trial {number} reported {wrong} instead of {curve}")
+            other.wrong.append(f"trial {number} reported {wrong} instead of {curve}")
         if missing_steps := set(curve) - set(curves[number]):
-            found.wrong.append(f"trial {number} never reported the steps {sorted(missing_steps)}")
-            found.num_lost += len(missing_steps)
-    return found
+            other.wrong.append(f"trial {number} never reported the steps {sorted(missing_steps)}")
+            other.num_lost += len(missing_steps)
+    return other
 
 
 def check_order(record: Record) -> list[str]:
     """Check that each trial ends once, runs once at a time, and goes on from its checkpoint."""
-    wrong: list[str] = []
-    ended: set[int] = set()
-    running: set[int] = set()
-    saved: dict[int, int] = {}
-    resumed_at: dict[int, int] = {}
-    last: dict[int, int] = {}
+    order = _Order()
     for event in record.events:
-        trial = getattr(event, "trial", None)
-        if trial is None:
-            continue
-        if trial in ended:
-            wrong.append(f"trial {trial} had ended, and then: {event.type}")
-        match event.type:
-            case "trial_started":
-                if trial in running:
-                    wrong.append(f"trial {trial} was started while it ran")
-                running.add(trial)
-                last.pop(trial, None)
-                resumed_at[trial] = saved.get(trial, 0)
-            case "trial_reported":
-                if trial not in running or event.step < last.get(trial, 0):
-                    wrong.append(
-                        f"trial {trial} reported step {event.step} after {last.get(trial)}"
-                    )
-                if event.step <= resumed_at.get(trial, 0):
-                    wrong.append(
-                        f"trial {trial} went back to {event.step}, saved at {resumed_at[trial]}"
-                    )
-                last[trial] = event.step
-            case "checkpoint_saved":
-                saved[trial] = event.step
-            case "attempt_ended":
-                running.discard(trial)
-            case "trial_ended":
-                running.discard(trial)
-                ended.add(trial)
+        if getattr(event, "trial", None) is not None:
+            order.take(event)
     numbers = sorted(record.history.trials)
     if numbers != list(range(len(numbers))):
-        wrong.append(f"there are the trials {numbers}")
-    return wrong
+        order.wrong.append(f"there are the trials {numbers}")
+    return order.wrong
+
+
+@dataclass
+class _Order:
+    """What the events of trials allow next, and what they did against it."""
+
+    wrong: list[str] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    running: set[int] = field(default_factory=set)
+    saved: dict[int, int] = field(default_factory=dict)
+    resumed_at: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+
+    def take(self, event: Any) -> None:
+        """Hold the next event against those before it."""
+        trial = event.trial
+        if trial in self.ended:
+            self.wrong.append(f"trial {trial} had ended, and then: {event.type}")
+        match event.type:
+            case "trial_started":
+                self._start(trial)
+            case "trial_reported":
+                self._report(trial, event.step)
+            case "checkpoint_saved":
+                self.saved[trial] = event.step
+            case "attempt_ended":
+                self.running.discard(trial)
+            case "trial_ended":
+                self.running.discard(trial)
+                self.ended.add(trial)
+
+    def _start(self, trial: int) -> None:
+        if trial in self.running:
+            self.wrong.append(f"trial {trial} was started while it ran")
+        self.running.add(trial)
+        self.last.pop(trial, None)
+        self.resumed_at[trial] = self.saved.get(trial, 0)
+
+    def _report(self, trial: int, step: int) -> None:
+        last = self.last.get(trial)
+        if trial not in self.running or step < (last or 0):
+            self.wrong.append(f"trial {trial} reported step {step} after {last}")
+        if step <= self.resumed_at.get(trial, 0):
+            saved = self.resumed_at[trial]
+            self.wrong.append(f"trial {trial} went back to {step}, saved at {saved}")
+        self.last[trial] = step

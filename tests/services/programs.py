@@ -31,8 +31,8 @@ def note(n):
     return Noted(level="info", message=str(n))
 
 def open_writer(url, run_id, lease_timeout_s=15.0):
-    store = Store.open(url)
-    return store.writer(run_id, owner_pid=os.getpid(), owner_host="beside", lease_timeout_s=lease_timeout_s)
+    owner = dict(owner_pid=os.getpid(), owner_host="beside", lease_timeout_s=lease_timeout_s)
+    return Store.open(url).writer(run_id, **owner)
 
 def say(word):
     print(word, flush=True)

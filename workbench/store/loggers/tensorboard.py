@@ -49,16 +49,18 @@ class TensorBoard(TrialLogger):
 
     def attach(self, trial: int, step: int, attachment: Attachment) -> None:
         """Write a picture as an image, and others as text; see TrialLogger."""
-        from tensorboardX.proto.summary_pb2 import (
-            Summary,
-        )  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto import summary_pb2
 
+        # Its generated module declares its classes only while it runs.
+        messages: Any = summary_pb2
         writer = self._writers.get(trial)
         if writer is None:
             return
         if attachment.kind == "image" and attachment.suffix in ("png", "jpg", "gif"):
-            image = Summary.Image(encoded_image_string=attachment.content, colorspace=3)
-            found = Summary(value=[Summary.Value(tag=attachment.name, image=image)])
+            image = messages.Summary.Image(encoded_image_string=attachment.content, colorspace=3)
+            found = messages.Summary(
+                value=[messages.Summary.Value(tag=attachment.name, image=image)]
+            )
             writer.file_writer.add_summary(found, step)
         elif attachment.kind == "table":
             writer.add_text(attachment.name, _markdown(read_table(attachment.content)), step)
