@@ -48,6 +48,7 @@ docs: env  ## Build the documentation into docs/_build/html; a broken link is an
 		|| { rm -rf docs/_build/html; exit 1; }  # a page that was read once is not warned of again
 
 front-end: env $(NODE_MODULES)  ## Check, test and build the front end.
+	$(BIN)/python -m workbench.views.typescript > extensions/src/types.ts
 	$(NPM) run check
 	$(NPM) test
 	$(NPM) run build

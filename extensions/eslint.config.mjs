@@ -3,9 +3,7 @@ import reactHooks from "eslint-plugin-react-hooks";
 import tseslint from "typescript-eslint";
 
 export default tseslint.config(
-  {
-    ignores: ["labextension/", "node_modules/", "src/**/types.ts", "src/*_types.ts", "src/forms/request_types.ts"],
-  },
+  { ignores: ["labextension/", "node_modules/", "src/types.ts"] },
   ...tseslint.configs.recommended,
   {
     files: ["src/**/*.{ts,tsx}", "tests/**/*.{ts,tsx}"],

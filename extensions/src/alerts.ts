@@ -1,6 +1,6 @@
 // Which lines of the log need attention, and which of them notify the user, each once.
 import type { Level } from "./host";
-import type { LogLine } from "./run_types";
+import type { LogLine } from "./types";
 
 /** How many lines after what it is about an alert may stand: it is stored together with that. */
 const NEAR = 3;

@@ -4,8 +4,7 @@ import { intoSlices } from "./slices";
 import { hiddenSubscription, subscriptionOf, type Form, type Window } from "./subscription";
 import type { State, ViewState } from "./state";
 import type { Theme } from "./theme";
-import type { Action, Done, Offer, Problem, ActionSnippet } from "./action_types";
-import type { Subscription } from "./types";
+import type { Action, Done, Offer, Problem, ActionSnippet, Subscription } from "./types";
 
 /** What a person has changed: which run is shown, or what is shown of it. */
 export type Change = "run" | "view";

@@ -1,6 +1,5 @@
 // Binary frames: a header of JSON with a update in it, then columns of numbers that it points to.
-import type { Column } from "./run_types";
-import type { Update } from "./types";
+import type { Column, Update } from "./types";
 
 export type Numbers = Float32Array | Float64Array;
 

@@ -2,7 +2,7 @@
 import { Curve } from "./curve";
 import type { Drawing, Line, Span } from "./drawing";
 import type { Theme } from "./theme";
-import type { NodeSeries } from "./machine_types";
+import type { NodeSeries } from "./types";
 
 /** Colours of CPU and memory; those of GPUs follow. */
 const CPU_COLOUR = 1;

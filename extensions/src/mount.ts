@@ -10,8 +10,7 @@ import { sharePressedKeys } from "./shortcuts";
 import { State, type ViewState } from "./state";
 import { followTheme, readTheme, themeName } from "./theme";
 import { Transport } from "./transport";
-import type { RunDetail } from "./run_types";
-import type { Subscription, Update } from "./types";
+import type { RunDetail, Subscription, Update } from "./types";
 import { App } from "./views/app";
 import "./style.css";
 

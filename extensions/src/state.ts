@@ -6,10 +6,16 @@ import { FrameError, type Frame } from "./frames";
 import type { Level } from "./host";
 import { intoSlices } from "./slices";
 import type { Connection } from "./transport";
-import type { Problem } from "./action_types";
-import type { MachinesHistory, MachinesStatus } from "./machine_types";
-import type { ComparedRun, Comparison, ComparisonQuery, RunItem, RunList, RunsQuery } from "./run_list_types";
 import type {
+  Problem,
+  MachinesHistory,
+  MachinesStatus,
+  ComparedRun,
+  Comparison,
+  ComparisonQuery,
+  RunItem,
+  RunList,
+  RunsQuery,
   ChartQuery,
   ChartUpdate,
   Column,
@@ -20,8 +26,8 @@ import type {
   TrialLog,
   TrialLogQuery,
   TrialRow,
-} from "./run_types";
-import type { Subscription } from "./types";
+  Subscription,
+} from "./types";
 
 export type RunState = RunItem["state"];
 export type TrialState = TrialRow["state"];

@@ -2,8 +2,7 @@
 import type { State, Tab } from "./state";
 import { counterpartOf } from "./counterpart";
 import { tabOf } from "./tabs";
-import type { ChartQuery } from "./run_types";
-import type { Subscription } from "./types";
+import type { ChartQuery, Subscription } from "./types";
 
 export type Form = "panel" | "wide" | "output";
 

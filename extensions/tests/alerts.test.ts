@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { isAlert, levelOf, notificationsAmong } from "../src/alerts";
-import type { LogLine } from "../src/run_types";
+import type { LogLine } from "../src/types";
 
 function line(seq: number, fields: Partial<LogLine>): LogLine {
   return { seq, time_unix_s: seq, level: "info", trial: null, text: `line ${seq}`, ...fields };

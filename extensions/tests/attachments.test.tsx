@@ -2,7 +2,7 @@ import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { cleanup, fireEvent, render, screen, waitFor } from "@testing-library/preact";
-import type { AttachedFile, TrialDetail } from "../src/run_types";
+import type { AttachedFile, TrialDetail } from "../src/types";
 import { Attachments } from "../src/views/attachments";
 import { buildController } from "./view_builder";
 

@@ -5,7 +5,7 @@ import { act, cleanup, fireEvent, render, screen, waitFor } from "@testing-libra
 import { Curve } from "../src/curve";
 import type { ComparisonState } from "../src/state";
 import { subscriptionOf } from "../src/subscription";
-import type { ComparedFact, ComparedRun } from "../src/run_list_types";
+import type { ComparedFact, ComparedRun } from "../src/types";
 import { Comparison } from "../src/views/comparison";
 import { buildController } from "./view_builder";
 

@@ -1,7 +1,7 @@
 // The kernel's side of a form: records what it is sent, and answers when a test says so.
 import { act } from "preact/test-utils";
 import { isLoaded, KernelConnection, type Channel } from "../src/forms/kernel_connection";
-import type { FormField, FormState, Results, Section } from "../src/forms/types";
+import type { FormField, FormState, Results, Section } from "../src/types";
 
 export interface Sent {
   number: number;

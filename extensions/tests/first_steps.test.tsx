@@ -5,7 +5,7 @@ import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
 import { sourceOf } from "../src/lab/form_notebook";
 import { Dialogs } from "../src/views/dialogs";
 import { Runs } from "../src/views/runs";
-import type { ExperimentFile } from "../src/action_types";
+import type { ExperimentFile } from "../src/types";
 import { buildController } from "./view_builder";
 
 const FILES: ExperimentFile[] = [

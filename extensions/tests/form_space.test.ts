@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Json } from "../src/forms/message_types";
-import type { FormField, FormState } from "../src/forms/types";
+import type { FormField, FormState } from "../src/types";
 import { initialSearch, partOf, rowsOf, scaleOf, stepped, valueAt, withKind } from "../src/forms/space";
 
 function rows(search: Json) {

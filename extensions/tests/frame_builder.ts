@@ -1,6 +1,5 @@
 // Frames made by hand, as the server makes them.
-import type { ChartUpdate, Column } from "../src/run_types";
-import type { Update } from "../src/types";
+import type { ChartUpdate, Column, Update } from "../src/types";
 
 const ALIGNMENT = 8;
 const LENGTH_BYTES = 4;

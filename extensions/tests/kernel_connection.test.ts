@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { effect } from "@preact/signals";
 import { KernelConnection } from "../src/forms/kernel_connection";
 import { problemsWithoutField, problemsOf } from "../src/forms/problems";
-import type { FormState } from "../src/forms/types";
+import type { FormState } from "../src/types";
 import {
   formatBounds,
   parseList,

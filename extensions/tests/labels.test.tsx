@@ -8,7 +8,7 @@ import { Head } from "../src/views/run_header";
 import { Runs } from "../src/views/runs";
 import { pointsOf } from "../src/views/sparkline";
 import { windowAround } from "../src/views/window";
-import type { RunItem } from "../src/run_list_types";
+import type { RunItem } from "../src/types";
 import { buildController, buildOffer, buildRun } from "./view_builder";
 
 afterEach(cleanup);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/preact";
 import { Curve } from "../src/curve";
-import type { LogLine, TrialDetail } from "../src/run_types";
+import type { LogLine, TrialDetail } from "../src/types";
 import { Advice } from "../src/views/advice";
 import { Analysis } from "../src/views/analysis";
 import { App } from "../src/views/app";

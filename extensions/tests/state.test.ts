@@ -4,8 +4,7 @@ import { decodeFrame, FrameError } from "../src/frames";
 import { hiddenSubscription, subscriptionOf } from "../src/subscription";
 import { State } from "../src/state";
 import { tabOf, tabsOf } from "../src/tabs";
-import type { ChartUpdate, RunDetail } from "../src/run_types";
-import type { Subscription, Update } from "../src/types";
+import type { ChartUpdate, RunDetail, Subscription, Update } from "../src/types";
 import { MadeNumbers, madeChart, madeFrame } from "./frame_builder";
 import { buildRun } from "./view_builder";
 

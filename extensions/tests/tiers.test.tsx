@@ -5,9 +5,8 @@ import { act, cleanup, fireEvent, render, screen, within } from "@testing-librar
 import { App } from "../src/tiers/app";
 import { TiersConnection } from "../src/tiers/connection";
 import { partsOf } from "../src/tiers/curve";
-import type { SchedulerPoint, TiersPicture, TiersRun, TiersStatus } from "../src/tiers/types";
+import type { SchedulerPoint, TiersPicture, TiersRun, TiersStatus, ExperimentFile } from "../src/types";
 import { Tiers } from "../src/views/tiers";
-import type { ExperimentFile } from "../src/action_types";
 import { buildController } from "./view_builder";
 import { FakeKernel } from "./fake_kernel";
 

@@ -4,8 +4,7 @@ import type { Host } from "../src/host";
 import { State, type ViewState } from "../src/state";
 import type { Form as Layout } from "../src/subscription";
 import type { Theme } from "../src/theme";
-import type { Offer } from "../src/action_types";
-import type { AdviceCard, RunDetail, TrialTable } from "../src/run_types";
+import type { Offer, AdviceCard, RunDetail, TrialTable } from "../src/types";
 
 export interface Recorded {
   path: string;

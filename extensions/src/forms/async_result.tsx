@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { QueryState } from "./kernel_connection";
 import type { Topic } from "./message_types";
-import type { Results } from "./types";
+import type { Results } from "../types";
 import { ProblemText, type FormProps } from "./text_field";
 
 /** Warns that a result belongs to the last valid state, while the experiment is invalid. */

@@ -1,6 +1,6 @@
 // Choosing what a section is about: an entry of a list, or a name of one's own.
 import type { Json } from "./message_types";
-import type { NamedChoice } from "./types";
+import type { NamedChoice } from "../types";
 import { isMapping } from "./space";
 import {
   problemsAt,

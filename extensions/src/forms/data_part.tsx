@@ -4,7 +4,7 @@ import { Chooser } from "./chooser";
 import { fieldsOf, SectionFields } from "./fields";
 import { Fact } from "./model_part";
 import type { Json, Sample } from "./message_types";
-import type { DataSummary } from "./types";
+import type { DataSummary } from "../types";
 import { AsyncResult } from "./async_result";
 import { problemsOf } from "./problems";
 import { Group, Sentence, useQuery, type FormProps } from "./text_field";

@@ -1,7 +1,7 @@
 // From values to the text in a field and back. What a text means is left to the kernel.
 import { formatNumber } from "../format";
 import type { Json } from "./message_types";
-import type { FormField } from "./types";
+import type { FormField } from "../types";
 
 /** A value as it stands in a field to be edited: every digit, unlike in what is only shown. */
 export function toText(value: Json | undefined): string {

@@ -1,7 +1,7 @@
 // Inputs generated from the kernel's description of fields: kind, bounds, unit, choices and help.
 import type { ComponentChildren } from "preact";
 import type { Json } from "./message_types";
-import type { FormField, Section } from "./types";
+import type { FormField, Section } from "../types";
 import { formatMetric } from "../format";
 import { initialSearch } from "./space";
 import {

@@ -1,9 +1,8 @@
 // The form's connection to the kernel: numbers messages, keeps the state, and matches answers to queries.
 import type { FormRequest, Json, KernelMessage, Language, Mapping, PartName, Topic } from "./message_types";
 import { batch } from "@preact/signals";
-import type { Problem } from "../action_types";
+import type { Problem, Answer, FormState, Results } from "../types";
 import { intoSlices } from "../slices";
-import type { Answer, FormState, Results } from "./types";
 
 /** The part of an anywidget's model that is used here. */
 export interface Channel {

@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { SectionFields } from "./fields";
 import type { Json } from "./message_types";
-import type { Section } from "./types";
+import type { Section } from "../types";
 import { problemsAt, FieldProblems, type FormProps } from "./text_field";
 
 interface ItemsProps extends FormProps {

@@ -12,8 +12,13 @@ import type {
   SaveFile,
   SetAddress,
   WriteText,
-} from "./request_types";
-import type { FormState, Answer, ImageSample, Results, RowSample, TextSample } from "./types";
+  FormState,
+  Answer,
+  ImageSample,
+  Results,
+  RowSample,
+  TextSample,
+} from "../types";
 
 export type Json = JsonValue;
 export type Mapping = Record<string, JsonValue>;

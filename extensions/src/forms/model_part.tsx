@@ -4,7 +4,7 @@ import { Chooser, displayName } from "./chooser";
 import type { KernelConnection } from "./kernel_connection";
 import { fieldsOf, FoldedSection, SectionFields } from "./fields";
 import type { PartName } from "./message_types";
-import type { FormState, Layer, WorkerMemory, ModelPreview } from "./types";
+import type { FormState, Layer, WorkerMemory, ModelPreview } from "../types";
 import { OutdatedNotice, AsyncResult } from "./async_result";
 import { capitalized, asSentence, Group, ProblemText, useQuery, type FormProps } from "./text_field";
 

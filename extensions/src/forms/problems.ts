@@ -1,7 +1,6 @@
 // Where problems belong: to a part of the form, and there under a field, or above all where none shows them.
 import type { PartName } from "./message_types";
-import type { Problem } from "../action_types";
-import type { FormState } from "./types";
+import type { Problem, FormState } from "../types";
 import { rowsOf } from "./space";
 
 /** Which part shows the settings that begin so. What is nowhere else is in the run. */

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { formatDuration, formatNumber, formatValue } from "../format";
 import { Code, StateMark } from "../views/components";
-import type { RunResult, ResultRow } from "./types";
+import type { RunResult, ResultRow } from "../types";
 import { AsyncResult } from "./async_result";
 import { capitalized, asSentence, Group, useUniqueId, type FormProps } from "./text_field";
 import { parseValue } from "./field_values";

@@ -6,7 +6,7 @@ import { Code } from "../views/components";
 import { FoldedSection } from "./fields";
 import { ListSection } from "./list_section";
 import type { ModelCheck } from "./model_part";
-import type { PreflightReport } from "./types";
+import type { PreflightReport } from "../types";
 import { AsyncResult } from "./async_result";
 import { LANGUAGE_NAMES } from "./text_editors";
 import {

@@ -1,7 +1,7 @@
 // A range as a slider with two handles over a histogram of what would be sampled, all on one scale.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { formatNumber, formatPercent } from "../format";
-import type { SampledParameter } from "./types";
+import type { SampledParameter } from "../types";
 import { partOf, stepped, valueAt, type Scale } from "./space";
 
 interface RangeSliderProps {

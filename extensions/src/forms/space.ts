@@ -1,6 +1,6 @@
 // The search space as rows to be shown and edited, and the scale that sliders and histograms share.
 import type { Json, Mapping } from "./message_types";
-import type { FormField, FormState } from "./types";
+import type { FormField, FormState } from "../types";
 
 export type Kind = "float" | "int" | "choices" | "fixed";
 

@@ -5,7 +5,7 @@ import { formatPercent } from "../format";
 import type { KernelConnection } from "./kernel_connection";
 import { FoldedSection } from "./fields";
 import type { Json } from "./message_types";
-import type { FormField, SampledParameter } from "./types";
+import type { FormField, SampledParameter } from "../types";
 import { RangeSlider, ChoiceBars } from "./slider";
 import { initialSearch, rowsOf, scaleOf, withKind, type Kind, type SearchRow } from "./space";
 import {

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { KernelConnection, LoadedForm } from "./kernel_connection";
-import type { Problem } from "../action_types";
+import type { Problem } from "../types";
 
 /** After a pause of this length what is typed counts, where it counts before the field is left. */
 const PAUSE_MS = 700;

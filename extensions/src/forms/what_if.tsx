@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { formatBytes, formatDuration, formatRate } from "../format";
 import { FieldInput } from "./fields";
 import type { Mapping } from "./message_types";
-import type { FormField, Prediction, WhatIfResult } from "./types";
+import type { FormField, Prediction, WhatIfResult } from "../types";
 import { AsyncResult } from "./async_result";
 import { capitalized, asSentence, Group, useQuery, useUniqueId, type FormProps } from "./text_field";
 

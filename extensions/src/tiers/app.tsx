@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { formatBytes, formatDuration, formatNumber, formatPercent } from "../format";
 import { ProblemText, useUniqueId } from "../forms/text_field";
-import type { SchedulerPoint, TiersPicture } from "./types";
+import type { SchedulerPoint, TiersPicture } from "../types";
 import type { TiersConnection } from "./connection";
 import { Curve, type Series } from "./curve";
 import { LiveTiers } from "./live_tiers";

@@ -1,7 +1,7 @@
 // The connection of a view of tiers to what computes it: what it was sent last, and what a user wants.
 import type { KernelModel } from "../kernel_socket";
 import { intoSlices } from "../slices";
-import type { RunTiers, StopTiers, TiersHello, TiersPicture, TiersRun, TiersStatus } from "./types";
+import type { RunTiers, StopTiers, TiersHello, TiersPicture, TiersRun, TiersStatus } from "../types";
 
 /** What is kept of a run: two minutes. */
 const MAX_STATUSES = 480;

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { formatBytes, formatNumber, formatPercent } from "../format";
 import { Group } from "../forms/text_field";
-import type { SchedulerPoint, TiersPicture, TiersStatus } from "./types";
+import type { SchedulerPoint, TiersPicture, TiersStatus } from "../types";
 import type { TiersConnection } from "./connection";
 import { durationOf } from "./duration";
 

@@ -1,7 +1,7 @@
 // From an offer of the server to the action that carries it out, and the snippet of an action.
 import { useEffect, useState } from "preact/hooks";
 import { ActionError, type Controller } from "../controller";
-import type { Action, Done, Offer, Problem, ActionSnippet } from "../action_types";
+import type { Action, Done, Offer, Problem, ActionSnippet } from "../types";
 
 const SNIPPET_DELAY_MS = 200;
 

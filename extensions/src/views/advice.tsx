@@ -1,6 +1,6 @@
 // The advice of a run as a card, once there is one.
 import type { Controller } from "../controller";
-import type { AdviceCard as Card, RunDetail } from "../run_types";
+import type { AdviceCard as Card, RunDetail } from "../types";
 import { AdviceCard } from "./advice_card";
 import { Empty } from "./components";
 

@@ -1,6 +1,6 @@
 // The advice as a card: what to use, what it gains, why, and the next best.
 import type { ComponentChildren } from "preact";
-import type { AdviceCard as Card, CardGain } from "../run_types";
+import type { AdviceCard as Card, CardGain } from "../types";
 import { Code } from "./components";
 
 export function AdviceCard({ card, children }: { card: Card; children?: ComponentChildren }) {

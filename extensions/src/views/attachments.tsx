@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import { formatCount, formatValue } from "../format";
-import type { AttachedFile, TrialDetail } from "../run_types";
+import type { AttachedFile, TrialDetail } from "../types";
 import { saveAs, wordsOf } from "./actions";
 
 /** Pictures of fewer pixels are shown larger, each pixel as a square. */

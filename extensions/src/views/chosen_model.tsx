@@ -1,6 +1,6 @@
 // The result of an automatic run: the candidates so far, then the chosen model, what it does, the leaderboard.
 import type { Controller } from "../controller";
-import type { ChosenModel, RunDetail } from "../run_types";
+import type { ChosenModel, RunDetail } from "../types";
 import { Empty } from "./components";
 import { FigureBox } from "./figure_box";
 

@@ -1,6 +1,6 @@
 // Which columns the table of trials shows, and in which order.
 import type { Controller } from "../controller";
-import type { TrialTable } from "../run_types";
+import type { TrialTable } from "../types";
 import { Menu } from "./menu";
 
 /** The keys of the columns after number and state: those that were chosen, or all with values in them. */

@@ -1,7 +1,7 @@
 // The table of compared runs: a column per run, a line per fact; what differs is marked.
 import type { Controller } from "../controller";
 import type { ComparisonState } from "../state";
-import type { ComparedFact } from "../run_list_types";
+import type { ComparedFact } from "../types";
 import { categoryOf } from "../theme";
 
 const HEADINGS: Record<ComparedFact["part"], string> = {

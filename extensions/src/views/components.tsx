@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { formatPercent } from "../format";
-import type { Problem, ActionSnippet } from "../action_types";
+import type { Problem, ActionSnippet } from "../types";
 
 export function StateMark({ state, reason }: { state: string; reason?: string | null }) {
   return (

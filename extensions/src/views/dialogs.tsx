@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Controller, DialogRequest } from "../controller";
 import { parseValue } from "../format";
-import type { OfferField, Problem, SizeOfRun } from "../action_types";
+import type { OfferField, Problem, SizeOfRun } from "../types";
 import { actionOf, doAction, problemIn, useSnippet, wordsOf } from "./actions";
 import { Dialog, Field, ProblemNotice, TheSame } from "./components";
 import { StartDialog } from "./start_dialog";

@@ -1,7 +1,7 @@
 // Why trials of the run failed: each kind of failure once, the most frequent first.
 import type { Controller } from "../controller";
 import { formatCount } from "../format";
-import type { RunDetail } from "../run_types";
+import type { RunDetail } from "../types";
 
 export function Failures({ controller, run }: { controller: Controller; run: RunDetail }) {
   if (!run.failures.length) return null;

@@ -2,7 +2,7 @@
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Controller } from "../controller";
-import type { ExperimentFile, Problem } from "../action_types";
+import type { ExperimentFile, Problem } from "../types";
 import { doAction, problemIn } from "./actions";
 import { Code, Empty, ProblemNotice } from "./components";
 

@@ -1,6 +1,6 @@
 // What users wrote about the run that is shown: tags, which can be removed here, and notes.
 import type { Controller } from "../controller";
-import type { RunDetail } from "../run_types";
+import type { RunDetail } from "../types";
 import { doAction, wordsOf } from "./actions";
 
 export function Labels({ controller, run }: { controller: Controller; run: RunDetail }) {

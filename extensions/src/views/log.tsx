@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { isAlert } from "../alerts";
 import type { Controller } from "../controller";
 import { formatCount, formatClock, formatDuration } from "../format";
-import type { LogLine } from "../run_types";
+import type { LogLine } from "../types";
 import { saveAs } from "./actions";
 import { Empty, Search } from "./components";
 

@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import { formatCount } from "../format";
 import { machineDrawing, machineLines } from "../machine_drawing";
-import type { NodeSeries } from "../machine_types";
+import type { NodeSeries } from "../types";
 import { PlotBox } from "./plot_box";
 
 export function MachineCharts({ controller }: { controller: Controller }) {

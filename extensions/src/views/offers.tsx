@@ -1,8 +1,7 @@
 // What can be done with a run: one button for what is likeliest in its state, and a menu of all the rest.
 import { useState } from "preact/hooks";
 import type { Controller } from "../controller";
-import type { Offer } from "../action_types";
-import type { RunDetail } from "../run_types";
+import type { Offer, RunDetail } from "../types";
 import { doOffer } from "./actions";
 import { Menu } from "./menu";
 

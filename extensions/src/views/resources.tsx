@@ -1,7 +1,7 @@
 // Machines and what they are doing; no GPU is a state, not an error.
 import type { Controller } from "../controller";
 import { formatCount, formatBytes } from "../format";
-import type { GpuStatus, NodeStatus } from "../machine_types";
+import type { GpuStatus, NodeStatus } from "../types";
 import { Empty, Meter } from "./components";
 import { MachineCharts } from "./machine_charts";
 

@@ -1,7 +1,7 @@
 // How a run stands, and what can be done with it.
 import type { Controller } from "../controller";
 import { formatCount, formatDuration, formatNumber, formatPercent } from "../format";
-import type { RunDetail } from "../run_types";
+import type { RunDetail } from "../types";
 import { Empty, ProgressBar, StateMark } from "./components";
 import { Failures } from "./failures";
 import { Labels } from "./labels";

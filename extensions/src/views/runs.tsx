@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
 import { formatAge, formatClock, formatCount } from "../format";
 import { FIRST_VIEW, type RunState } from "../state";
-import type { RunItem, RunList } from "../run_list_types";
+import type { RunItem, RunList } from "../types";
 import { Empty, ProgressBar, StateMark } from "./components";
 import { FirstSteps } from "./first_steps";
 import { isFiltered, RunFilters } from "./run_filters";

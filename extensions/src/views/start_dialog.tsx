@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Controller, DialogRequest } from "../controller";
 import { parseSettings } from "../format";
-import type { Problem } from "../action_types";
+import type { Problem } from "../types";
 import { problemIn, useSnippet, wordsOf } from "./actions";
 import { Dialog, Empty, Field, ProblemNotice, TheSame } from "./components";
 import { isStartable, labelOf, useFiles } from "./first_steps";

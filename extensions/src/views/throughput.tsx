@@ -1,7 +1,7 @@
 // How fast the hardware goes: samples per second of the trials, and where the time of a step goes.
 import type { Controller } from "../controller";
 import { formatDuration, formatPercent, formatRate } from "../format";
-import type { TrialDetail } from "../run_types";
+import type { TrialDetail } from "../types";
 import { Chart } from "./chart";
 
 export function Throughput({ controller }: { controller: Controller }) {

@@ -4,7 +4,7 @@ import type { Controller } from "../controller";
 import { App } from "../tiers/app";
 import { TiersConnection } from "../tiers/connection";
 import { ServerChannel } from "../tiers/server_channel";
-import type { ExperimentFile, Problem } from "../action_types";
+import type { ExperimentFile, Problem } from "../types";
 import { Code, Empty, ProblemNotice } from "./components";
 import { Listed, useFiles } from "./first_steps";
 import "../forms/form.css";

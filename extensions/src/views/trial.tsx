@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Controller } from "../controller";
 import { formatCount, formatDuration, formatNumber, formatRate, formatValue } from "../format";
-import type { TrialDetail } from "../run_types";
+import type { TrialDetail } from "../types";
 import { Attachments } from "./attachments";
 import { OfferButton } from "./offers";
 import { Empty, StateMark } from "./components";

@@ -2,7 +2,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
 import { formatBytes, formatCount, formatPercent } from "../format";
-import type { TrialLog as Printed } from "../run_types";
+import type { TrialLog as Printed } from "../types";
 import { saveAs } from "./actions";
 import { Search } from "./components";
 

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
 import { formatCell } from "../format";
 import { type TrialState, type ViewState } from "../state";
-import type { TableColumn, TrialTable, TrialRow } from "../run_types";
+import type { TableColumn, TrialTable, TrialRow } from "../types";
 import { saveAs } from "./actions";
 import { ColumnMenu, shownKeys } from "./column_menu";
 import { Empty, ProblemNotice, Search, StateFilter, StateMark } from "./components";
