@@ -10,9 +10,9 @@ from tests.browser import form_pictures
 from tests.services.jupyter_lab import ROOT
 from tests.services.waiting import wait_until
 from workbench.foundation.errors import WorkbenchError
+from workbench.views.forms.answers import sampled
 from workbench.views.forms.draft import Draft
 from workbench.views.forms.protocol import Answer, to_message
-from workbench.views.forms.samples import sampled
 from workbench.views.forms.state import state_of
 
 FORM = ROOT / "workbench" / "views" / "widgets" / "static" / "form.js"

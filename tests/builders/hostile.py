@@ -305,10 +305,10 @@ def use_experiment(document: dict[str, Any]) -> None:
     from workbench.experiment.trial_value import describe_value
     from workbench.search import Study
     from workbench.search import check as check_sampler
-    from workbench.views.forms.checking import check
+    from workbench.views.forms.draft import _check
     from workbench.views.forms.python_source import write_python
 
-    experiment, problems = check(document, {})
+    experiment, problems = _check(document, {})
     for problem in problems:
         assert str(problem)
     if experiment is None:

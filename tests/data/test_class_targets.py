@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from workbench.data.augmentation import AugmentedSplit
-from workbench.data.class_targets import class_of_each
 from workbench.data.splits import ArraySplit
+from workbench.data.targets import class_of_each
 from workbench.experiment.augmentation import Augmentation
 from workbench.foundation.errors import DataError
 

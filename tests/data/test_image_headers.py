@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from workbench.data import check_options, image_headers
-from workbench.data.image_headers import check_headers
+from workbench.data import check_options, pixels
+from workbench.data.pixels import check_headers
 from workbench.foundation.errors import DataError
 
 
@@ -64,8 +64,8 @@ def test_of_many_files_some_are_read_evenly_spread(
 ) -> None:
     files = fill(tmp_path)
     opened: list[str] = []
-    monkeypatch.setattr(image_headers, "MAX_FILES", 4)
-    monkeypatch.setattr(image_headers, "_fault_of", lambda path, *_: opened.append(path))
+    monkeypatch.setattr(pixels, "MAX_FILES", 4)
+    monkeypatch.setattr(pixels, "_fault_of", lambda path, *_: opened.append(path))
     check_headers(files)
     assert sorted(opened) == [files[index] for index in (0, 3, 7, 11)]
 

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from workbench.data.image_headers import check_headers
 from workbench.data.images import decode_image
-from workbench.data.pixels import eight_bits, why_not_eight_bits
+from workbench.data.pixels import check_headers, eight_bits, why_not_eight_bits
 from workbench.deploy.card import Input, Output
 from workbench.deploy.predict_script import script
 from workbench.foundation.errors import DataError

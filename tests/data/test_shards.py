@@ -16,7 +16,7 @@ import pytest
 
 from workbench.data import shard_server, shards
 from workbench.data.batches import epoch_indices
-from workbench.data.disk_room import SHARD
+from workbench.data.cache import SHARD
 from workbench.data.shard_server import Endpoint, ShardServer, Wanted, fetcher
 from workbench.data.shards import RemoteFiles, ShardCache, ShardReader
 from workbench.foundation.errors import DataError

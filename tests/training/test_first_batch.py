@@ -481,8 +481,8 @@ def test_a_table_is_not_a_data_set(kind: Any, tmp_path: Path) -> None:
 
 
 def test_targets_of_a_part_of_a_data_set_are_numbered_as_it_numbers_them() -> None:
-    from workbench.data.known_targets import known_targets
     from workbench.data.splits import MapSplit
+    from workbench.data.targets import known_targets
 
     part, _ = random_split(
         TensorDataset(INPUTS, CLASSES), [40, 20], torch.Generator().manual_seed(1)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.pole import Pole
+from workbench.data.cartpole import Pole
 from workbench.foundation.errors import ExperimentError
 from workbench.training.policy import (
     POLICY,
@@ -20,7 +20,7 @@ from workbench.training.policy import (
     train_policy,
 )
 
-POLE = {"environment": "workbench.data.pole:Pole"}
+POLE = {"environment": "workbench.data.cartpole:Pole"}
 
 
 class Corridor:

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from workbench.data.batches import Groups
-from workbench.data.class_targets import are_shares, class_of_each
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import BeforeSample, Datasets
+from workbench.data.targets import are_shares, class_of_each
 from workbench.experiment.augmentation import Augmentation
 from workbench.foundation.errors import ExperimentError
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.data.image_headers import check_headers
 from workbench.data.images import FolderSplit, paired_files
 from workbench.data.options import existing_path
+from workbench.data.pixels import check_headers
 from workbench.data.scenes import SceneOptions, load_scenes
 from workbench.data.splits import ArraySplit, Datasets, split_in_three
 from workbench.experiment.metric_declarations import Task

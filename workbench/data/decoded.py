@@ -21,8 +21,7 @@ from time import perf_counter
 
 import numpy as np
 
-from workbench.data.cache import cache_folder
-from workbench.data.disk_room import DECODED, has_room
+from workbench.data.cache import DECODED, cache_folder, has_room
 from workbench.foundation.artifacts.local import make_private
 
 _PREFIX = "decoded-"
@@ -107,7 +106,7 @@ def open_decoded(
     versions: Sequence[int] | None = None,
     folder: Path | None = None,
 ) -> DecodedImages | None:
-    """Return the decoded images of some files, after making room for them; see `disk_room`.
+    """Return the decoded images of some files, after making room for them; see `cache.has_room`.
 
     Args:
         files: The image files, or what identifies them.

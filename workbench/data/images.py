@@ -24,9 +24,8 @@ from workbench.data.image_folders import (
     part_names,
     version_of,
 )
-from workbench.data.image_headers import check_headers
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
-from workbench.data.pixels import eight_bits
+from workbench.data.pixels import check_headers, eight_bits
 from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
 from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader

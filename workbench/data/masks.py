@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.image_headers import check_headers
 from workbench.data.images import ENDINGS, paired_files
 from workbench.data.options import existing_path
+from workbench.data.pixels import check_headers
 from workbench.data.scenes import SceneOptions, load_scenes
 from workbench.data.splits import ArraySplit, Datasets, Split, split_in_three
 from workbench.experiment.metric_declarations import Task

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.data.disk_room import LIMIT_VARIABLE, SHARD, find_limit_bytes, has_room
+from workbench.data.cache import LIMIT_VARIABLE, SHARD, find_limit_bytes, has_room
 from workbench.foundation.artifacts import open_artifacts
 from workbench.foundation.artifacts.local import make_private
 from workbench.foundation.errors import ArtifactsError, DataError

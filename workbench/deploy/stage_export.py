@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.data import Datasets
-from workbench.data.class_targets import class_of_each
+from workbench.data.targets import class_of_each
 from workbench.deploy.card import Input
 from workbench.deploy.exported_model import Member, add_member, encode_inputs
 from workbench.deploy.graph import Graph, onnx

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor, nn
 
 from workbench.data.collating import TARGET_NAMES
-from workbench.data.known_targets import known_targets
 from workbench.data.ordered import OrderedSplit
 from workbench.data.sample_seeding import RandomStates
+from workbench.data.targets import known_targets
 from workbench.experiment.plan import Plan
 from workbench.foundation.errors import ExperimentError
 from workbench.models import parts as rules

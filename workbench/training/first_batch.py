@@ -24,7 +24,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from workbench.data import Split
 from workbench.data.batches import worker_part
-from workbench.data.known_targets import known_targets
+from workbench.data.targets import known_targets
 from workbench.experiment.plan import Plan
 from workbench.foundation.errors import ExperimentError, WorkbenchError, first_line_of
 from workbench.models.calls import describe_inputs, loss_in, map_tensors, output_in

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from workbench.data import Datasets, Split
-from workbench.data.class_targets import are_shares, class_of_each
+from workbench.data.targets import are_shares, class_of_each
 from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported

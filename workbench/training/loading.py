@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.data import Datasets, load
-from workbench.data.fed_targets import with_targets_as_inputs
 from workbench.data.own import takes_training_seed
 from workbench.data.shares import with_share
+from workbench.data.targets import with_targets_as_inputs
 from workbench.experiment import Component, Experiment
 
 _last_loaded: tuple[tuple[str, str, int, int | None, bool], Datasets] | None = None

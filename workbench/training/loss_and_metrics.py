@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from workbench.data import Datasets
-from workbench.data.known_targets import known_targets
+from workbench.data.targets import known_targets
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from tests.builders.random_experiments import experiments
 from workbench.experiment import Experiment
 from workbench.experiment.space import Space
-from workbench.views.forms.samples import sampled
+from workbench.views.forms.answers import sampled
 
 SPACE = Space.model_validate(
     {

@@ -22,8 +22,7 @@ from workbench.views.live_feed.available_actions import offers_of_run, offers_of
 from workbench.views.live_feed.chart import ChartUpdates
 from workbench.views.live_feed.feed import Feed
 from workbench.views.live_feed.frames import Numbers
-from workbench.views.live_feed.outcome import Chosen
-from workbench.views.live_feed.protocol import ChartQuery, Subscription, TableQuery
+from workbench.views.live_feed.protocol import ChartQuery, Chosen, Subscription, TableQuery
 from workbench.views.live_feed.run_summaries import run_detail
 from workbench.views.live_feed.run_tail import RunTail
 from workbench.views.live_feed.trial_detail import trial_detail

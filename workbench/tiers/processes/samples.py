@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from workbench.data import Datasets, check_options
-from workbench.data.class_targets import class_of_each
+from workbench.data.targets import class_of_each
 from workbench.experiment import Experiment
 from workbench.foundation.errors import RunError
 from workbench.training.loading import load_trial_data

@@ -6,6 +6,8 @@ Threads, and dropping answers that are no longer needed, are left to `queries`.
 from __future__ import annotations
 
 import json
+import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +16,8 @@ from pydantic import BaseModel
 
 from workbench.experiment import Component, Experiment
 from workbench.experiment.actions import is_jobs_address, write_for_panel
+from workbench.experiment.domain import Domain, Float, Int, same_value
+from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError, RunError, Suggestion
 from workbench.runs import Run, advise, attach, create, start, submit
 from workbench.runs.handle import open_store
@@ -31,11 +35,15 @@ from workbench.views.forms.results import (
     NamedFigure,
     PreflightReport,
     RunResult,
+    SampledParameter,
     SampledSpace,
     StartedRun,
     WhatIfResult,
 )
-from workbench.views.forms.samples import sampled
+
+_NUM_SAMPLES, _NUM_BINS, _SEED = 1000, 20, 0
+"""How often a search space is sampled to be shown, in how many bins, and with which seed."""
+
 
 _AUTO = "auto"
 _DEFAULT_TIME = "1m"
@@ -379,6 +387,53 @@ def _run(context: QueryContext, arguments: Arguments) -> Run:
     if not run_id:
         raise RunError("no run has been started yet", next_step="Start the run first.")
     return attach(run_id, store=context.open_store())
+
+
+def sampled(space: Space, num_samples: int = _NUM_SAMPLES) -> SampledSpace:
+    """Sample a search space at random, and count the values of each parameter.
+
+    Args:
+        space: The search space.
+        num_samples: Number of configurations, at least 1.
+    """
+    rng = random.Random(_SEED)
+    drawn = [space.sample(rng) for _ in range(num_samples)]
+    parameters = []
+    for name, domain in space.root.items():
+        values = [params[name] for params in drawn if name in params]
+        share = len(values) / num_samples
+        parameters.append(
+            SampledParameter(name=name, exists_share=share, **_counted(domain, values))
+        )
+    return SampledSpace(num_samples=num_samples, parameters=tuple(parameters))
+
+
+def _counted(domain: Domain, values: list[Any]) -> dict[str, Any]:
+    allowed = domain.values()
+    if isinstance(domain, Float | Int) and (allowed is None or _is_longer(allowed, _NUM_BINS)):
+        return _histogram(domain, values)
+    choices = list(allowed or ())
+    counts = [sum(same_value(value, choice) for value in values) for choice in choices]
+    return {"kind": "choices", "choices": choices, "counts": counts}
+
+
+def _is_longer(values: Any, most: int) -> bool:
+    # len() fails for a very long range.
+    return bool(values[most : most + 1])
+
+
+def _histogram(domain: Float | Int, values: list[float]) -> dict[str, Any]:
+    def place(value: float) -> float:
+        return math.log(value) if domain.log else float(value)
+
+    low, high = place(domain.low), place(domain.high)
+    counts = [0] * _NUM_BINS
+    for value in values:
+        share = (place(value) - low) / ((high - low) or 1.0)
+        counts[min(int(share * _NUM_BINS), _NUM_BINS - 1)] += 1
+    places = [low + (high - low) * (index / _NUM_BINS) for index in range(1, _NUM_BINS)]
+    inner = [math.exp(edge) if domain.log else edge for edge in places]
+    return {"kind": "range", "edges": [domain.low, *inner, domain.high], "counts": counts}
 
 
 _ANSWERS: dict[str, Callable[[QueryContext, Arguments, Report], BaseModel]] = {

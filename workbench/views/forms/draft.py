@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from workbench.cluster.remote.jobs import check_address
 from workbench.experiment import Experiment
 from workbench.experiment.domain import Float, Int
 from workbench.experiment.dotted import remove_at, set_at
+from workbench.experiment.refusals import findings
 from workbench.experiment.yaml_file import read_yaml, write_yaml
 from workbench.foundation.errors import DataError, ExperimentError, RunError, WorkbenchError
 from workbench.runs.experiment_file import read_experiment, write_experiment
-from workbench.views.forms.checking import check
 from workbench.views.forms.document_edits import (
     add_condition,
     drop_empty,
@@ -34,6 +36,32 @@ from workbench.views.forms.document_edits import (
 from workbench.views.forms.notebook import Notebook
 from workbench.views.forms.presets import preset_path
 from workbench.views.forms.python_source import read_python, write_python
+
+
+def _check(
+    document: Mapping[str, Any], payloads: Mapping[str, bytes], *, on_this_machine: bool = True
+) -> tuple[Experiment | None, list[WorkbenchError]]:
+    """Validate a document as an experiment, and _check whether it could run.
+
+    Args:
+        document: The experiment as in its file.
+        payloads: Bytes of embedded objects by their SHA-256.
+        on_this_machine: Whether it is to run on this machine.
+
+    Returns:
+        The experiment, or None if it is invalid, and its problems; none if it could run.
+    """
+    try:
+        experiment = Experiment(**document).with_payloads(payloads)
+    except ExperimentError as error:
+        cause = error.__cause__
+        return None, (
+            list(findings(cause, Experiment)) if isinstance(cause, ValidationError) else [error]
+        )
+    from workbench.sweeps.preflight import find_problems
+
+    return experiment, list(find_problems(experiment, on_this_machine=on_this_machine))
+
 
 _MAX_UNDO = 200
 _BOUNDS = ("low", "high", "step")
@@ -389,15 +417,16 @@ class Draft:
     def _take(self, document: dict[str, Any]) -> None:
         """Adopt a document, in its shortest form if it is valid."""
         here = self._address is None
-        found, problems = check(document, self.notebook.payloads, on_this_machine=here)
+        experiment, problems = _check(document, self.notebook.payloads, on_this_machine=here)
         self.problems = [
             self.notebook.explained(problem, document, _known()) for problem in problems
         ]
         self.problems += [] if self._address_problem is None else [self._address_problem]
-        self.is_experiment = found is not None
-        if found is not None:
-            self.experiment = found
-        self.document = document if found is None else found.model_dump(mode="json")
+        self.is_experiment = experiment is not None
+        if experiment is not None:
+            self.experiment = experiment
+            document = experiment.model_dump(mode="json")
+        self.document = document
         self.revision += 1
 
     def _forget_texts(self) -> None:

@@ -1,17 +1,23 @@
-"""The updates of a chart for one front end: everything at first, then only what is new.
+"""The chart of a run for one front end, and several runs side by side.
 
-Curves are thinned before they are first sent. After that, new points are appended, until a curve is
-so long that sending it again, thinned, is cheaper to draw.
+Of one run everything is sent at first, then only what is new. Curves are thinned before they are
+first sent. After that, new points are appended, until a curve is so long that sending it again,
+thinned, is cheaper to draw. Of several runs the curves of the best so far are sent, and a table.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from workbench.experiment.goals import Goal
 from workbench.foundation.events import TrialState
+from workbench.runs.comparison_table import Side, comparison_rows, labels_of
 from workbench.runs.plots.prepare import CurvesData
+from workbench.runs.plots.prepare_comparison import AXIS_TITLES, goal_in_any, prepare_best_so_far
 from workbench.runs.plots.series import AXES, BEGINNING, Curve, Place
 from workbench.runs.plots.thinning import MIN_POINTS
 from workbench.views.live_feed.frames import Numbers
@@ -19,6 +25,10 @@ from workbench.views.live_feed.protocol import (
     BestSoFar,
     ChartQuery,
     ChartUpdate,
+    ComparedFact,
+    ComparedRun,
+    Comparison,
+    ComparisonQuery,
     CurveUpdate,
     QuantileBand,
 )
@@ -29,6 +39,7 @@ MAX_CURVES_OF_ALL = 1_000
 _MAX_POINTS = 16_000
 _GROWTH = 2
 _MIN_POINTS = 200
+_MAX_FACTS = 300
 
 
 @dataclass
@@ -179,3 +190,56 @@ def _best(data: CurvesData, numbers: Numbers) -> BestSoFar | None:
     if not data.best_x:
         return None
     return BestSoFar(x=numbers.add(data.best_x, exact=True), y=numbers.add(data.best_y))
+
+
+def comparison(tails: Sequence[RunTail], query: ComparisonQuery, numbers: Numbers) -> Comparison:
+    """Return some runs side by side.
+
+    Args:
+        tails: The runs; they are locked here, in an order that is always the same.
+        query: By what they are compared.
+        numbers: Receives the curves.
+    """
+    with contextlib.ExitStack() as stack:
+        for tail in sorted(tails, key=lambda tail: tail.run_id):
+            stack.enter_context(tail.lock)
+        sides = [Side(tail.row, tail.data.history) for tail in tails]
+        first = (item.metric for side in sides for item in side.history.objectives)
+        goal = goal_in_any((side.history for side in sides), query.metric or None)
+        further = (name for tail in tails for name in tail.data.series.metrics)
+        return Comparison(
+            axis=query.axis,
+            x_title=AXIS_TITLES[query.axis],
+            runs=tuple(
+                _compared(tail, _noting_reading(tail, label), query, goal, numbers)
+                for tail, label in zip(tails, labels_of(sides), strict=True)
+            ),
+            metrics=tuple(dict.fromkeys([*first, *further])),
+            facts=tuple(ComparedFact(**asdict(row)) for row in comparison_rows(sides)[:_MAX_FACTS]),
+        )
+
+
+def _noting_reading(tail: RunTail, label: str) -> str:
+    """Return the name of a run with how far it has been read, while that is not the whole."""
+    reading = tail.data.history.reading
+    return label if reading is None else f"{label} ({reading.describe()})"
+
+
+def _compared(
+    tail: RunTail, label: str, query: ComparisonQuery, goal: Goal | None, numbers: Numbers
+) -> ComparedRun:
+    data = tail.cached(
+        ("comparison", query.metric, query.axis, goal),
+        lambda: prepare_best_so_far(
+            tail.data, metric=query.metric or None, axis=query.axis, goal=goal
+        ),
+        every_s=1.0,
+    )
+    return ComparedRun(
+        run_id=tail.run_id,
+        label=label,
+        metric=data.metric,
+        goal=data.goal,
+        x=numbers.add(data.x, exact=True),
+        y=numbers.add(data.y),
+    )

@@ -24,18 +24,9 @@ from workbench.runs.plots.prepare_comparison import ComparisonAxis
 from workbench.store.database.labels import MAX_TAGS, Archive
 from workbench.store.history.trial_columns import Format, Kind
 from workbench.views.live_feed.action_messages import Json, Name, Offer
-from workbench.views.live_feed.attached import AttachedFile
 from workbench.views.live_feed.chosen_model import Candidates, ChosenModel
 from workbench.views.live_feed.machine_history import MachinesHistory
 from workbench.views.live_feed.machines import MachinesStatus
-from workbench.views.live_feed.outcome import (
-    Best,
-    Chosen,
-    EndedAttempt,
-    Failure,
-    Front,
-    ObjectiveSummary,
-)
 from workbench.views.live_feed.trial_log import TrialLog, TrialLogQuery
 
 MAX_WINDOW = 200
@@ -52,6 +43,67 @@ class _Request(BaseModel):
 
 class _Response(BaseModel):
     model_config = ConfigDict(frozen=True)
+
+
+class Best(_Response):
+    """The best trial of a run so far, with means where its configuration is repeated."""
+
+    trial: int
+    values: dict[str, float | str] = Field(description="NaN and infinities are strings.")
+    params: dict[str, Any]
+    num_repeats: int = Field(default=1, description="Over how many trials the values are means.")
+    certainty: tuple[str, ...] = Field(
+        default=(),
+        description="On how many samples the value rests and how sure it is, in sentences.",
+    )
+
+
+class Chosen(_Response):
+    """The trial that a user chose by hand."""
+
+    trial: int
+    words: str = Field(description="Its objectives beside the best values.")
+
+
+class Failure(_Response):
+    """Trials that failed with one message."""
+
+    reason: str
+    message: str
+    num_trials: int
+    trials: tuple[int, ...] = Field(description="The first of them.")
+
+
+class EndedAttempt(_Response):
+    """An attempt of a trial that ended early."""
+
+    attempt: int
+    reason: str
+    message: str
+    next_plan: dict[str, Any]
+
+
+class Extreme(_Response):
+    """The best value of one of several objectives."""
+
+    metric: str
+    value: float
+    trial: int
+
+
+class Front(_Response):
+    """The trials that no other beats in every objective."""
+
+    num_trials: int
+    extremes: tuple[Extreme, ...]
+
+
+class ObjectiveSummary(_Response):
+    """What a run optimises."""
+
+    metric: str
+    goal: Literal["maximize", "minimize"]
+    target: float | None
 
 
 class RunsQuery(_Request):
@@ -466,3 +518,15 @@ class Update(_Response):
     compared: Comparison | None = None
     resources: MachinesStatus | None = None
     machines: MachinesHistory | None = None
+
+
+class AttachedFile(BaseModel):
+    """A picture, a table or a text that a trial reported."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    kind: Literal["image", "table", "text"]
+    step: int
+    file: str = Field(description="The name of its file.")
+    size_bytes: int

@@ -21,15 +21,16 @@ from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.history import chosen_by_hand, describe_choice
 from workbench.views.live_feed.available_actions import offers_of_run
 from workbench.views.live_feed.chosen_model import candidates, chosen_model
-from workbench.views.live_feed.outcome import (
+from workbench.views.live_feed.protocol import (
     Best,
     Chosen,
     Extreme,
     Failure,
     Front,
     ObjectiveSummary,
+    RunDetail,
+    RunItem,
 )
-from workbench.views.live_feed.protocol import RunDetail, RunItem
 from workbench.views.live_feed.run_tail import RunTail
 
 SWEEP_FIGURES = (

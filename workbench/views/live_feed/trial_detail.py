@@ -1,14 +1,20 @@
-"""The details of one trial, from its events; what it printed is left to `trial_log`."""
+"""The details of one trial, and the pictures, tables and texts that it attached to its reports.
+
+They follow from its events; what it printed is left to `trial_log`.
+"""
 
 from __future__ import annotations
 
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.attachments import MEDIA_TYPES
+from workbench.foundation.errors import UnknownNameError
 from workbench.foundation.strict_json import plain
+from workbench.runs.descriptions import attachment_file
+from workbench.store.history import Trial
 from workbench.store.history.lineage import describe_segment
 from workbench.store.history.trial_columns import values_of_trial
-from workbench.views.live_feed.attached import attached_files
 from workbench.views.live_feed.available_actions import offers_of_trial
-from workbench.views.live_feed.outcome import EndedAttempt
-from workbench.views.live_feed.protocol import TrialDetail
+from workbench.views.live_feed.protocol import AttachedFile, EndedAttempt, TrialDetail
 from workbench.views.live_feed.run_tail import RunTail
 
 
@@ -58,3 +64,35 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         attachments=attached_files(trial),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
     )
+
+
+def attached_files(trial: Trial) -> tuple[AttachedFile, ...]:
+    """Return what a trial attached to its reports, the oldest first."""
+    return tuple(
+        AttachedFile(
+            name=saved.name,
+            kind=saved.kind,
+            step=saved.step,
+            file=saved.file.rpartition("/")[2],
+            size_bytes=saved.size_bytes,
+        )
+        for saved in trial.attachments
+    )
+
+
+def read_attached(artifacts: Artifacts, trial: int, file: str) -> tuple[str, bytes]:
+    """Return the media type of an attachment and its content.
+
+    Args:
+        artifacts: The artifacts of the run.
+        trial: Number of the trial.
+        file: The name of the file, without a folder.
+
+    Raises:
+        UnknownNameError: If there is no such file.
+    """
+    media_type = MEDIA_TYPES.get(file.rpartition(".")[2])
+    name = attachment_file(trial, file)
+    if media_type is None or "/" in file or not artifacts.exists(name):
+        raise UnknownNameError(f"trial {trial} has no attachment {file!r}", field="file")
+    return media_type, artifacts.read(name)

@@ -16,8 +16,8 @@ from workbench.foundation.errors import UnknownNameError
 from workbench.foundation.formatting import format_duration
 from workbench.runs.event_lines import Narrator
 from workbench.runs.plots.run_data import RunData
-from workbench.views.live_feed.attached import read_attached
 from workbench.views.live_feed.feed import Feed
+from workbench.views.live_feed.trial_detail import read_attached
 from workbench.views.live_feed.trial_log import find_log
 from workbench.views.server.handlers import RESOURCE, WorkbenchHandler, find_run, translated
 

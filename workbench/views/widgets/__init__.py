@@ -10,9 +10,17 @@ run. Output of runs without widgets is left to the front end in `extensions/`, d
 
 from __future__ import annotations
 
-from workbench.views.widgets.experiment_form import ExperimentForm, app
+from workbench.views.widgets.experiment_form import (
+    ExperimentForm,
+    advice,
+    app,
+    data,
+    model,
+    result,
+    run,
+    space,
+)
 from workbench.views.widgets.live_view import LiveView, live
-from workbench.views.widgets.parts import advice, data, model, result, run, space
 from workbench.views.widgets.tiers_view import TiersView, tiers
 
 __all__ = [

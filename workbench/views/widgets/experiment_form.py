@@ -1,8 +1,7 @@
-"""An experiment as a form in a notebook.
+"""An experiment as a form in a notebook, whole or in parts.
 
-The kernel holds it, the view shows the state the kernel sends.
-
-The content of the form is made in `workbench.views.forms`, which also defines the protocol; this
+The kernel holds it, the view shows the state the kernel sends. Each part accepts what `app` does,
+such as a form to share. The content of the form is made in `workbench.views.forms`, which also defines the protocol; this
 module transports it.
 """
 
@@ -283,6 +282,36 @@ def app(
         True
     """
     return form(experiment, PARTS, model=model, data=data, store=store)
+
+
+def model(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
+    """Choose and inspect the model of an experiment; arguments as in `app`."""
+    return form(experiment, ("model",), store=store)
+
+
+def data(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
+    """Choose and inspect the data of an experiment; arguments as in `app`."""
+    return form(experiment, ("data",), store=store)
+
+
+def space(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
+    """Edit the search space of an experiment; arguments as in `app`."""
+    return form(experiment, ("space",), store=store)
+
+
+def advice(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
+    """Ask the advisor about an experiment; arguments as in `app`."""
+    return form(experiment, ("advice",), store=store)
+
+
+def run(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
+    """Run an experiment and watch it; arguments as in `app`."""
+    return form(experiment, ("run",), store=store)
+
+
+def result(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
+    """Show the result of a run, and continue from there; arguments as in `app`."""
+    return form(experiment, ("result",), store=store)
 
 
 def form(
