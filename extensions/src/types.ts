@@ -84,7 +84,7 @@ export interface AttachedFile {
   size_bytes: number;
 }
 
-/** The best trial of a run so far, with the mean values of its configuration where that is repeated. */
+/** The best trial of a run so far, with means where its configuration is repeated. */
 export interface Best {
   trial: number;
   /** NaN and infinities are strings. */
