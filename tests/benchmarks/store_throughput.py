@@ -28,7 +28,7 @@ from workbench.foundation.events import Event, TrialReported
 from workbench.runs.plots.series import RunSeries
 from workbench.runs.plots.stored_chunks import read_chunks
 from workbench.store.database import RunWriter, Store
-from workbench.sweeps.event_blocks import EventBlocks
+from workbench.sweeps.ledger import EventBlocks
 
 RESULTS = Path(__file__).parent / "results" / "store_throughput.json"
 NUM_TRIALS = 100

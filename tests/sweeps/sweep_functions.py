@@ -37,6 +37,17 @@ def behave(config, report, seed):
             sys.exit("I have had enough")
         case "memory":
             raise MemoryError("cannot have it")
+        case "deaf":
+            report(step=1, loss=0.8)
+            while True:
+                time.sleep(1.0)
+        case how:
+            _report_badly(how, report)
+
+
+def _report_badly(how, report):
+    """Report something that no trial should."""
+    match how:
         case "nan":
             report(step=1, loss=0.9)
             report(step=2, loss=float("nan"))
@@ -53,10 +64,6 @@ def behave(config, report, seed):
             raise RuntimeError(
                 "\n\nCUDA error: \x00\n" + "x" * 2**20 + "\nCompile with `TORCH_USE_CUDA_DSA`"
             )
-        case "deaf":
-            report(step=1, loss=0.8)
-            while True:
-                time.sleep(1.0)
 
 
 def two_objectives(config, report):

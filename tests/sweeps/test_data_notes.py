@@ -13,10 +13,9 @@ from workbench import data as workbench_data
 from workbench.experiment import Component, Experiment
 from workbench.foundation.events import Noted, TrialProposed
 from workbench.store.database import Store
-from workbench.sweeps import data_notes
-from workbench.sweeps.data_notes import DataNotes
+from workbench.sweeps import run_notes
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.run_notes import notes_of_limits
+from workbench.sweeps.run_notes import DataNotes, notes_of_limits
 
 
 def experiment_on(data: Any, **fields: Any) -> Experiment:
@@ -57,7 +56,7 @@ def test_no_trial_waits_for_the_table(
         may_read.wait()
         return workbench_data.notes_of(data)
 
-    monkeypatch.setattr(data_notes, "notes_of", read)
+    monkeypatch.setattr(run_notes, "notes_of", read)
     run_id = store.create_run(experiment_on(table))
     ledger = Ledger(store, run_id)
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:

@@ -71,6 +71,7 @@ def endings(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 )
 def test_a_trial_ends_as_it_did(
     endings: Sweep,
+    *,
     how: str,
     state: str,
     reason: str | None,
@@ -221,9 +222,7 @@ def test_a_run_ends_at_its_limit(
     num_trials: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from workbench.sweeps.tune_names import (
-        tune,
-    )  # not where tests are collected: loading it takes seconds
+    from workbench.sweeps.tune_internals import tune
 
     kept: list[dict[str, object]] = []
     fit = tune.Tuner.fit

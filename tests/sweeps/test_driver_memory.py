@@ -94,8 +94,8 @@ def test_tune_forgets_trials_that_have_ended(store: Store, monkeypatch: pytest.M
         Trial as TuneTrial,
     )  # not where tests are collected: loading takes seconds
 
+    from workbench.sweeps.coordinator import Order
     from workbench.sweeps.driver import Driver
-    from workbench.sweeps.messages import Order
 
     counts: list[int] = []
     next_order = Driver.next_order

@@ -48,6 +48,7 @@ SECONDS = st.floats(0, 1e4)
     ],
 )
 def test_growing_pays_where_what_is_left_clearly_ends_earlier(
+    *,
     left: float,
     now: float,
     expected: float,

@@ -13,8 +13,8 @@ from workbench.foundation.errors import ResourcesError
 from workbench.foundation.events import EnergyMetered, TrialProposed, TrialStarted, steady_unix_s
 from workbench.store.database import Store
 from workbench.store.history import History
-from workbench.sweeps.energy_limit import UNMETERED_S, EnergyLimit
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.monitor import UNMETERED_S, EnergyLimit
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from workbench.runs.plots.run_data import RunData
 from workbench.runs.view import RunView
 from workbench.store.database import RunWriter, Store
 from workbench.store.database.blocks import last_block_seq, read_block
-from workbench.sweeps import event_blocks
+from workbench.sweeps import ledger as event_blocks
 from workbench.sweeps.ledger import Ledger
 from workbench.views.live_feed.run_tail import RunTail
 

@@ -119,7 +119,7 @@ def test_everything_stays_where_a_person_says_so(course: Course) -> None:
 @pytest.mark.parametrize(
     "course", [resources(keep_best="all", max_checkpoints_size="1KB")], indirect=True, ids=["1KB"]
 )
-def test_the_least_valuable_go_first_when_space_is_short_and_one_warning_says_when_that_is_not_enough(
+def test_the_least_valuable_go_first_when_space_is_short_and_a_warning_says_if_that_is_not_enough(
     course: Course,
 ) -> None:
     for number, loss in enumerate([0.5, 0.1, 0.9]):

@@ -21,8 +21,7 @@ from workbench.foundation.events import (
 from workbench.runs.progress import progress_of
 from workbench.store.database import Store
 from workbench.sweeps.budget import reason_to_end
-from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.run_clock import RunClock, timely
+from workbench.sweeps.ledger import Ledger, RunClock, timely
 
 HOUR_S = 3600.0
 

@@ -128,7 +128,13 @@ def seen_by_optuna(study: Study, path: Path) -> list[list[float]]:
 )
 @pytest.mark.parametrize("num_objectives", [1, 2])
 def test_history_and_sampler_see_the_value_that_the_mode_names(
-    store: Store, tmp_path: Path, mode: Any, values: list[float], best: int, num_objectives: int
+    store: Store,
+    tmp_path: Path,
+    *,
+    mode: Any,
+    values: list[float],
+    best: int,
+    num_objectives: int,
 ) -> None:
     how = {} if mode is None else {"value": mode}
     named = [{"metric": "score", "goal": "maximize"}, {"metric": "cost", "goal": "minimize"}]

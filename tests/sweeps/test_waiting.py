@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 def test_a_run_that_gets_no_workers_says_once_who_has_them(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.sweeps.waiting.REPORT_AFTER_S", 0.3)
+    monkeypatch.setattr("workbench.sweeps.cluster_watch.REPORT_AFTER_S", 0.3)
     held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
     try:
         sweep = Sweep.create(store, "curve", budget={"trials": 2}, resources={"concurrency": 2})

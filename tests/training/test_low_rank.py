@@ -17,7 +17,7 @@ from tests.services.process_group import run_together
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.models import low_rank
-from workbench.sweeps import beginning, preflight
+from workbench.sweeps import preflight
 from workbench.training import checkpoint
 from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
@@ -127,7 +127,7 @@ class TestWithPeft:
 def test_without_peft_it_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from workbench.experiment.pretrained import LowRankAdapter
 
-    monkeypatch.setattr(beginning, "find_source", lambda name: None)
+    monkeypatch.setattr(preflight, "find_source", lambda name: None)
     with pytest.raises(ExperimentError, match=r"search\.adapter.*\[lora\]"):
         preflight.check(experiment())
     preflight.check(experiment(), on_this_machine=False)

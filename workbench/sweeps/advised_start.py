@@ -44,10 +44,10 @@ def begin_with_advice(
         return
     if experiment.sampler.name != "auto" or experiment.resources.advice == "never":
         return
-    found = advised_configuration(store, experiment, cluster, except_run=ledger.run_id)
-    if found is not None:
-        study.enqueue(found.params)
-        ledger.record(found)
+    enqueued = advised_configuration(store, experiment, cluster, except_run=ledger.run_id)
+    if enqueued is not None:
+        study.enqueue(enqueued.params)
+        ledger.record(enqueued)
 
 
 def advised_configuration(
@@ -76,11 +76,8 @@ def advised_configuration(
     search = experiment.search.root
     searched = {name for name, domain in search.items() if not isinstance(domain, Fixed)}
     for run_id, given in earlier_runs(store, ["advice_given"], except_run=except_run):
-        advised = (
-            {}
-            if not given
-            else {name: value for name, value in _values(given[-1]).items() if name in searched}
-        )
+        values = _values(given[-1]) if given else {}
+        advised = {name: value for name, value in values.items() if name in searched}
         if not advised:
             continue
         try:
@@ -122,10 +119,7 @@ def _is_measured_here(
 
 
 def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -> Params:
-    """Return the configuration of a space that is nearest to some values.
-
-    What they lack is drawn.
-    """
+    """Return the configuration that is nearest to some values; what they lack is drawn."""
     placed: Params = {}
     for name in space.order():
         if space.exists(name, placed):
@@ -135,10 +129,7 @@ def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -
 
 
 def _nearest(domain: Domain, value: Any, rng: random.Random) -> JsonValue:
-    """Return the value of a domain that is nearest to a number.
-
-    Instead of anything else it draws one.
-    """
+    """Return the value of a domain that is nearest to a number; for anything else draw one."""
     if domain.contains(value):
         return value
     if isinstance(domain, Fixed) or isinstance(value, bool) or not isinstance(value, int | float):

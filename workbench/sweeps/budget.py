@@ -42,9 +42,11 @@ def ending_now(history: History, now_unix_s: float) -> RunStateChanged | None:
     """
     if (message := systematic_failure(history)) is not None:
         return RunStateChanged(state="failed", reason="failures", message=message)
-    if (found := reason_to_end(history, now_unix_s)) is not None:
-        return RunStateChanged(state="complete", reason=found[0], message=found[1])
-    return None
+    limit = reason_to_end(history, now_unix_s)
+    if limit is None:
+        return None
+    reason, message = limit
+    return RunStateChanged(state="complete", reason=reason, message=message)
 
 
 def begun_ending(history: History) -> RunStateChanged:
@@ -54,9 +56,7 @@ def begun_ending(history: History) -> RunStateChanged:
 
 
 def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
-    """Return `ending`, or that the run has failed where it would be complete with nothing to show
-    for it.
-    """
+    """Return `ending`, or that the run has failed where it would be complete with no result."""
     if ending.state != "complete":
         return ending
     if (failed := only_failures(history)) is not None:
@@ -155,21 +155,9 @@ def extended(
         ExperimentError: If the run has no such limit, nothing is added, or it would still end at
             once.
     """
-    if history.replay_of is not None:
-        raise ExperimentError(
-            f"it replays {history.replay_of} and has no other configuration to try"
-        )
-    if history.reason == "exhausted" and not has_new_code:
-        raise _nothing_left(history)
-    if not more:
-        raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
-    if "budget.trials" in more and tries_one_configuration(history.in_force):
-        raise ExperimentError(
-            "nothing is searched, so another trial would be the same one",
-            field="budget.trials",
-            next_step="Start a run that searches something, or that has repeats.",
-        )
-    found, in_force = {}, values_of(history.in_force)
+    _check_extensible(history, more, has_new_code=has_new_code)
+    extended_limits: dict[str, Any] = {}
+    in_force = values_of(history.in_force)
     used = {
         "budget.trials": history.num_configurations(),
         "budget.time": history.limited_s(now_unix_s) + concluding_s(history.in_force),
@@ -185,11 +173,12 @@ def extended(
             )
         if in_force[path] is None:
             raise ExperimentError("the run has no such limit to extend", field=path)
-        found[path] = max(in_force[path], used[path]) + added
+        extended_limits[path] = max(in_force[path], used[path]) + added
     is_unfinished = any(
         not trial.finished or trial.interrupted for trial in history.trials.values()
     )
-    for path in (path for path in LIMITS if path not in found and in_force[path] is not None):
+    others = [path for path in LIMITS if path not in more and in_force[path] is not None]
+    for path in others:
         if used[path] >= in_force[path] and not (path == "budget.trials" and is_unfinished):
             limit = describe_amount(path, in_force[path], history.in_force.budget.price)
             raise ExperimentError(
@@ -204,4 +193,22 @@ def extended(
                 "Start another run with another target that learns from this one: --warm-start."
             ),
         )
-    return found
+    return extended_limits
+
+
+def _check_extensible(history: History, more: Mapping[str, float], *, has_new_code: bool) -> None:
+    """Refuse to extend a run that would have nothing else to try."""
+    if history.replay_of is not None:
+        raise ExperimentError(
+            f"it replays {history.replay_of} and has no other configuration to try"
+        )
+    if history.reason == "exhausted" and not has_new_code:
+        raise _nothing_left(history)
+    if not more:
+        raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
+    if "budget.trials" in more and tries_one_configuration(history.in_force):
+        raise ExperimentError(
+            "nothing is searched, so another trial would be the same one",
+            field="budget.trials",
+            next_step="Start a run that searches something, or that has repeats.",
+        )

@@ -79,9 +79,10 @@ class Share:
         """Return how many trials the cluster holds at once, and what each takes."""
         workers, shape = self.request.num_workers, self.request.shape
         gpus = workers * shape.gpus
-        each = format_count(workers * shape.cpus, "CPU")
-        each += f" and {gpus:g} {counted_noun(gpus, 'GPU')}" if gpus else ""
-        return f"{self.num_fitting} of {each} each"
+        size = format_count(workers * shape.cpus, "CPU")
+        if gpus:
+            size += f" and {gpus:g} {counted_noun(gpus, 'GPU')}"
+        return f"{self.num_fitting} of {size} each"
 
 
 def share_of(
@@ -128,7 +129,11 @@ def share_of(
                 "Limit the run by budget.time or budget.trials, or attach to a cluster with GPUs."
             ),
         )
-    wanted = places // least if resources.concurrency == "auto" else resources.concurrency
+    fitting = places // least
+    wanted = fitting if resources.concurrency == "auto" else resources.concurrency
+    stop_grace_s = STOP_GRACE_S
+    if experiment.command is not None:
+        stop_grace_s += resources.stop_grace
     request = Request(
         run_id=run_id,
         num_workers=least,
@@ -139,13 +144,9 @@ def share_of(
         preload=TORCH if experiment.trained is not None else (),
         environment=caller_environment.publish(),
         fresh=resources.worker == "fresh",
-        stop_grace_s=(
-            STOP_GRACE_S if experiment.command is None else resources.stop_grace + STOP_GRACE_S
-        ),
+        stop_grace_s=stop_grace_s,
     )
-    return Share(
-        request, wanted, max(wanted, places // least) if resources.autoscaling else places // least
-    )
+    return Share(request, wanted, max(wanted, fitting) if resources.autoscaling else fitting)
 
 
 def driver_started(cluster: ClusterInventory, before_unix_s: float | None = None) -> DriverStarted:

@@ -7,7 +7,7 @@ killed one carries out no command twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pydantic import JsonValue
@@ -32,7 +32,7 @@ from workbench.sweeps.warm_start import prior_trials, recorded_proposals
 
 logger = logging.getLogger(__name__)
 
-_FROM_DRIVER = ("warm_start", "replay", "count_wait", "resume", "code")
+_STORED_AT_LAUNCH = frozenset({"warm_start", "replay", "count_wait", "resume", "code"})
 """Commands that are stored when a run is launched, not sent by users."""
 
 Arguments = Mapping[str, Any]
@@ -110,14 +110,15 @@ class Commands:
 
     def _execute(self, command: Command, events: list[Event]) -> str:
         """Carry out one command, add its effects to `events`, and return the answer."""
-        carry_out = getattr(self, f"_{command.kind}", None) if command.kind in _kinds() else None
-        if carry_out is None:
-            raise ArgumentError(f"unknown command {command.kind!r}", allowed=_kinds())
-        if (action := ACTIONS.get(command.kind)) is not None and command.kind not in _FROM_DRIVER:
+        handler = HANDLERS.get(command.kind)
+        if handler is None:
+            raise ArgumentError(f"unknown command {command.kind!r}", allowed=list(HANDLERS))
+        action = ACTIONS.get(command.kind)
+        if action is not None and command.kind not in _STORED_AT_LAUNCH:
             check_payload(action.arguments, command.arguments)
         if command.kind == "stop" and command.number < self._resumed_by:
             raise RunError("the run was resumed after this request")
-        return carry_out(command.arguments, events)
+        return handler(self, command.arguments, events)
 
     def _stop(self, _arguments: Arguments, _events: list[Event]) -> str:
         self._driver.end(RunStateChanged(state="stopped", reason="person", message="by the user"))
@@ -141,9 +142,6 @@ class Commands:
         self._ledger.study.enqueue(params)
         events.append(TrialEnqueued(params=params))
         return "the configuration is next in the queue"
-
-    def _set(self, arguments: Arguments, events: list[Event]) -> str:
-        return self._change(arguments, events)
 
     def _extend(self, arguments: Arguments, events: list[Event]) -> str:
         # The limits count from the beginning of the run, so that carrying it out twice changes
@@ -175,12 +173,12 @@ class Commands:
         events.append(SettingsChanged(settings={}, waited_s=waited_s))
         return f"{format_duration(waited_s)} before the first driver count as time of the run"
 
-    def _change(self, settings: Mapping[str, Any], events: list[Event]) -> str:
-        history, given = self._ledger.history, settings
-        settings = {path: value for path, value in given.items() if path != SEARCH}
-        values = (
-            values_of(change(history.in_force, settings)) if settings or SEARCH not in given else {}
-        )
+    def _change(self, arguments: Arguments, events: list[Event]) -> str:
+        history = self._ledger.history
+        settings = {path: value for path, value in arguments.items() if path != SEARCH}
+        values: dict[str, Any] = {}
+        if settings or SEARCH not in arguments:
+            values = values_of(change(history.in_force, settings))
         settings = {path: values[path] for path in CHANGEABLE if path in settings}
         if ENERGY in settings and not self._driver.is_metered:
             raise ArgumentError(
@@ -188,57 +186,54 @@ class Commands:
                 field=ENERGY,
                 next_step="Limit its time or its trials instead.",
             )
-        descriptions = [
-            (
-                self._driver.describe_concurrency(value)
-                if path == "resources.concurrency"
-                else (
-                    self._describe_trials(value)
-                    if path == "budget.trials"
-                    else _describe_limit(path, value, history.in_force.budget.price)
-                )
-            )
-            for path, value in settings.items()
-        ]
-        if SEARCH in given:
-            changes = merge_changes(history.experiment, history.search_changes, given[SEARCH])
-            num_kept, settings[SEARCH] = self._ledger.study.change_search(changes), changes
+        descriptions = [self._describe(path, value) for path, value in settings.items()]
+        if SEARCH in arguments:
+            changed = arguments[SEARCH]
+            changes = merge_changes(history.experiment, history.search_changes, changed)
+            num_kept = self._ledger.study.change_search(changes)
+            settings[SEARCH] = changes
             now = self._ledger.study.experiment
-            descriptions += [describe_change(now, name) for name in given[SEARCH]]
+            descriptions += [describe_change(now, name) for name in changed]
             descriptions.append(
                 f"the search goes on from {format_count(num_kept, 'earlier configuration')}"
             )
         events.append(SettingsChanged(settings=settings))
         return "; ".join(descriptions)
 
+    def _describe(self, path: str, value: Any) -> str:
+        """Describe what a setting means from now on."""
+        if path == "resources.concurrency":
+            return self._driver.describe_concurrency(value)
+        if path == "budget.trials":
+            return self._describe_trials(value)
+        if path == "budget.plateau":
+            return f"until {value} configurations in a row are no better"
+        amount = describe_amount(path, value, self._ledger.history.in_force.budget.price)
+        return f"at most {amount}" + (" of GPU time" if path == "budget.gpu_time" else "")
+
     def _describe_trials(self, limit: int) -> str:
-        num_begun, num_enqueued = (
-            self._ledger.history.num_configurations(),
-            self._ledger.study.num_enqueued,
-        )
-        described = [f"at most {format_count(limit, 'configuration')}"]
+        num_begun = self._ledger.history.num_configurations()
+        num_enqueued = self._ledger.study.num_enqueued
+        exceptions: list[str] = []
         if num_begun > limit:
-            described.append(f"{num_begun} have begun and will be finished")
+            exceptions.append(f"{num_begun} have begun and will be finished")
         if (left_out := min(num_enqueued, num_begun + num_enqueued - limit)) > 0:
-            described.append(
-                f"{format_count(left_out, 'enqueued configuration')} will not be tried"
-            )
-        return ", but ".join(
-            [described[0], " and ".join(described[1:])] if described[1:] else described
-        )
+            left = format_count(left_out, "enqueued configuration")
+            exceptions.append(f"{left} will not be tried")
+        described = f"at most {format_count(limit, 'configuration')}"
+        return f"{described}, but {' and '.join(exceptions)}" if exceptions else described
 
 
-def _kinds() -> list[str]:
-    """Return the kinds of commands that a driver carries out.
-
-    Those of the action table and of launching.
-    """
-    from_table = [kind for kind, action in ACTIONS.items() if action.done_by == "driver"]
-    return list(dict.fromkeys([*from_table, "extend", *_FROM_DRIVER]))
-
-
-def _describe_limit(path: str, value: float, price: str | None) -> str:
-    if path != "budget.plateau":
-        amount = describe_amount(path, value, price)
-        return f"at most {amount}{' of GPU time' if path == 'budget.gpu_time' else ''}"
-    return f"until {value} configurations in a row are no better"
+HANDLERS: dict[str, Callable[[Commands, Arguments, list[Event]], str]] = {
+    "stop": Commands._stop,
+    "stop_trial": Commands._stop_trial,
+    "set": Commands._change,
+    "enqueue": Commands._enqueue,
+    "extend": Commands._extend,
+    "warm_start": Commands._warm_start,
+    "replay": Commands._replay,
+    "count_wait": Commands._count_wait,
+    "resume": Commands._resume,
+    "code": Commands._code,
+}
+"""What carries out each kind of command: it adds effects to the events, and returns the answer."""

@@ -1,9 +1,9 @@
 """What Tune runs for a trial: it leases workers and forwards their events, but does not train.
 
 A coordinator imports no torch and lives in the driver, so whatever a trial does to its workers, the
-coordinator survives to report it. Tune uses one coordinator for many trials in a row and calls it
-in a thread of its own, see `coordinator_threads`. It answers at least every `PATIENCE_S` seconds,
-so that a decision of the driver never waits for a silent trial.
+coordinator survives to report it. It carries out many trials in a row, in a thread of its own (see
+`tune_internals`): the driver sends orders, and receives events. It answers at least every
+`PATIENCE_S` seconds, so that a decision of the driver never waits for a silent trial.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import dataclasses
 import math
 import time
 import traceback
+from dataclasses import dataclass
 from typing import Any
 
+from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.workers.admission import Request
 from workbench.cluster.workers.gang import Gang
 from workbench.cluster.workers.trial_log import crash_in, log_name
 from workbench.cluster.workers.worker import Progress
@@ -30,15 +33,60 @@ from workbench.foundation.events import (
     TrialStarted,
 )
 from workbench.foundation.formatting import format_duration
-from workbench.sweeps.messages import EVENTS_KEY, Events, Order
 from workbench.sweeps.out_of_memory import OtherWays
+from workbench.training.task import TrialTask
 
+EVENTS_KEY = "events"
 PATIENCE_S = 1.0
 MIN_GRACE_S = 1.0
 GRACE_SHARE = 0.1
 """The part of the limit of time that a trial may exceed it by, to save what it can."""
 SILENT_S = 30.0
 """After this long without a report, a trial that ran out of time may have been stuck."""
+
+
+class Events(list[Event]):
+    """What happened in a trial, oldest first; Tune writes results into debug lines, read or not."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} events"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a coordinator must know to run one trial.
+
+    Attributes:
+        task: The trial.
+        request: The workers that it needs.
+        blocking: Whether training waits for a decision after each report of an objective.
+        origin: Where the run was started.
+        plan: What is known of the plan before the data is loaded.
+        max_retries: How often the trial is tried again when a worker was lost.
+        changeable: What of the plan may change, beside the division of its batch, where memory runs
+            out.
+        tried: The changes that earlier attempts tried where memory ran out.
+        time_limit_s: How long all attempts may take together, in seconds; None for no limit.
+        trained_s: How long earlier attempts took, in seconds.
+        program: The version of the code that it runs.
+    """
+
+    task: TrialTask
+    request: Request
+    blocking: bool
+    origin: Origin
+    plan: PartialPlan
+    max_retries: int
+    changeable: frozenset[str]
+    tried: tuple[PartialPlan, ...]
+    time_limit_s: float | None
+    trained_s: float = 0.0
+    program: int = 1
+
+    def __str__(self) -> str:
+        return f"trial {self.task.trial}"
+
+    __repr__ = __str__
 
 
 class Coordinator:
@@ -221,17 +269,12 @@ class Coordinator:
         return math.inf if limit_s is None else limit_s - self._spent_s - self._attempt_s()
 
     def _stop_grace_s(self) -> float:
-        """Return how long a trial that is out of time may take to stop.
-
-        Little beside a short limit.
-        """
+        """Return how long a trial out of time may take to stop: little beside a short limit."""
         grace_s, limit_s = self._order.request.stop_grace_s, self._order.time_limit_s
         return grace_s if limit_s is None else min(grace_s, max(MIN_GRACE_S, GRACE_SHARE * limit_s))
 
     def _describe_grace(self) -> str:
-        """Return why a trial had less time to stop than in other cases, such as
-        resources.stop_grace.
-        """
+        """Return why a trial had less time to stop than `resources.stop_grace`, if it had."""
         if self._stop_grace_s() == self._order.request.stop_grace_s:
             return ""
         shortest = format_duration(MIN_GRACE_S)

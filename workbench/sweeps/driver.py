@@ -16,7 +16,7 @@ import os
 import socket
 import time
 from collections import deque
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from pydantic import JsonValue
@@ -41,27 +41,24 @@ from workbench.store.database import Store
 from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
 from workbench.sweeps.cluster import driver_started
+from workbench.sweeps.cluster_watch import Hardware, Waiting
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, result_of
-from workbench.sweeps.data_notes import DataNotes
+from workbench.sweeps.coordinator import Order
 from workbench.sweeps.elastic import ElasticTrials, given_back
-from workbench.sweeps.energy_limit import EnergyLimit
 from workbench.sweeps.gpu_sharing import decide_sharing
-from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.ledger import Ledger, RunClock, timely
 from workbench.sweeps.memory_prediction import predict_memory
-from workbench.sweeps.messages import Order
-from workbench.sweeps.monitor import Monitor
-from workbench.sweeps.node_changes import Hardware
+from workbench.sweeps.monitor import EnergyLimit, Monitor
 from workbench.sweeps.orders import Orders
 from workbench.sweeps.program import Program
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
-from workbench.sweeps.run_clock import RunClock, timely
 from workbench.sweeps.run_loggers import RunLoggers
+from workbench.sweeps.run_notes import DataNotes
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.sweeps.trial_reports import Referee, attempt_ended
 from workbench.sweeps.tuner import fit
-from workbench.sweeps.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -119,9 +116,8 @@ class Driver:
         self._growth = (
             ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
         )
-        self._leaving: Any = (
-            None  # there once the last trial that begins again has left its workers
-        )
+        self._leaving: Any = None
+        """A Ray reference: there once the last trial that begins again has left its workers."""
         self._ending: RunStateChanged | None = None
         self._is_interrupted = False
         self._fatal: Exception | None = None
@@ -230,12 +226,9 @@ class Driver:
 
     def next_order(self) -> Order | None:
         """Return the next trial to start, or None where there is none now."""
-        if (
-            self._ending
-            or self._fatal
-            or self._pause.holds
-            or len(self._running) >= self._share.at_once
-        ):
+        if self._ending or self._fatal or self._pause.holds:
+            return None
+        if len(self._running) >= self._share.at_once:
             return None
         if self._leaving is not None and not ray.wait([self._leaving], timeout=0)[0]:
             return None
@@ -274,9 +267,7 @@ class Driver:
             ]
             if any(isinstance(event, AttemptEnded | TrialEnded) for event in events):
                 self.program.compare()
-            is_unwanted = trial in self._stop_trials or trial in self._ledger.alerts.to_stop
-            stop = "trial" if is_unwanted else "run" if self._ending else None
-            ended = self._referee.take_in(trial, events, stop=stop)
+            ended = self._referee.take_in(trial, events, stop=self._what_stops(trial))
             self._pause.on_events(events)
             self._retention.on_events(trial, events)
             self._plans.record_speeds()
@@ -296,11 +287,14 @@ class Driver:
             self._fatal = error
             return True
 
-    def _grow(self, growth: ElasticTrials, trial: int, events: list[Event]) -> bool:
-        """Restart a trial with more workers where that pays off.
+    def _what_stops(self, trial: int) -> Literal["trial", "run"] | None:
+        """Return whether a trial is stopped alone, or because the run ends."""
+        if trial in self._stop_trials or trial in self._ledger.alerts.to_stop:
+            return "trial"
+        return "run" if self._ending else None
 
-        Return whether it must stop for that.
-        """
+    def _grow(self, growth: ElasticTrials, trial: int, events: list[Event]) -> bool:
+        """Restart a trial with more workers where that pays off; return whether it must stop."""
         growth.measure(trial)
         if not growth.decide(trial, events, self._share.request.shape, self._num_workers_wanted()):
             return False
@@ -310,9 +304,7 @@ class Driver:
         return True
 
     def _num_workers_wanted(self) -> int:
-        """Return how many workers are needed by trials that have none, and by those that will start
-        now.
-        """
+        """Return how many workers trials need that have none, or that will start now."""
         least = self._share.request.num_workers
         waiting = [
             number for number in self._running if self.history.trials[number].state == "waiting"
@@ -332,9 +324,8 @@ class Driver:
             self._pause.tick()
             self._waiting.tick(self._running)
             if self._hardware.has_changed():
-                with contextlib.suppress(
-                    ResourcesError
-                ):  # what is left holds no trial: they wait for more
+                # Where what is left holds no trial, they wait for more.
+                with contextlib.suppress(ResourcesError):
                     self.follow_settings()
             self._energy_limit.tick()
             self._alerting.tick()

@@ -39,9 +39,7 @@ NAMESPACE = "workbench"
 LINGER_S = 2.0
 HEAD_USE_S = 5.0
 REPLENISH_AFTER_S = 15.0
-"""How long the first trials have the processors to themselves before processes for other runs
-start.
-"""
+"""How long the first trials have the processors before processes for other runs start."""
 ANSWER_TIMEOUT_S = 10.0
 LOADING_S = 60.0
 """How long an actor that another launch has started may load without an answer."""
@@ -55,6 +53,7 @@ class DriverActor:
         store_url: str,
         artifacts: str,
         run_id: str,
+        *,
         launch_id: str,
         settings: str | None = None,
         environment: str = "",
@@ -110,11 +109,9 @@ class DriverActor:
 
                     Driver(store, run_id, replaces_a_killed_one=restarted).run()
         except Exception as error:
-            self._failure = (
-                error
-                if isinstance(error, WorkbenchError)
-                else RunError(f"the driver of {run_id} broke: {type(error).__name__}: {error}")
-            )
+            if not isinstance(error, WorkbenchError):
+                error = RunError(f"the driver of {run_id} broke: {type(error).__name__}: {error}")
+            self._failure = error
             time.sleep(LINGER_S)  # so that the launch can query the failure
         spare_processes.replenish()
         ray.kill(self._actor, no_restart=True)
@@ -122,10 +119,8 @@ class DriverActor:
 
 def _open(store_url: str, artifacts: str, *, waits: bool) -> Store:
     """Open the store; with `waits`, retry until it is back: after a kill nobody else would."""
-    from workbench.sweeps.ledger import (
-        RETRY_S,
-        STORE_PATIENCE_S,
-    )  # this imports all that drives a run
+    # This imports all that drives a run.
+    from workbench.sweeps.ledger import RETRY_S, STORE_PATIENCE_S
 
     until_s = time.monotonic() + STORE_PATIENCE_S
     while True:
@@ -217,17 +212,14 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
         store.url,
         store.artifacts.url,
         run_id,
-        launch_id,
-        settings and os.path.abspath(settings),
-        caller_environment.publish(),
+        launch_id=launch_id,
+        settings=settings and os.path.abspath(settings),
+        environment=caller_environment.publish(),
     )
 
 
 def _where_the_store_is(store: Store) -> dict[str, Any]:
-    """Keep a driver on this node if its store is a file, which no other node has.
-
-    Else put it on the head.
-    """
+    """Keep a driver on this node if its store is a file of it; else put it on the head."""
     return ON_HEAD if is_shared(store.url) else on_node(ray.get_runtime_context().get_node_id())
 
 

@@ -157,9 +157,7 @@ class ElasticTrials:
     def _choose(
         self, trial: Trial, most: int, left: float, restart_s: float
     ) -> tuple[TrialResized, AttemptEnded] | None:
-        """Return the events that grow a trial to at most `most` workers, or None if that does not
-        pay off.
-        """
+        """Return the events that grow a trial to at most `most` workers, if that pays off."""
         fixed = fixed_of(self._ledger.experiment, trial.params)
         numbers = range(_num_workers(trial) + 1, most + 1)
         plans = [
@@ -173,13 +171,13 @@ class ElasticTrials:
             return None
         faster, plan = max(measured, key=lambda item: item[0])
         speed = self._speed(trial)
-        found = estimate_gain(left, speed, faster, restart_s)
-        return _resized(trial, plan, speed, faster, found, restart_s) if found.pays else None
+        gain = estimate_gain(left, speed, faster, restart_s)
+        if not gain.pays:
+            return None
+        return _resized(trial, plan, speed=speed, faster=faster, gain=gain, restart_s=restart_s)
 
     def _usual(self, trial: Trial, plan: PartialPlan) -> float | None:
-        """Return the usual speed of a plan for what a trial trains, from this run and earlier
-        ones.
-        """
+        """Return the usual speed of a plan for what a trial trains, in this run and others."""
         experiment = self._ledger.experiment
         if self._cluster is None:
             self._cluster = cluster_inventory()
@@ -192,18 +190,13 @@ class ElasticTrials:
         return self._ledger.speeds.usual(trial.number, plan, self._earlier[setting])
 
     def _speed(self, trial: Trial) -> float:
-        """Return the speed of a trial on its workers, corrected for a slowdown caused by other
-        trials.
-        """
+        """Return the speed of a trial, corrected for a slowdown caused by other trials."""
         return max(
             self._ledger.speeds.current(trial.number) or 0.0, self._usual(trial, trial.plan) or 0.0
         )
 
     def _restart_s(self, trial: Trial) -> float:
-        """Return the expected seconds of a restart.
-
-        As measured, or an estimate plus the loading time.
-        """
+        """Return the seconds of a restart: as measured, or an estimate and the loading time."""
         if self._earlier_restarts_s is None:
             self._earlier_restarts_s = read_restarts(
                 self._store, self._ledger.experiment, except_run=self._ledger.run_id
@@ -214,10 +207,7 @@ class ElasticTrials:
         return DEFAULT_RESTART_S + self._ledger.speeds.loading_s(trial.number)
 
     def _left_samples(self, trial: Trial, step: int) -> float | None:
-        """Return the number of samples that are left to train on after a checkpoint.
-
-        None if unknown.
-        """
+        """Return how many samples are left to train on after a checkpoint; None if unknown."""
         epochs = trial.params.get("epochs", self._ledger.experiment.training.epochs)
         epochs = epochs if trial.segment is None else trial.segment.end
         global_batch = trial.plan.global_batch
@@ -243,7 +233,13 @@ def _num_workers(trial: Trial) -> int:
 
 
 def _resized(
-    trial: Trial, plan: PartialPlan, speed: float, faster: float, found: Gain, restart_s: float
+    trial: Trial,
+    plan: PartialPlan,
+    *,
+    speed: float,
+    faster: float,
+    gain: Gain,
+    restart_s: float,
 ) -> tuple[TrialResized, AttemptEnded]:
     before, after = _num_workers(trial), plan.workers
     assert after is not None
@@ -255,15 +251,15 @@ def _resized(
         to_workers=after,
         samples_per_s=speed,
         expected_samples_per_s=faster,
-        left_s=found.left_s,
+        left_s=gain.left_s,
         assumed_restart_s=restart_s,
-        expected_saving_s=found.saving_s,
+        expected_saving_s=gain.saving_s,
     )
     message = (
         f"grows from {before} to {after} workers: {format_rate(speed)} -> about"
         f" {format_rate(faster)} samples/s; the rest takes"
-        f" {format_duration(found.left_s - found.saving_s)} instead of"
-        f" {format_duration(found.left_s)}"
+        f" {format_duration(gain.left_s - gain.saving_s)} instead of"
+        f" {format_duration(gain.left_s)}"
     )
     return resized, AttemptEnded(
         trial=trial.number,

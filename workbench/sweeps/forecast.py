@@ -1,6 +1,4 @@
-"""Forecast from measured steps how long a run takes, what its checkpoints use, and which limit ends
-it.
-"""
+"""Forecast from measured steps how long a run takes, what its disk holds, and what ends it."""
 
 from __future__ import annotations
 
@@ -64,9 +62,8 @@ class Forecast:
         )
         disk = "" if self.checkpoints_bytes is None else f"; checkpoints take {self._disk()}"
         if self.run_s is None or self.worker_hours is None:
-            return f"{text}{disk}" + (
-                "; the run ends by its time" if self.ends_by == "time" else ""
-            )
+            end = "; the run ends by its time" if self.ends_by == "time" else ""
+            return text + disk + end
         return (
             f"{text}; {self.num_trainings} of them without early stopping take about "
             f"{format_duration(self.run_s.value)} "
@@ -140,15 +137,12 @@ def forecast_of(
 
 
 def _disk(experiment: Experiment, trainings: int | None, at_once: int, state_bytes: int) -> int:
-    """Return an upper bound on the bytes of checkpoints.
-
-    The last and the best one of each trial kept.
-    """
+    """Return an upper bound on the bytes of checkpoints: the last and the best of each trial."""
     kept, limit = experiment.resources.keep_best, experiment.resources.max_checkpoints_size
     if kept == "all":
-        num_kept = 1 if trainings is None else trainings
+        num_kept = trainings or 1
     else:
-        num_kept = kept + at_once if trainings is None else min(kept + at_once, trainings)
+        num_kept = min(kept + at_once, trainings or kept + at_once)
     most = 2 * state_bytes * num_kept
     return most if limit is None else min(most, limit)
 
@@ -172,7 +166,7 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
     capacity = capacity_of(experiment, cluster)
     setting = setting_of(experiment, base_params(experiment), capacity.shape, cluster)
     measured = read_measurements(store, setting)
-    samples = next((each.num_train_samples for each in measured if each.num_train_samples), None)
+    samples = next((plan.num_train_samples for plan in measured if plan.num_train_samples), None)
     if samples is None:
         return None
     on_gpu = capacity.shape.gpus > 0
@@ -195,5 +189,5 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
         num_train_samples=samples,
         num_places=capacity.num_workers,
         on_gpu=on_gpu,
-        state_bytes=next((each.state_bytes for each in measured if each.state_bytes), None),
+        state_bytes=next((plan.state_bytes for plan in measured if plan.state_bytes), None),
     )

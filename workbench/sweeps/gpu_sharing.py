@@ -53,32 +53,31 @@ def decide_sharing(
     cluster = cluster_inventory()
     most, why_most = _most(experiment, cluster, plans)
     if most == 1:
-        found = Sharing(1, {}, why_most)
-        peak_bytes = None
+        sharing, peak_bytes = Sharing(1, {}, why_most), None
     else:
         ledger.record(Noted(level="info", message="measuring how many trials share a GPU"))
         try:
-            found, peak_bytes = _measure(store, ledger, plans, most, why_most, poll)
+            sharing, peak_bytes = _measure(
+                store, ledger, plans, most=most, why_most=why_most, poll=poll
+            )
         except WorkbenchError as error:
             ledger.record(
                 Noted(level="warning", message=f"no trials share a GPU: measuring failed: {error}")
             )
-            found, peak_bytes = Sharing(1, {}, "measuring failed"), None
+            sharing, peak_bytes = Sharing(1, {}, "measuring failed"), None
     ledger.record(
         SharingMeasured(
-            per_gpu=found.per_gpu,
-            samples_per_s={str(number): rate for number, rate in found.samples_per_s.items()},
+            per_gpu=sharing.per_gpu,
+            samples_per_s={str(number): rate for number, rate in sharing.samples_per_s.items()},
             peak_bytes=peak_bytes,
-            message=found.describe(),
+            message=sharing.describe(),
         )
     )
     return True
 
 
 def _most(experiment: Experiment, cluster: ClusterInventory, plans: TrialPlans) -> tuple[int, str]:
-    """Return how many trials may share a GPU by what is known without measuring, and why no
-    more.
-    """
+    """Return how many trials may share a GPU before anything is measured, and why no more."""
     if cluster.num_gpus < 1:
         return 1, "the cluster has no GPUs"
     if (plans.plan_for({}).workers or workers_wanted(experiment)[1]) > 1:
@@ -109,6 +108,7 @@ def _measure(
     store: Store,
     ledger: Ledger,
     plans: TrialPlans,
+    *,
     most: int,
     why_most: str,
     poll: Callable[[], None],
@@ -118,8 +118,7 @@ def _measure(
     around = measurement_context_of(store, ledger.run_id, experiment)
     setting, longest_s = around.setting, experiment.budget.time
     highest = min(most, MAX_PER_GPU)
-    # Workers with the smallest part of a GPU serve for every number: others would be started for
-    # each.
+    # Workers with the smallest part of a GPU serve for every number; no others are started.
     smallest = capacity_of(experiment.replace(resources={"per_gpu": highest}), cluster_inventory())
 
     def bench_of(number: int) -> Bench:
@@ -133,8 +132,8 @@ def _measure(
     def measure(number: int) -> Copies:
         params = drawn_params(experiment)
         order = NeighbourProbe(plans.plan_for(params), setting=setting)
-        found = bench_of(number).probe_neighbours(number, order, params)
-        return Copies(found.samples_per_s, found.message)
+        copies = bench_of(number).probe_neighbours(number, order, params)
+        return Copies(copies.samples_per_s, copies.message)
 
     bench_of(highest).start_workers(highest)
     began_s = time.monotonic()  # other runs may have held all workers until now
@@ -142,7 +141,7 @@ def _measure(
     total_bytes = around.limit_bytes
     if around.on_gpu and total_bytes is not None:
         peak_bytes = _largest_peak_bytes(experiment, bench_of(1), plans, total_bytes)
-    found = find_sharing(
+    sharing = find_sharing(
         measure,
         most=most,
         why_most=why_most,
@@ -150,21 +149,18 @@ def _measure(
         allowed_bytes=lambda number: allowed_bytes(total_bytes or math.inf, 1.0 / number),
         has_time=has_time,
     )
-    return found, peak_bytes
+    return sharing, peak_bytes
 
 
 def _largest_peak_bytes(
     experiment: Experiment, bench: Bench, plans: TrialPlans, total_bytes: float
 ) -> int | None:
-    """Return what the configurations hold at most that stand for the space.
-
-    All, where one does not fit.
-    """
+    """Return the most that configurations all over the space hold: all, if one does not fit."""
     peaks = []
     for _, params in configurations_to_try(experiment):
         if fitted_of(experiment, params) is not None:
             continue
         order = NeighbourProbe(plans.plan_for(params), longest_s=_MEMORY_PROBE_S)
-        found = bench.probe_neighbours(1, order, params)
-        peaks.append(found.peak_bytes if found.fits and found.peak_bytes else int(total_bytes))
+        probe = bench.probe_neighbours(1, order, params)
+        peaks.append(probe.peak_bytes if probe.fits and probe.peak_bytes else int(total_bytes))
     return max(peaks, default=None)

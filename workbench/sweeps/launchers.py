@@ -1,7 +1,9 @@
 """Where a run's driver lives: in this process, or in an actor of a Ray cluster.
 
-A launcher starts a driver for a stored run, or requests that the current one stop. What a driver
-does is left to `driver`; other packages add launchers through entry points.
+A launcher starts a driver for a stored run, or requests that the current one stop. A process that
+drives a run itself and is interrupted stops the run first, as if by its user: so the last reports
+of its trials are stored, and no trial stands as running that has ended. What a driver does is left
+to `driver`; other packages add launchers through entry points.
 """
 
 from __future__ import annotations
@@ -9,11 +11,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Protocol
+
+from typing_extensions import Self
 
 from workbench.experiment.actions import suggest
 from workbench.experiment.stored import check_installed
@@ -30,7 +37,7 @@ from workbench.foundation.events import RunStateChanged
 from workbench.foundation.registry import Registry
 from workbench.sweeps.origin_file import FILE_NAME, read_origin, write_origin
 
-if TYPE_CHECKING:  # importing this module needs no database
+if TYPE_CHECKING:
     from workbench.foundation.artifacts import Artifacts
     from workbench.store.database import Store
 
@@ -88,14 +95,10 @@ class InlineLauncher(_StoreCommands):
         """
         from workbench.cluster.head import attachment
         from workbench.sweeps.driver import Driver
-        from workbench.sweeps.interruption import Interruptions
 
         with Interruptions() as interruptions, attachment.attached(self._address):
-            for name in (
-                "ray.tune",
-                "ray.air",
-                "ray.train",
-            ):  # this process's output belongs to the user
+            # This process's output belongs to the user.
+            for name in ("ray.tune", "ray.air", "ray.train"):
                 logging.getLogger(name).setLevel(logging.ERROR)
             logging.getLogger("workbench").addHandler(_NOWHERE)
             driver = Driver(self._store, run_id)
@@ -249,3 +252,60 @@ def _fail_undriven(store: Store, run_id: str, error: WorkbenchError) -> None:
                 run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
             ) as writer:
                 writer.append(RunStateChanged(state="failed", reason="error", message=str(error)))
+
+
+ONE_INTERRUPTION_S = 0.5
+"""A program that starts others may send the same signal to a process and to its group."""
+
+
+class Interruptions:
+    """Lets the first interruption within the block stop a run, and the second end the process's
+    work at once.
+
+    An interruption is a signal whose handler raises KeyboardInterrupt; other handlers keep what
+    they do. Threads other than the main one receive no signals.
+    """
+
+    def __init__(self) -> None:
+        """Prepare to receive SIGINT, and SIGTERM where it interrupts too."""
+        self._before: dict[int, Callable[[int, FrameType | None], object]] = {}
+        self._stop: Callable[[], object] | None = None
+        self._first_s: float | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if callable(before := signal.getsignal(number)):
+                    self._before[number] = before
+                    signal.signal(number, self._receive)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        if error is None and self._first_s is not None:
+            raise KeyboardInterrupt
+
+    def stop_by(self, stop: Callable[[], object]) -> None:
+        """Call `stop` at the first interruption; until then, interruptions are raised.
+
+        Args:
+            stop: Requests that the run stop; called in the middle of anything.
+        """
+        self._stop = stop
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        try:
+            self._before[number](number, frame)
+        except KeyboardInterrupt:
+            now_s = time.monotonic()
+            is_repeated = self._first_s is not None and now_s - self._first_s > ONE_INTERRUPTION_S
+            if self._stop is None or is_repeated:
+                raise
+            self._first_s = self._first_s or now_s
+            self._stop()

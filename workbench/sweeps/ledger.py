@@ -1,7 +1,12 @@
 """The events of one run as its driver keeps them, with their projections: history, study, alerts.
 
 Every event is stored; while the store cannot be written the run pauses, and a store that does not
-come back ends it. What the events mean for the run is left to the driver.
+come back ends it. Many events are stored as blocks, too, so that a long run is opened quickly.
+
+The clock of a run is that of its driver's process, which does not jump when the clock of a machine
+is set. A driver after the first continues from the last event. What happened elsewhere has times by
+other clocks: those that cannot be right are replaced by the time at which the driver received it.
+What the events mean for the run is left to the driver.
 """
 
 from __future__ import annotations
@@ -12,21 +17,25 @@ from collections.abc import Sequence
 
 from workbench.advisor.trial_speeds import TrialSpeeds
 from workbench.experiment.actions import suggest
-from workbench.foundation.errors import StoreUnavailableError
+from workbench.foundation.errors import LeaseError, StoreError, StoreUnavailableError
 from workbench.foundation.events import (
     FINISHED_RUN_STATES,
     CommandHandled,
     Event,
+    Noted,
     Sink,
+    TrialReported,
     continue_from,
     process_unix_s,
+    steady_unix_s,
 )
+from workbench.foundation.formatting import format_duration
 from workbench.search import Study
 from workbench.store.alerts import Alerts
 from workbench.store.database import Command, RunWriter, Store
+from workbench.store.database.blocks import Block, keep_block, last_block_seq
 from workbench.store.history import History
 from workbench.store.history.run_clock import SIGN_S
-from workbench.sweeps.event_blocks import EventBlocks
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +126,8 @@ class Ledger:
             self.before_unix_s = signed_unix_s + (0.0 if before.was_left else SIGN_S)
             if process_unix_s() < signed_unix_s:  # the clock is behind
                 last_unix_s = max(last_unix_s, self.before_unix_s)
-        continue_from(
-            last_unix_s
-        )  # a clock that was set, or that of another machine, may be behind
+        # A clock that was set, or that of another machine, may be behind.
+        continue_from(last_unix_s)
 
     def record(self, *events: Event) -> None:
         """Store events, then apply them to the history; the caller has informed the study."""
@@ -163,10 +171,7 @@ class Ledger:
         self._blocks.note(self._last_seq)
 
     def new_commands(self) -> list[Command]:
-        """Return the commands that have come since the last call.
-
-        None while they cannot be read.
-        """
+        """Return the commands since the last call; none while they cannot be read."""
         try:
             commands = self._store.commands(self.run_id, after=self._last_command)
         except StoreUnavailableError as error:
@@ -175,3 +180,95 @@ class Ledger:
         if commands:
             self._last_command = commands[-1].number
         return commands
+
+
+TOLERATED_S = 60.0
+"""How far clocks may be apart.
+
+Reports wait for a moment, and clocks of machines differ a little.
+"""
+
+
+class RunClock:
+    """Notices that the clock of the driver's machine was set, and records by how much."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Record jumps in `ledger`."""
+        self._ledger = ledger
+
+    def tick(self) -> None:
+        """Record by how much the clock of the machine is off, if that has changed."""
+        ahead_s, known_s = time.time() - steady_unix_s(), self._ledger.history.clock_ahead_s
+        if abs(ahead_s - known_s) <= TOLERATED_S:
+            return
+        way = "ahead" if ahead_s > known_s else "back"
+        message = (
+            f"the clock of this machine was set {way} by {format_duration(abs(ahead_s - known_s))}:"
+            " the times of this run follow the clock as it was, and none of its limits is affected"
+        )
+        self._ledger.record(Noted(level="warning", message=message, clock_ahead_s=ahead_s))
+
+
+def timely(events: Sequence[Event], since_unix_s: float) -> list[Event]:
+    """Return events from elsewhere, with the time now where theirs cannot be right.
+
+    Args:
+        events: The events.
+        since_unix_s: When the driver began; only reports that are repeated were made before.
+    """
+    now_unix_s = steady_unix_s()
+
+    def is_right(event: Event) -> bool:
+        is_repeated = isinstance(event, TrialReported) and event.told_again
+        is_after = is_repeated or event.time_unix_s >= since_unix_s
+        return is_after and abs(event.time_unix_s - now_unix_s) <= TOLERATED_S
+
+    return [
+        event if is_right(event) else event.model_copy(update={"time_unix_s": now_unix_s})
+        for event in events
+    ]
+
+
+BLOCK_EVENTS = 40_000
+"""Events of a block: fewer are read quickly enough one by one."""
+
+
+class EventBlocks:
+    """Stores a block each time that enough events have come since the last one."""
+
+    def __init__(self, store: Store, writer: RunWriter) -> None:
+        """Continue behind the last block of the run.
+
+        Args:
+            store: The store of the run.
+            writer: The writer of the run.
+        """
+        self._store, self._writer = store, writer
+        self._covered_seq = last_block_seq(store, writer.run_id)
+
+    def note(self, last_seq: int) -> None:
+        """Make the blocks that are due.
+
+        Args:
+            last_seq: The number of the last stored event of the run.
+        """
+        while last_seq - self._covered_seq >= BLOCK_EVENTS:
+            try:
+                self._make(self._covered_seq)
+            except LeaseError:
+                raise
+            except StoreError as error:  # the events are stored: they are read one by one
+                logger.warning("events are not stored as a block: %s", error)
+            self._covered_seq += BLOCK_EVENTS
+
+    def _make(self, after: int) -> None:
+        from workbench.store.history.blocks import encode_block  # short runs need no pyarrow
+
+        rows = next(
+            self._store.event_rows(
+                self._writer.run_id, after=after, limit=BLOCK_EVENTS, chunk_events=BLOCK_EVENTS
+            )
+        )
+        payload = encode_block(rows)
+        if payload is not None:
+            keep_block(self._writer, Block(after + 1, rows[-1][0], payload))

@@ -58,9 +58,7 @@ def _check_fits_task(
 
 
 def check_what_is_reported(experiment: Experiment) -> None:
-    """Refuse objectives and constraints on metrics, or values of these, that no training
-    reports.
-    """
+    """Refuse objectives and constraints on metrics, or values of these, that are not reported."""
     if experiment.makes_own_steps:
         return  # only its code states what it measures
     model = experiment.model
@@ -106,8 +104,8 @@ def _check_targets(experiment: Experiment) -> None:
     """Refuse values of a share that no training can reach: 95 where 0.95 is meant."""
     own = {f"val_{metric.short_name}" for metric in experiment.own_metrics if metric.is_reference}
     wanted = [
-        (f"objectives.{index}.target", each.metric, each.target)
-        for index, each in enumerate(experiment.objectives)
+        (f"objectives.{index}.target", objective.metric, objective.target)
+        for index, objective in enumerate(experiment.objectives)
     ]
     for index, limit in enumerate(experiment.constraints):
         wanted += _bounds_of(f"constraints.{index}", limit)
@@ -142,5 +140,5 @@ def reported_metrics(
         is_federated: Whether clients train the model.
     """
     usual = METRICS.names() if task is None else TASKS[task].metrics
-    found = [*LOOP_METRICS, *(f"val_{name}" for name in named or usual)]
-    return found + (client_metrics(named or usual) if is_federated else [*MODEL_COSTS])
+    metrics = [*LOOP_METRICS, *(f"val_{name}" for name in named or usual)]
+    return metrics + (client_metrics(named or usual) if is_federated else [*MODEL_COSTS])

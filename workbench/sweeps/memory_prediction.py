@@ -63,20 +63,21 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
             Noted(level="info", message=f"{error}: no configuration is avoided as too large")
         )
         return
-    found = [
+    known = [
         (params, peak) for (params, _), peak in zip(trials, peaks, strict=False) if peak is not None
     ]
-    if all(peak <= limit_bytes for _, peak in found):
+    if all(peak <= limit_bytes for _, peak in known):
         return
-    least = min(peak for _, peak in found)
-    ledger.study.apply(predicted := MemoryPredicted(limit_bytes=int(limit_bytes), peaks=found))
+    least = min(peak for _, peak in known)
+    predicted = MemoryPredicted(limit_bytes=int(limit_bytes), peaks=known)
+    ledger.study.apply(predicted)
     ledger.record(
         predicted,
         Noted(
             level="info",
             message=(
                 f"configurations hold between {format_bytes(least)} and"
-                f" {format_bytes(max(peak for _, peak in found))} by a prediction: those that will"
+                f" {format_bytes(max(peak for _, peak in known))} by a prediction: those that will"
                 f" not fit into {format_bytes(int(limit_bytes))} are avoided"
             ),
         ),

@@ -4,6 +4,9 @@ Sampling happens in a separate thread, so the driver never waits for a node; the
 and stops it. The energy of each trial follows from which trial held which worker when. Nothing here
 can fail the run: where samples cannot be taken or stored, the run continues without them, and its
 log says so.
+
+Where the budget limits energy, what was used is recorded as well, so that the history of the run
+knows it. Ending the run is left to the driver's limits.
 """
 
 from __future__ import annotations
@@ -16,8 +19,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from workbench.cluster.workers.node_monitors import NodeMonitors
-from workbench.foundation.errors import LeaseError, WorkbenchError
-from workbench.foundation.events import AttemptEnded, Event, TrialEnded, TrialStarted, steady_unix_s
+from workbench.foundation.errors import LeaseError, ResourcesError, WorkbenchError
+from workbench.foundation.events import (
+    AttemptEnded,
+    EnergyMetered,
+    Event,
+    TrialEnded,
+    TrialStarted,
+    steady_unix_s,
+)
+from workbench.foundation.formatting import format_duration
 from workbench.hardware.resources import Assignment, NodeSample, Rollup, TrialEnergy, WatchedWorker
 from workbench.hardware.resources.attribution import attribute
 from workbench.hardware.resources.thinning import (
@@ -242,3 +253,55 @@ def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s:
             for moment, span in lengthened.items()
         ],
     )
+
+
+ENERGY_STEP = 0.01
+"""Which share of the limit is recorded at once."""
+UNMETERED_S = 60.0
+"""How long trials may train without any energy being known, in seconds."""
+
+
+class EnergyLimit:
+    """Notices what the trials use, where the budget limits their energy."""
+
+    def __init__(self, ledger: Ledger, metered_wh: Callable[[], float | None]) -> None:
+        """Record in `ledger` what `metered_wh` returns.
+
+        Watt-hours, or None while nothing is known.
+        """
+        self._ledger = ledger
+        self._metered_wh = metered_wh
+
+    def tick(self) -> None:
+        """Record what was used since the last time, if it is worth an event.
+
+        Raises:
+            ResourcesError: If trials have trained for a while, and nothing meters them.
+        """
+        history = self._ledger.history
+        limit_wh = history.in_force.budget.energy
+        if limit_wh is None:
+            return
+        used_wh = self._metered_wh()
+        if used_wh is None:
+            self._check_meter()
+            return
+        known_wh = history.energy_wh or 0.0
+        if used_wh - known_wh >= ENERGY_STEP * limit_wh or known_wh < limit_wh <= used_wh:
+            self._ledger.record(EnergyMetered(total_wh=used_wh))
+
+    def _check_meter(self) -> None:
+        now_s = steady_unix_s()
+        trained_s = sum(
+            trial.trained_s
+            + trial.attempt_s(now_s if trial.state == "running" else trial.last_event_unix_s)
+            for trial in self._ledger.history.trials.values()
+            if trial.attempts
+        )
+        if trained_s > UNMETERED_S:
+            raise ResourcesError(
+                f"trials have trained for {format_duration(round(trained_s))} and nothing meters"
+                " their energy, so an energy budget can never end the run",
+                field="budget.energy",
+                next_step="Limit the run by budget.time or budget.trials.",
+            )

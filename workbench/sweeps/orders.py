@@ -12,8 +12,8 @@ from workbench.foundation.artifacts import Artifacts
 from workbench.store.database.run_files import trial_folder
 from workbench.store.history import Trial
 from workbench.sweeps.cluster import known_plan
+from workbench.sweeps.coordinator import Order
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.messages import Order
 from workbench.sweeps.program import Program
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans

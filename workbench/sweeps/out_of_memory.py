@@ -52,9 +52,7 @@ class OtherWays:
         self._ran_out = None
 
     def after(self, ended: TrialEnded) -> tuple[TrialEnded, PartialPlan | None]:
-        """Return how an attempt ended, and the change with which the next one starts.
-
-        None for no other.
+        """Return how an attempt ended, and the change with which the next one starts, if any.
 
         Args:
             ended: How the worker, or its loss, ended the attempt.
@@ -69,11 +67,11 @@ class OtherWays:
             self.plan |= self._undone
         else:
             return ended, None
-        found = self._next_way(self._changeable)
+        way = self._next_way(self._changeable)
         out = self._ran_out
         assert out is not None
         message = f"{str(out.message).rstrip('.')}{refusal}"
-        if found is None:
+        if way is None:
             return (
                 out.model_copy(
                     update={
@@ -83,11 +81,11 @@ class OtherWays:
                 ),
                 None,
             )
-        self._words = _words(found, self.plan)
-        changes = self._undone | found if refusal else found
-        self._undone = self.plan.only([name for name, _ in found.values])
-        self._tried.append(found)
-        self.plan |= found
+        self._words = _words(way, self.plan)
+        changes = self._undone | way if refusal else way
+        self._undone = self.plan.only([name for name, _ in way.values])
+        self._tried.append(way)
+        self.plan |= way
         message += f"; continues with {self._words}"
         return ended.model_copy(update={"message": message}), changes
 

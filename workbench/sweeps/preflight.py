@@ -11,28 +11,38 @@ from __future__ import annotations
 import ast
 import functools
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from workbench.data import DATASETS, check_options, check_path
+from workbench.data.options import existing_path
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.aliases import as_written
+from workbench.experiment.command import arguments_of
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.plan import Hardware
+from workbench.experiment.pretrained import uses_adapter, weights_of
 from workbench.experiment.private import is_private
 from workbench.experiment.schedule_names import is_own_schedule
 from workbench.experiment.searched_fields import is_setting
 from workbench.experiment.space import Domain
 from workbench.experiment.train_function import check_train_function
-from workbench.foundation.errors import ExperimentError, ResourcesError, WorkbenchError
+from workbench.foundation.errors import (
+    ExperimentError,
+    ResourcesError,
+    WorkbenchError,
+    install_command,
+)
 from workbench.foundation.formatting import counted_noun
 from workbench.foundation.registry import Registry
 from workbench.hardware.resources import Inventory, gpu_counter, inventory, processor_counters
+from workbench.hardware.resources.compiler import check_compiler
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
 from workbench.store.alerts.settings import check_sinks, read_settings
 from workbench.store.loggers.logger import check_logger
-from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
 from workbench.sweeps.plan_checks import (
@@ -41,7 +51,6 @@ from workbench.sweeps.plan_checks import (
     check_exchange,
     check_sharing,
 )
-from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import resolve
@@ -90,39 +99,22 @@ def find_problems(
 
 def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:
     """Yield the checks, each of which raises an error if it finds a problem."""
-    if experiment.alerts and on_this_machine:
-        yield partial(_check_alerts, experiment)
-    if experiment.report_to:
-        yield partial(_check_loggers, experiment, on_this_machine)
-    if experiment.resources.elastic:
-        yield partial(check_elastic, experiment)
-    if experiment.resources.per_gpu != 1:
-        yield partial(check_sharing, experiment)
-    if experiment.resources.autoscaling:
-        yield partial(_check_autoscaling, experiment)
-    if experiment.resources.advice == "always":
-        yield partial(_check_advisable, experiment)
+    resources = experiment.resources
+    conditional = (
+        (bool(experiment.alerts) and on_this_machine, _check_alerts),
+        (bool(experiment.report_to), partial(_check_loggers, on_this_machine=on_this_machine)),
+        (resources.elastic, check_elastic),
+        (resources.per_gpu != 1, check_sharing),
+        (resources.autoscaling, _check_autoscaling),
+        (resources.advice == "always", _check_advisable),
+    )
+    yield from (partial(check, experiment) for is_due, check in conditional if is_due)
     if experiment.command is not None:
-        yield partial(check_paths, experiment)
-        if on_this_machine:
-            yield partial(check_program, experiment)
-    elif not experiment.trains_model:
-        assert experiment.train is not None
-        yield partial(_check_reference, experiment.train, "train")
-        yield partial(check_train_function, experiment.train, _names_in_configuration(experiment))
-        yield partial(_check_takes_worker, experiment)
+        yield from _checks_of_command(experiment, on_this_machine)
+    elif experiment.trains_model:
+        yield from _checks_of_model(experiment, on_this_machine)
     else:
-        yield partial(_check_model, experiment)
-        if on_this_machine:
-            yield partial(_check_path, experiment)
-        yield partial(_check_data, experiment, on_this_machine)
-        if on_this_machine:
-            yield partial(check_beginning, experiment)
-        yield partial(_check_named_functions, experiment)
-        yield partial(check_loss_and_metrics, experiment)
-        yield partial(_check_searched_parameters, experiment)
-        yield partial(check_what_is_reported, experiment)
-        yield partial(_check_configurations, experiment, on_this_machine)
+        yield from _checks_of_function(experiment)
     if experiment.sampler.kind.enumerates_grid:
         yield partial(_check_grid, experiment)
     if experiment.sampler.kind.is_population:
@@ -131,12 +123,41 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(_check_resources, experiment)
 
 
+def _checks_of_command(
+    experiment: Experiment, on_this_machine: bool
+) -> Iterator[Callable[[], None]]:
+    yield partial(check_paths, experiment)
+    if on_this_machine:
+        yield partial(check_program, experiment)
+
+
+def _checks_of_function(experiment: Experiment) -> Iterator[Callable[[], None]]:
+    assert experiment.train is not None
+    yield partial(_check_reference, experiment.train, "train")
+    yield partial(check_train_function, experiment.train, _names_in_configuration(experiment))
+    yield partial(_check_takes_worker, experiment)
+
+
+def _checks_of_model(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:
+    yield partial(_check_model, experiment)
+    if on_this_machine:
+        yield partial(_check_path, experiment)
+    yield partial(_check_data, experiment, on_this_machine)
+    if on_this_machine:
+        yield partial(check_beginning, experiment)
+    yield partial(_check_named_functions, experiment)
+    yield partial(check_loss_and_metrics, experiment)
+    yield partial(_check_searched_parameters, experiment)
+    yield partial(check_what_is_reported, experiment)
+    yield partial(_check_configurations, experiment, on_this_machine)
+
+
 def _check_alerts(experiment: Experiment) -> None:
     """Refuse rules that name a sink unknown on this machine."""
     check_sinks(experiment.alerts, read_settings().names)
 
 
-def _check_loggers(experiment: Experiment, on_this_machine: bool) -> None:
+def _check_loggers(experiment: Experiment, *, on_this_machine: bool) -> None:
     for index, name in enumerate(experiment.report_to):
         check_logger(name, field=f"report_to.{index}", on_this_machine=on_this_machine)
 
@@ -228,9 +249,7 @@ def _check_component(component: Component, registry: Registry, field: str) -> No
 
 
 def _check_searched_parameters(experiment: Experiment) -> None:
-    """Refuse searched parameters that belong neither to the training nor to the plan or the
-    model.
-    """
+    """Refuse searched parameters of neither the training nor the plan nor the model."""
     if experiment.model is None or experiment.model.is_reference:
         return
     model = experiment.model.name
@@ -262,9 +281,7 @@ def _corners(domain: Domain) -> Iterator[object]:
 
 
 def _check_configurations(experiment: Experiment, on_this_machine: bool) -> None:
-    """Resolve a sample of configurations to find settings that exclude each other before a trial
-    does.
-    """
+    """Resolve a sample of configurations, to find settings that exclude each other."""
     rng = random.Random(experiment.seed)
     may_have_gpu = experiment.resources.gpus_per_worker != 0 and (
         not on_this_machine or inventory().gpus
@@ -316,9 +333,7 @@ def optimizers() -> list[str]:
 
 @functools.cache
 def _torch_optimizers() -> frozenset[str]:
-    """Return the names of torch's optimizers, parsed from its source, which is faster than
-    importing it.
-    """
+    """Return the names of torch's optimizers, by its source: importing it takes longer."""
     source = find_source("torch.optim")
     names = bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
     return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")
@@ -339,10 +354,8 @@ def _check_advisable(experiment: Experiment) -> None:
     """Refuse measured plans where they could not be applied."""
     problem = None
     if not experiment.trains_model:
-        problem = (
-            f"a {'train function' if experiment.command is None else 'command'} uses no measured"
-            " plan"
-        )
+        what = "train function" if experiment.command is None else "command"
+        problem = f"a {what} uses no measured plan"
     elif is_private(experiment):
         problem = "the steps of a private training are not measured"
     elif experiment.resources.elastic:
@@ -366,8 +379,7 @@ def _check_resources(experiment: Experiment) -> None:
     if wanted_gpus > len(here.gpus):
         raise ResourcesError(
             f"a worker needs {wanted_gpus:g} {counted_noun(wanted_gpus, 'GPU')} and this machine"
-            f" has {len(here.gpus) or 'none'}"
-            + (f": {here.no_gpus_because}" if not here.gpus else ""),
+            f" has {len(here.gpus) or f'none: {here.no_gpus_because}'}",
             field="resources.gpus_per_worker",
             allowed=f"at most {len(here.gpus)}, or auto" if here.gpus else "0 or auto",
         )
@@ -434,7 +446,7 @@ def _check_reference(component: Component, field: str) -> None:
     first = qualified_name.split(".")[0]
     if "*" not in names and "__getattr__" not in names and first not in names:
         defined = [
-            each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
         ]
         known = sorted(defined or names - {"__all__"})
         raise unknown(field, f"{module_name!r} has no {first!r}", known)
@@ -444,3 +456,96 @@ def _as_import(name: str) -> str:
     """Return the import path for a file path: folder/net.py:build is folder.net:build."""
     path, _, rest = name.partition(":")
     return f"{path.removesuffix('.py').removeprefix('./').replace('/', '.')}:{rest}"
+
+
+def check_beginning(experiment: Experiment) -> None:
+    """Refuse weights that do not exist, adapters without peft, and compiling without a compiler.
+
+    Raises:
+        DataError: If there is no such path.
+        ExperimentError: If peft is not installed, or no compiler.
+    """
+    searched = experiment.search.root.get("compile")
+    wanted = [
+        experiment.plan.decided.get("compile"),
+        *((searched.values() or []) if searched else []),
+    ]
+    if "default" in wanted:
+        check_compiler(field_of("plan", "compile", experiment.search.root))
+    for path in weights_of(experiment):
+        existing_path(Path(path), field=field_of("training", "weights", experiment.search.root))
+    if uses_adapter(experiment) and find_source("peft") is None:
+        raise ExperimentError(
+            "LoRA needs the package peft, which is not installed",
+            field=field_of("training", "adapter", experiment.search.root),
+            next_step=f"Install it: {install_command('lora')}",
+        )
+
+
+INTERPRETERS = ("python", "python3")
+_OWN_NAMES = ("{folder}", "{trial}")
+
+
+def check_program(experiment: Experiment) -> None:
+    """Refuse a command whose program or script is not on this machine.
+
+    Raises:
+        ExperimentError: If it is not.
+    """
+    assert experiment.command is not None
+    program, *others = arguments_of(experiment.command)
+    if "{" in program:
+        return
+    if program in INTERPRETERS:  # the one that runs the workbench
+        _check_script(others)
+        return
+    if shutil.which(program) is not None:
+        return
+    path = Path(program)
+    if path.suffix == ".py":
+        problem, step = f"there is no file {program}", "Start from the folder that holds it."
+        if path.is_file():
+            problem, step = f"{program} is not a program", f"Write python {program}."
+        raise ExperimentError(problem, field="command", next_step=step)
+    raise ExperimentError(
+        f"there is no program {program!r}",
+        field="command",
+        next_step=(
+            f"Make it executable: chmod +x {program}."
+            if path.is_file()
+            else "Install it, or write its path."
+        ),
+    )
+
+
+def check_paths(experiment: Experiment) -> None:
+    """Refuse a file of metrics into which several trials would write at once.
+
+    Raises:
+        ExperimentError: If they would.
+    """
+    source = experiment.metric_source
+    if source.path is None or experiment.resources.concurrency == 1:
+        return
+    if not any(name in source.path for name in _OWN_NAMES):
+        raise ExperimentError(
+            f"trials that run at once would all write to {source.path}",
+            field=f"metrics.{source.kind}",
+            allowed="a path with {folder} or {trial}",
+            next_step=(
+                "Pass {folder} to the program and name the file there, or set resources.concurrency"
+                " to 1."
+            ),
+        )
+
+
+def _check_script(arguments: list[str]) -> None:
+    """Refuse a script that is not there; what the options of the interpreter start is not known."""
+    if not arguments or arguments[0].startswith("-") or "{" in arguments[0]:
+        return
+    if not Path(arguments[0]).exists():
+        raise ExperimentError(
+            f"there is no file {arguments[0]}",
+            field="command",
+            next_step="Start from the folder that holds it, or write its path.",
+        )

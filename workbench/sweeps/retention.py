@@ -28,9 +28,7 @@ _CHECKPOINTS = "checkpoints"
 
 
 class Retention:
-    """Keeps the checkpoints of one run within `resources.keep_best` and
-    `resources.max_checkpoints_size`.
-    """
+    """Keeps the checkpoints of one run within the limits of its `resources`."""
 
     def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
         """Manage the files in `artifacts` by the events in `ledger`."""
@@ -83,14 +81,13 @@ class Retention:
             logger.warning("checkpoints cannot be managed: %s", error)
 
     def _take_stock(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        sizes_bytes: dict[int, int] = {}
         for name, size_bytes in self._artifacts.sizes(TRIALS).items():
             _, number, kind, *_ = [*name.split("/"), "", ""]
             if kind == _CHECKPOINTS and number.isdecimal():
-                found[int(number)] = found.get(int(number), 0) + size_bytes
-        return {
-            number: size for number, size in found.items() if number in self._ledger.history.trials
-        }
+                sizes_bytes[int(number)] = sizes_bytes.get(int(number), 0) + size_bytes
+        known = self._ledger.history.trials
+        return {number: size for number, size in sizes_bytes.items() if number in known}
 
     def _note_lost(self) -> None:
         """Record which unfinished trials have lost what they had trained."""
@@ -103,13 +100,11 @@ class Retention:
         ]
         if not lost:
             return
-        which, verb, whose = (
-            (f"trial {lost[0]}", "starts", "its checkpoints are")
-            if len(lost) == 1
-            else (f"trials {', '.join(map(str, lost))}", "start", "their checkpoints are")
-        )
+        which, whose = f"trial {lost[0]} starts", "its"
+        if len(lost) > 1:
+            which, whose = f"trials {', '.join(map(str, lost))} start", "their"
         message = (
-            f"{which} {verb} from the beginning: {whose} no longer in"
+            f"{which} from the beginning: {whose} checkpoints are no longer in"
             f" {self._artifacts.below(TRIALS)}"
         )
         logger.warning(message)

@@ -1,6 +1,4 @@
-"""The alert rules of one run.
-
-Arm them from experiment and settings, feed them readings, deliver alerts.
+"""Apply the alert rules of one run: arm them, feed them readings, deliver alerts.
 
 The ledger stores an alert together with its cause. Here alerts are delivered to sinks, the outcome
 is stored, and rules receive readings of nodes and of the driver's disks. The settings are those of
@@ -73,9 +71,8 @@ class Alerting:
             settings = read_settings()
         except ExperimentError as error:
             settings = Settings()
-            where = (
-                f" ({error.field})" if error.field else ""
-            )  # not the value, which may be a secret
+            # Not the value, which may be a secret.
+            where = f" ({error.field})" if error.field else ""
             message = (
                 f"the settings on {socket.gethostname()} cannot be used{where}: alerts are not"
                 " delivered"
@@ -93,29 +90,24 @@ class Alerting:
 
     def tick(self) -> None:
         """Apply rules about time and new readings; never waits."""
-        if found := [*self._alerts.tick(steady_unix_s()), *self._delivery.outcomes()]:
-            self._ledger.record(*found)
+        if events := [*self._alerts.tick(steady_unix_s()), *self._delivery.outcomes()]:
+            self._ledger.record(*events)
         if self._disks is not None and (reading := self._disks.take()) is not None:
             self.read(reading)
         while self._samples:
             self.read(_reading(self._samples.popleft()))
 
     def on_round(self, seen: Round) -> None:
-        """Take samples of the cluster's nodes, from any thread.
-
-        Rules are applied at the next tick.
-        """
+        """Take samples of the nodes, from any thread; rules are applied at the next tick."""
         self._samples.extend(seen.nodes.values())
 
     def read(self, reading: NodeReading) -> None:
         """Apply rules to the reading of a node."""
-        if found := self._alerts.read(reading):
-            self._ledger.record(*found)
+        if events := self._alerts.read(reading):
+            self._ledger.record(*events)
 
     def allowed(self, request: Request) -> Request:
-        """Return a request for workers that avoids the nodes that rules exclude, where that is
-        possible.
-        """
+        """Return a request that avoids the nodes that rules exclude, where that is possible."""
         if not self._alerts.excluded_nodes:
             return request
         chosen = dataclasses.replace(request, excluded=frozenset(self._alerts.excluded_nodes))
@@ -176,9 +168,7 @@ def _reading(sample: NodeSample) -> NodeReading:
 
 
 class _DiskReader:
-    """Reads the driver's disks in a separate thread, so that a disk that hangs blocks nothing
-    else.
-    """
+    """Reads the driver's disks in a thread, so that a disk that hangs blocks nothing else."""
 
     def __init__(self, folder: Path) -> None:
         self._places = (folder, Path(tempfile.gettempdir()))
@@ -206,11 +196,10 @@ class _DiskReader:
             self._closing.wait(READ_S)
 
     def _disks(self) -> dict[str, float]:
-        found: dict[int, tuple[str, float]] = {}
+        shares: dict[int, tuple[str, float]] = {}
         for place in self._places:
             there = next(path for path in (place, *place.absolute().parents) if path.exists())
             usage = shutil.disk_usage(there)
-            found.setdefault(
-                there.stat().st_dev, (str(place), usage.used / (usage.used + usage.free))
-            )
-        return dict(found.values())
+            used = usage.used / (usage.used + usage.free)
+            shares.setdefault(there.stat().st_dev, (str(place), used))
+        return dict(shares.values())

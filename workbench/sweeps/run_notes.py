@@ -1,20 +1,31 @@
 """What is notable about what a run of an experiment will try: nothing of it prevents the start.
 
-`check`, the form's dry run and the run itself note the same. What is notable about the data is left
-to it.
+`check`, the form's dry run and the run itself note the same. A run also notes what is notable about
+its table, which is left to the data. The table is read in a thread, so that no trial waits for it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workbench.experiment import Experiment
+from workbench.data import notes_of
+from workbench.experiment import Component, Experiment
 from workbench.experiment.metric_declarations import computed_goal
 from workbench.experiment.populations import describe_short_budget
 from workbench.experiment.same_trials import describe_same_trials
 from workbench.experiment.space import Domain, Int
 from workbench.experiment.what_is_trained import longest_training
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import Noted
 from workbench.foundation.formatting import format_count
+from workbench.hardware.resources import cluster_inventory
+
+if TYPE_CHECKING:  # `check` needs neither a database nor Optuna
+    from workbench.sweeps.ledger import Ledger
 
 
 def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]:
@@ -84,3 +95,65 @@ def _notes_of_grace(experiment: Experiment) -> Iterator[str]:
             f"early_stop never stops a trial: grace is {format_count(early_stop.grace, 'epoch')}"
             f" and trials have {epochs}{most}."
         )
+
+
+logger = logging.getLogger(__name__)
+
+# Reading a larger file here would take long, beside the workers that read it.
+_MAX_READ_BYTES = 64 * 2**20
+_END_PATIENCE_S = 5.0
+
+
+class DataNotes:
+    """Records notes on the table of a run that has no trials yet.
+
+    Larger files are left to `check`.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Record the notes in `ledger`, in the thread that calls `tick` and `end`."""
+        self._ledger = ledger
+        self._found: Future[tuple[str, ...]] | None = None
+
+    def begin(self) -> None:
+        """Record that trials cannot differ, or are too few for a population, and start to read the
+        table.
+        """
+        experiment = self._ledger.history.experiment
+        if self._ledger.history.trials:
+            return
+        # Of auto it is noted what was measured.
+        shares = experiment.resources.per_gpu not in (1, "auto")
+        for note in notes_of_limits(experiment, cluster_inventory().num_gpus if shares else None):
+            self._ledger.record(Noted(level="warning", message=note))
+        data = experiment.data
+        if data is None or data.is_reference:
+            return
+        reader = ThreadPoolExecutor(1, thread_name_prefix="data notes")
+        self._found = reader.submit(_notes_of, data)
+        reader.shutdown(wait=False)
+
+    def tick(self) -> None:
+        """Record the notes if they are known by now; never waits."""
+        if self._found is None or not self._found.done():
+            return
+        notes, self._found = self._found.result(), None
+        if notes:
+            self._ledger.record(*(Noted(level="info", message=note) for note in notes))
+
+    def end(self) -> None:
+        """Record the notes of a run that ends, and wait a few seconds for them."""
+        if self._found is not None:
+            wait([self._found], timeout=_END_PATIENCE_S)
+            self.tick()
+
+
+def _notes_of(data: Component) -> tuple[str, ...]:
+    path = data.options.get("path")
+    try:
+        if isinstance(path, str) and Path(path).expanduser().stat().st_size > _MAX_READ_BYTES:
+            return ()
+        return notes_of(data)
+    except (OSError, WorkbenchError) as error:  # the trials report this
+        logger.warning("the data was not summarised: %s", error)
+        return ()

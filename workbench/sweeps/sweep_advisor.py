@@ -83,7 +83,7 @@ class AdvisedPlans:
         Returns:
             What changes, as a sentence; None if nothing does.
         """
-        if all(each.setting != measured.setting for each in self._knowledge.measured):
+        if all(earlier.setting != measured.setting for earlier in self._knowledge.measured):
             return None
         before, slower_before = self.fastest(self._choices.params), self._knowledge.slowdown
         self._knowledge = self._knowledge.with_more(measured)
@@ -117,9 +117,7 @@ class AdvisedPlans:
         )
 
     def fastest(self, params: Mapping[str, JsonValue]) -> tuple[Plan, Estimate] | None:
-        """Return the fastest plan for a configuration's global batch and its step time, if any
-        fits.
-        """
+        """Return the fastest plan for a configuration's global batch, and its step time."""
         workers = self.workers if _is_open(self._experiment, params, "workers") else None
         try:
             batch = _global_batch(self._experiment, params, self._num_train_samples, workers)
@@ -127,7 +125,7 @@ class AdvisedPlans:
             return None
         plans = _plans_of(self._choices, self._knowledge, batch, workers)
         timed = list(zip(plans, self._knowledge.step_times(plans), strict=True))
-        return min(timed, key=lambda each: (each[1].value, each[0].accumulation), default=None)
+        return min(timed, key=lambda plan: (plan[1].value, plan[0].accumulation), default=None)
 
 
 def measure_before_trials(
@@ -219,7 +217,7 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     measured = around.known
     if advice is None or not measured:
         return None
-    samples = next((each.num_train_samples for each in measured if each.num_train_samples), 0)
+    samples = next((plan.num_train_samples for plan in measured if plan.num_train_samples), 0)
     choices = choices_of(
         question,
         num_train_samples=samples,
@@ -257,9 +255,7 @@ def is_wanted(experiment: Experiment) -> bool:
 
 
 def is_long(experiment: Experiment) -> bool:
-    """Return whether the budget of an experiment is so long that measuring costs little beside
-    it.
-    """
+    """Return whether measuring costs little beside the budget of an experiment."""
     return experiment.budget.time is not None and experiment.budget.time >= LONG_RUN_S
 
 
@@ -305,8 +301,7 @@ def split_workers(
     num_train_samples: int,
     num_places: int,
 ) -> tuple[int, list[str]]:
-    """Decide between more workers per trial and more concurrent trials, by the time that the budget
-    takes.
+    """Decide between more workers per trial and more trials at once, by the time of the run.
 
     Returns:
         Number of workers per trial, and the compared options as text.
@@ -340,8 +335,7 @@ def split_workers(
 
 
 def fills(experiment: Experiment, workers: int, num_places: int) -> bool:
-    """Return whether trials leave no worker idle, so that spreading one only takes workers from
-    others.
+    """Return whether trials leave no worker idle: spreading one takes workers from others.
 
     Args:
         experiment: The experiment.

@@ -1,6 +1,4 @@
-"""The plans of a run's trials.
-
-Decided by the advisor before the first trial, refined by what trials measure.
+"""The plans of a run's trials: decided by the advisor, refined by what trials measure.
 
 The speed of a plan is stored as an event of the run, once for every plan of a setting, whether or
 not the advisor decided here: the next advice on that setting starts with it. Collecting the speeds
@@ -44,9 +42,7 @@ class TrialPlans:
         self._known: set[str] = set()
 
     def begin(self, poll: Callable[[], None]) -> bool:
-        """Let the advisor decide what plans leave open, where that is wanted.
-
-        Return whether it did.
+        """Let the advisor decide what plans leave open, if that is wanted; return whether it did.
 
         The first configuration is what earlier advice recommends, if there is any.
 
@@ -81,31 +77,28 @@ class TrialPlans:
         experiment = self._ledger.experiment
         # Rounds of a federation say nothing about the steps of other trainings.
         makes_shared_steps = experiment.trained is not None and experiment.federated is None
-        for found in self._ledger.speeds.take_measured():
+        for speed in self._ledger.speeds.take_measured():
             if makes_shared_steps:
-                self._record(found)
+                self._record(speed)
 
-    def _record(self, found: AttemptSpeed) -> None:
+    def _record(self, speed: AttemptSpeed) -> None:
         if self._cluster is None:
             self._cluster = cluster_inventory()
             earlier = self._store.events(self._ledger.run_id, types=["plan_measured"])
             self._known = {
-                _key(each.event) for each in earlier if isinstance(each.event, PlanMeasured)
+                _key(stored.event) for stored in earlier if isinstance(stored.event, PlanMeasured)
             }
-        experiment, params = (
-            self._ledger.experiment,
-            self._ledger.history.trials[found.trial].params,
-        )
+        experiment = self._ledger.experiment
+        params = self._ledger.history.trials[speed.trial].params
+        shape = capacity_of(experiment, self._cluster).shape
         measured = PlanMeasured(
-            setting=setting_of(
-                experiment, params, capacity_of(experiment, self._cluster).shape, self._cluster
-            ),
-            plan=found.plan.to_json(),
-            by_trial=found.trial,
-            beside_others=found.beside_others,
-            workers_per_node=list(found.workers_per_node),
-            step_time_s=found.plan.global_batch / found.samples_per_s,
-            samples_per_s=found.samples_per_s,
+            setting=setting_of(experiment, params, shape, self._cluster),
+            plan=speed.plan.to_json(),
+            by_trial=speed.trial,
+            beside_others=speed.beside_others,
+            workers_per_node=list(speed.workers_per_node),
+            step_time_s=speed.plan.global_batch / speed.samples_per_s,
+            samples_per_s=speed.samples_per_s,
         )
         if _key(measured) in self._known:
             return

@@ -52,56 +52,62 @@ class Referee:
             continues, unless the run is ending.
         """
         trial = self._ledger.history.trials[number]
-        taken: list[Event] = []
-
-        def take(event: Event) -> None:
-            taken.append(event)
-            self._ledger.history.apply(event)
-
-        ended: TrialEnded | None = None
-        waits: AttemptEnded | None = None
-        for event in events:
-            if (
-                isinstance(event, TrialReported)
-                and event.told_again
-                and event.step <= trial.last_step
-            ):
-                continue  # it was stored before the end of the attempt that first reported it
-            stamped = _stamped(event, trial)
-            if isinstance(stamped, TrialEnded) and stamped.reason == "storage":
-                waits = attempt_ended(
-                    trial, "storage", stamped.message or "its files cannot be written"
-                )
-                break
-            if isinstance(stamped, TrialEnded):
-                ended = self._judged(stamped)
-                break
-            take(stamped)
-            ended = self._verdict(stamped) if isinstance(stamped, TrialReported) else None
-            if ended is not None:
-                break
-        if ended is None and stop == "trial":
+        taken, ending = self._take_until_end(trial, events)
+        if stop == "trial" and not isinstance(ending, TrialEnded):
             why = self._ledger.alerts.to_stop.get(number, "stopped by the user")
-            ended = self.ended(trial, "stopped", message=why)
+            ending = self.ended(trial, "stopped", message=why)
         if any(isinstance(event, LogMatched) for event in taken):
             self._ledger.append(taken)  # alerts that it raises decide how the trial continues
             taken = []
-        if stop is None and waits is None and (waits := self._again(trial, ended)) is not None:
-            ended = None
-        if ended is not None:
-            if any(name in trial.params for way in trial.ways_tried for name, _ in way.values):
-                ended = ended.model_copy(update={"fits": False})
-            if ended.state == "failed":
-                logger.warning("trial %d failed: %s: %s", number, ended.reason, ended.message)
-            take(ended)
-            self._ledger.study.tell(number, ended)
-        elif waits is not None:
-            take(waits)
-        elif stop == "run" and trial.state == "running":
-            take(attempt_ended(trial, "stopped", "the run ended"))
+        if stop is None and not isinstance(ending, AttemptEnded):
+            ending = self._again(trial, ending) or ending
+        last: TrialEnded | AttemptEnded | None = ending
+        if isinstance(ending, TrialEnded):
+            last = ending = self._end(trial, ending)
+        elif ending is None and stop == "run" and trial.state == "running":
+            last = attempt_ended(trial, "stopped", "the run ended")
+        if last is not None:
+            taken.append(last)
+            self._ledger.history.apply(last)
+        if isinstance(ending, TrialEnded):
+            self._ledger.study.tell(number, ending)
         if taken:
             self._ledger.append(taken)
-        return ended or waits
+        return ending
+
+    def _take_until_end(
+        self, trial: Trial, events: list[Event]
+    ) -> tuple[list[Event], TrialEnded | AttemptEnded | None]:
+        """Apply events to the history, up to the one that ends the trial or makes it wait.
+
+        Returns:
+            The events that were applied, and how they end the trial or its attempt, if they do.
+        """
+        taken: list[Event] = []
+        for event in events:
+            if isinstance(event, TrialReported) and _is_stored(event, trial):
+                continue
+            stamped = _stamped(event, trial)
+            if isinstance(stamped, TrialEnded) and stamped.reason == "storage":
+                message = stamped.message or "its files cannot be written"
+                return taken, attempt_ended(trial, "storage", message)
+            if isinstance(stamped, TrialEnded):
+                return taken, self._judged(stamped)
+            taken.append(stamped)
+            self._ledger.history.apply(stamped)
+            if isinstance(stamped, TrialReported):
+                verdict = self._verdict(stamped)
+                if verdict is not None:
+                    return taken, verdict
+        return taken, None
+
+    def _end(self, trial: Trial, ended: TrialEnded) -> TrialEnded:
+        """Return the end of a trial as it is stored, and log a failure."""
+        if any(name in trial.params for way in trial.ways_tried for name, _ in way.values):
+            ended = ended.model_copy(update={"fits": False})
+        if ended.state == "failed":
+            logger.warning("trial %d failed: %s: %s", trial.number, ended.reason, ended.message)
+        return ended
 
     def _again(self, trial: Trial, ended: TrialEnded | None) -> AttemptEnded | None:
         """Return how an attempt ends that an alert rule ends, or None if there is no such rule."""
@@ -178,9 +184,7 @@ class Referee:
         reason: Reason | None = None,
         message: str | None = None,
     ) -> TrialEnded:
-        """Return the end of a trial that its worker did not end itself, with the values that
-        count.
-        """
+        """Return the end of a trial that its worker did not end, with the values that count."""
         return TrialEnded(
             trial=trial.number,
             attempt=max(0, trial.attempts - 1),
@@ -192,11 +196,13 @@ class Referee:
         )
 
 
-def _stamped(event: Event, trial: Trial) -> Event:
-    """Return an event of a trial with the number of the attempt that it belongs to.
+def _is_stored(report: TrialReported, trial: Trial) -> bool:
+    """Return whether a repeated report was stored when an earlier attempt first made it."""
+    return report.told_again and report.step <= trial.last_step
 
-    The driver counts.
-    """
+
+def _stamped(event: Event, trial: Trial) -> Event:
+    """Return an event of a trial with the number of its attempt, which the driver counts."""
     attempt = trial.attempts if isinstance(event, TrialStarted) else max(0, trial.attempts - 1)
     if getattr(event, "attempt", attempt) == attempt:
         return event

@@ -1,7 +1,12 @@
-"""Run `Tuner.fit` for a driver, without its output.
+"""Let Ray Tune run the trials of a driver: thin adapters, and a `Tuner.fit` without its output.
 
-Tune's own folders are temporary: loggers, experiment snapshots and restore are off; only the store
-counts.
+Tune decides when a trial can start, and carries results. What to try, when to stop and what to
+store is left to the driver, so the adapters keep no state beyond Tune's trial names. To Tune, all
+trials that a coordinator runs in a row are one trial: ending one and starting another costs it more
+than many trials take.
+
+Tune's own folders are temporary. Loggers, experiment snapshots and restore are off, and the
+adapters are never pickled: only the store counts, and a run is resumed from it.
 """
 
 from __future__ import annotations
@@ -12,22 +17,49 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ray._private import worker as ray_worker
+import ray
 
-from workbench.sweeps import coordinator_threads
-from workbench.sweeps.tune_adapters import Conductor, NoProgress, StudyScheduler, StudySearcher
-from workbench.sweeps.tune_names import tune
+from workbench.foundation.events import Event
+from workbench.sweeps import tune_internals
+from workbench.sweeps.coordinator import EVENTS_KEY, Order
+from workbench.sweeps.tune_internals import (
+    ASSIGNMENT_KEY,
+    Assignment,
+    FIFOScheduler,
+    Searcher,
+    TrialProgressCallback,
+    TrialScheduler,
+    tune,
+)
 
 NEVER_S = "1000000000"
 UNLIMITED = "1000000"
-
-
 _TRAINABLE = "workbench"
 """What Tune knows a coordinator as; no process has one."""
 _REGISTERING = threading.Lock()
 """A process may drive several runs, each in a thread, and Tune's registry cannot take that."""
+
+
+class Conductor(Protocol):
+    """What the adapters need from the driver."""
+
+    def next_order(self) -> Order | None:
+        """Return the next trial to start, or None where there is none now."""
+        ...
+
+    def is_over(self) -> bool:
+        """Return whether no further trial will start."""
+        ...
+
+    def receive(self, trial: int, events: list[Event]) -> bool:
+        """Store what a trial reported, and return whether it must stop."""
+        ...
+
+    def tick(self) -> None:
+        """Do periodic work; called at least once a second."""
+        ...
 
 
 def fit(conductor: Conductor, name: str) -> None:
@@ -37,13 +69,12 @@ def fit(conductor: Conductor, name: str) -> None:
         conductor: Decides which trials to start and when to stop them.
         name: Name of the run in Tune's own folders.
     """
-    # The conductor decides how many trials may start, and must be called also while some of them
-    # wait.
+    # The conductor decides how many trials may start, and is called also while some of them wait.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
     # With a handler of its own, Tune takes an interruption for the end of a run.
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
-    coordinator_threads.install()
+    tune_internals.install()
     # It warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
     # It warns where a result takes long: the proposal of the next trial is a part of that.
@@ -51,13 +82,12 @@ def fit(conductor: Conductor, name: str) -> None:
     prefix, session_folder = _clear_scratch(name)
     with _REGISTERING:
         tune.register_trainable(_TRAINABLE, tune.Trainable)
-    searcher = StudySearcher(conductor)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
         tuner = tune.Tuner(
             _TRAINABLE,
             tune_config=tune.TuneConfig(
-                search_alg=searcher,
-                scheduler=StudyScheduler(conductor, searcher),
+                search_alg=StudySearcher(conductor),
+                scheduler=StudyScheduler(conductor),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
@@ -76,18 +106,103 @@ def fit(conductor: Conductor, name: str) -> None:
         try:
             tuner.fit()
         finally:
-            coordinator_threads.end_all()
+            tune_internals.end_all()
 
 
 def _clear_scratch(name: str) -> tuple[str, str]:
-    """Remove what a killed driver of the run left behind.
-
-    Return prefix and parent of the next folder.
+    """Remove what a killed driver of the run left; return prefix and parent of the next folder.
 
     The parent is Ray's own folder, so that what nobody removes disappears with the cluster.
     """
-    session: Any = ray_worker._global_node
-    folder, prefix = session.get_session_dir_path(), f"workbench-tune-{name}-"
+    # This process is attached already: nothing else happens.
+    attached: Any = ray.init(ignore_reinit_error=True)
+    folder, prefix = attached.address_info["session_dir"], f"workbench-tune-{name}-"
     for left_over in Path(folder).glob(f"{prefix}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     return prefix, folder
+
+
+class StudySearcher(Searcher):
+    """Hands the driver's tasks to Tune as configurations."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        """Take tasks from `conductor`."""
+        super().__init__()
+        self._conductor = conductor
+        self._assignments: dict[str, Assignment] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
+        """Return Tune's configuration for the next trial, None to wait, or FINISHED."""
+        self._conductor.tick()
+        order = self._conductor.next_order()
+        if order is None:
+            return Searcher.FINISHED if self._conductor.is_over() else None
+        self._assignments[trial_id] = Assignment(order)
+        return {ASSIGNMENT_KEY: self._assignments[trial_id]}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Pass on the last events of a trial."""
+        assignment = self._assignments.pop(trial_id)
+        if result is not None:
+            self._conductor.receive(assignment.order.task.trial, result.get(EVENTS_KEY, []))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: everything is in the store."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Refuse: a run is resumed from the store."""
+        raise NotImplementedError("a run is resumed from the store")
+
+
+class StudyScheduler(FIFOScheduler):
+    """Passes results to the driver, and stops trials when the driver decides so."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        """Pass results to `conductor`."""
+        super().__init__()
+        self._conductor = conductor
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Return CONTINUE while the coordinator has something to do: this trial or the next."""
+        assignment: Assignment = trial.config[ASSIGNMENT_KEY]
+        _forget_ended(tune_controller.get_trials())
+        self._conductor.tick()
+        if not self._conductor.receive(assignment.order.task.trial, result.get(EVENTS_KEY, [])):
+            return TrialScheduler.CONTINUE
+        order = self._conductor.next_order()
+        if order is None:
+            assignment.rest()
+            return TrialScheduler.STOP
+        assignment.take(order)
+        return TrialScheduler.CONTINUE
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class NoProgress(TrialProgressCallback):
+    """Takes the place of Tune's output of results."""
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Print nothing."""
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Print nothing."""
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Print nothing, and forget the results, which the driver has received."""
+        for results in (trial.last_result, trial.metric_analysis, trial.metric_n_steps):
+            results.clear()
+
+
+def _forget_ended(trials: list[Any]) -> None:
+    """Remove ended trials from Tune's own list, which it goes through at every step."""
+    if any(trial.is_finished() for trial in trials):
+        trials[:] = [trial for trial in trials if not trial.is_finished()]

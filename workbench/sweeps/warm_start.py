@@ -1,12 +1,11 @@
-"""What a new run takes from earlier ones.
-
-Finished trials to learn from, or proposals to try again.
-"""
+"""What a new run takes from earlier ones: trials to learn from, or proposals to try again."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
 
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import Mode, TrialValue, mode_of
@@ -60,46 +59,46 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
             if metric in event.values and rung is not None:
                 reports.setdefault(event.trial, []).append((rung, event.values[metric]))
     is_read_alike = experiment.trains_model and _modes(earlier) == _modes(experiment)
-    found: list[PriorTrialAdded] = []
+    priors: list[PriorTrialAdded] = []
     for trial in history.in_state("complete", "pruned"):
         if trial.fidelity is not None:
             continue
-        found_values = trial.values if is_read_alike else values[trial.number].result()
-        if not all(
-            math.isfinite(each.get(name, math.nan))
-            for each in (trial.values, found_values)
-            for name, _ in goals
-        ):
+        read_values = trial.values if is_read_alike else values[trial.number].result()
+        metrics = [name for name, _ in goals]
+        if not (_are_finite(trial.values, metrics) and _are_finite(read_values, metrics)):
             continue
         try:
             params = experiment.search.check(trial.params)
         except ExperimentError:
             continue
         assert trial.state in ("complete", "pruned")
-        found.append(
+        priors.append(
             PriorTrialAdded(
                 from_run_id=run_id,
                 from_trial=trial.number,
                 params=params,
                 state=trial.state,  # type: ignore[arg-type]
-                values=found_values,
+                values=read_values,
                 reports=reports.get(trial.number, []),
             )
         )
-    if not found:
+    if not priors:
         raise ExperimentError(
             f"no finished trial of {run_id} is a configuration of this search space",
             field="search",
             next_step="Warm-start from a run with the same parameters.",
         )
-    return found
+    return priors
+
+
+def _are_finite(values: Mapping[str, float], metrics: Iterable[str]) -> bool:
+    return all(math.isfinite(values.get(metric, math.nan)) for metric in metrics)
 
 
 def similar_runs(store: Store, experiment: Experiment) -> list[str]:
-    """Return earlier runs with the same objectives from which an experiment can learn, the best
-    ones first.
+    """Return earlier runs from which an experiment can learn, the best ones first.
 
-    These are the latest ones of which at least four complete trials are configurations of its
+    These are the latest ones with the same objectives of which at least four complete trials are configurations of its
     space; those with the same model and data, or the same function or command, come first.
 
     Args:
@@ -107,7 +106,7 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
         experiment: The experiment to teach.
     """
     goals = [(item.metric, item.goal) for item in experiment.objectives]
-    found: list[tuple[bool, str]] = []
+    similar: list[tuple[bool, str]] = []
     candidates = 0
     for row in store.runs():
         if candidates >= _MAX_LOOKED_AT:
@@ -126,8 +125,9 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
         except ExperimentError:
             continue
         if sum(prior.state == "complete" for prior in priors) >= _MIN_TRIALS:
-            found.append((_what_is_trained(earlier) != _what_is_trained(experiment), row.run_id))
-    return [run_id for _, run_id in sorted(found, key=lambda each: each[0])[:_MAX_TAKEN]]
+            is_other = _what_is_trained(earlier) != _what_is_trained(experiment)
+            similar.append((is_other, row.run_id))
+    return [run_id for _, run_id in sorted(similar, key=itemgetter(0))[:_MAX_TAKEN]]
 
 
 def _what_is_trained(experiment: Experiment) -> list[object]:

@@ -21,7 +21,7 @@ from workbench.foundation.events import Noted
 from workbench.runs import Run
 from workbench.store.database import Store
 from workbench.store.history import History
-from workbench.sweeps.commands import Commands, Steered
+from workbench.sweeps.commands import HANDLERS, Commands, Steered
 from workbench.sweeps.ledger import Ledger
 from workbench.views.live_feed import action_messages
 from workbench.views.live_feed.available_actions import offers_of_run
@@ -69,7 +69,7 @@ def run(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     """A run under way with a driver that knows the new action."""
     monkeypatch.setitem(ACTIONS, "remark", REMARK)
     monkeypatch.setattr(Run, "remark", remark, raising=False)
-    monkeypatch.setattr(Commands, "_remark", carry_out, raising=False)
+    monkeypatch.setitem(HANDLERS, "remark", carry_out)
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         append(store, run_id, [*begin(), *trial_events(0, at_s=1, accuracy=0.9)])

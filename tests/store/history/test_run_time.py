@@ -41,9 +41,8 @@ from workbench.runs.progress import elapsed_s
 from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.store.history.run_clock import SIGN_S, RunClock
-from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.run_clock import RunClock as DriversClock
-from workbench.sweeps.run_clock import timely
+from workbench.sweeps.ledger import Ledger, timely
+from workbench.sweeps.ledger import RunClock as DriversClock
 from workbench.views.live_feed.feed import Feed
 from workbench.views.live_feed.machine_history import MachineHistory
 from workbench.views.live_feed.protocol import TableQuery

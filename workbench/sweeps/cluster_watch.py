@@ -1,9 +1,11 @@
-"""Record nodes that join or leave a run's cluster; its driver uses those that are there."""
+"""Watch the cluster of a run: nodes that join or leave, and what keeps the run from its workers."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
+from workbench.cluster.workers.pool_client import Obstacle, obstacle
 from workbench.cluster.workers.waiting_note import write_waiting_note
 from workbench.foundation.errors import ResourcesError
 from workbench.foundation.events import Noted
@@ -81,3 +83,36 @@ def _by_id(cluster: ClusterInventory) -> dict[str, NodeInventory]:
 def _describe(node: NodeInventory) -> str:
     gpus = f" and {node.num_gpus:g} GPUs" if node.num_gpus else ""
     return f"node {node.host} ({node.node_id[:8]}) with {node.num_cpus:g} CPUs{gpus}"
+
+
+REPORT_AFTER_S = 10.0
+"""How long a run waits before that is reported: as long as workers may take to start."""
+
+
+class Waiting:
+    """Watches the started trials of one run, and reports when none of them gets workers."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Watch the run of `ledger`; notes are recorded there."""
+        self._ledger = ledger
+        self._report_s: float | None = None
+        self._reported: Obstacle | None = None
+
+    def tick(self, trials: Collection[int]) -> None:
+        """Check whether the run waits, and report what for.
+
+        Args:
+            trials: Numbers of the trials that were started and have not ended.
+        """
+        known, now_s = self._ledger.history.trials, time.monotonic()
+        if not trials or any(known[number].state != "waiting" for number in trials):
+            self._report_s, self._reported = None, None
+        elif self._report_s is None:
+            self._report_s = now_s + REPORT_AFTER_S
+        elif now_s >= self._report_s:
+            self._report_s = now_s + REPORT_AFTER_S
+            in_the_way = obstacle(self._ledger.run_id)
+            if in_the_way is not None and not in_the_way.is_like(self._reported):
+                self._reported = in_the_way
+                message = write_waiting_note("workers", str(in_the_way))
+                self._ledger.record(Noted(level="info", message=message))
