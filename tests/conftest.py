@@ -18,7 +18,7 @@ from tests.services.fake_nvml import FakeNvml
 from tests.services.memory_shortage import describe_shortage
 from tests.services.postgresql import PASSWORD, Server, find_programs
 from tests.services.s3 import S3Server
-from workbench.cluster.head import spare_processes
+from workbench.cluster.head import local_head
 from workbench.cluster.head.ray_startup.sitecustomize import defer_grammar
 
 # Else each of the hundreds of processes that tests start compiles the sources of this project for
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (the name that Ray reads)
-    os.environ[spare_processes.VARIABLE] = "0"
+    os.environ[local_head.SPARE_PROCESSES] = "0"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -50,7 +50,7 @@ from tests.services.network import Network, why_not
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
 from workbench.advisor.retiming import time_in_turns
 from workbench.advisor.variants import plan_of, variant_of
-from workbench.cluster.workers.allocator import keep_freed_memory
+from workbench.cluster.workers.worker_memory import keep_freed_memory
 from workbench.data import Datasets, load
 from workbench.data.splits import ArraySplit
 from workbench.experiment import Experiment, Training

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cluster.workers.log_watch import LINE_CHARS
+from workbench.cluster.workers.trial_log import LINE_CHARS
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import KINDS, AlertRule, check_pattern
 from workbench.foundation.errors import ExperimentError

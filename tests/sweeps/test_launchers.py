@@ -17,7 +17,7 @@ import ray
 import workbench as wb
 from tests.services.sweeps import Sweep, driver_names, make_experiment
 from tests.services.waiting import wait_until
-from workbench.cluster.head import local_head, spare_processes
+from workbench.cluster.head import local_head
 from workbench.foundation.errors import (
     LeaseError,
     ResourcesError,
@@ -190,10 +190,10 @@ def test_drivers_use_processes_that_were_started_ahead(store: Store) -> None:
     Sweep.create(store, "curve", budget={"trials": 1}).launch().wait(
         "complete"
     )  # there are warm workers
-    spare_processes.replenish(2)
-    wait_until(lambda: len(spare_processes.idle()) == 2)
-    spare_processes.replenish(2)  # there are enough
-    spare = spare_processes.idle()
+    local_head.replenish_processes(2)
+    wait_until(lambda: len(local_head.idle_processes()) == 2)
+    local_head.replenish_processes(2)  # there are enough
+    spare = local_head.idle_processes()
     assert len(spare) == 2
 
     sweep = Sweep.create(

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from workbench.advisor.choices import choices_of
 from workbench.advisor.plans import enumerate_plans
 from workbench.advisor.variants import alternatives, combinations
-from workbench.cluster.workers.memory_baseline import Baseline
+from workbench.cluster.workers.worker_memory import Baseline
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.errors import ExperimentError

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, TensorDataset
 from tests.builders.adversaries import Alone
 from tests.builders.ways import OF_SEVERAL
 from tests.services.waiting import wait_until
-from workbench.cluster.workers.memory_baseline import Baseline
+from workbench.cluster.workers.worker_memory import Baseline
 from workbench.data import load
 from workbench.data.foreign import as_split
 from workbench.experiment import Experiment
@@ -52,7 +52,7 @@ time.sleep(60)
 """
 FAIL_A_KERNEL = """
 import torch
-from workbench.cluster.workers.memory_baseline import Baseline
+from workbench.cluster.workers.worker_memory import Baseline
 try:
     torch.zeros(1, device="cuda")[torch.tensor([9], device="cuda")].cpu()
 except RuntimeError:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from workbench.cluster.remote.code_dependencies import (
     files_of,
+    find_named_files,
     modules_of,
     relative_data,
     relative_weights,
     with_data_at,
 )
 from workbench.cluster.remote.kept_code import PACKAGES
-from workbench.cluster.remote.named_files import find_named_files
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.pretrained import weights_of

@@ -20,7 +20,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
-from workbench.cluster.head import spare_processes
+from workbench.cluster.head import local_head
 from workbench.cluster.head.attachment import QUIET
 from workbench.cluster.remote.code_origin import Origin, use_kept_code
 from workbench.cluster.workers import caller_environment
@@ -89,15 +89,13 @@ class DriverActor:
         return self._failure if launch_id == self._launch_id else None
 
     def _keep_head(self) -> None:
-        from workbench.cluster.head import local_head
-
         replenish_at_s = time.monotonic() + REPLENISH_AFTER_S
         while True:
             local_head.keep_alive()
             time.sleep(HEAD_USE_S)
             if time.monotonic() > replenish_at_s:
                 replenish_at_s = math.inf
-                spare_processes.replenish()  # this driver has taken one, its first trial another
+                local_head.replenish_processes()  # this driver has taken one, its first trial another
 
     def _drive(self, store_url: str, artifacts: str, run_id: str) -> None:
         try:
@@ -113,7 +111,7 @@ class DriverActor:
                 error = RunError(f"the driver of {run_id} broke: {type(error).__name__}: {error}")
             self._failure = error
             time.sleep(LINGER_S)  # so that the launch can query the failure
-        spare_processes.replenish()
+        local_head.replenish_processes()
         ray.kill(self._actor, no_restart=True)
 
 

@@ -98,8 +98,9 @@ def _are_finite(values: Mapping[str, float], metrics: Iterable[str]) -> bool:
 def similar_runs(store: Store, experiment: Experiment) -> list[str]:
     """Return earlier runs from which an experiment can learn, the best ones first.
 
-    These are the latest ones with the same objectives of which at least four complete trials are configurations of its
-    space; those with the same model and data, or the same function or command, come first.
+    These are the latest ones with the same objectives of which at least four complete trials are
+    configurations of its space; those with the same model and data, or the same function or
+    command, come first.
 
     Args:
         store: The store that holds the earlier runs.

@@ -27,11 +27,9 @@ def test_a_head_runs_nothing_for_a_dashboard_and_no_proxy_for_ray_client(ray_hea
 
 
 def leave_out_unused(services: SimpleNamespace, utils: SimpleNamespace) -> None:
-    from workbench.cluster.head import (
-        head_start,
-    )  # not where tests are collected: it is for another process
+    from workbench.cluster import ray_internals
 
-    head_start.leave_out_unused(SimpleNamespace(), services, utils)
+    ray_internals.leave_out_unused(SimpleNamespace(), services, utils)
 
 
 def make_utils() -> SimpleNamespace:

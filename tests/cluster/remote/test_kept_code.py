@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cluster.remote import parsed_code
+from workbench.cluster.remote import code_dependencies
 from workbench.cluster.remote.code_archive import unpack
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.remote.kept_code import (
@@ -142,8 +142,10 @@ def test_every_file_of_a_large_project_is_parsed_once(
         (folder / f"scripts{number}" / f"step{number}.py").write_text("import my_pkg.part")
     (folder / "my_train.py").write_text("import my_lib\nFIRST = 'scripts0/run.py'\n")
     parsed: list[str] = []
-    parse = parsed_code.ast.parse
-    monkeypatch.setattr(parsed_code.ast, "parse", lambda code: parsed.append(code) or parse(code))
+    parse = code_dependencies.ast.parse
+    monkeypatch.setattr(
+        code_dependencies.ast, "parse", lambda code: parsed.append(code) or parse(code)
+    )
     found = find(experiment_of(train="my_train:train"), Origin(str(folder)))
     assert len(names(found.sources, folder)) == 2 * num_files + 5
     assert len(parsed) <= 2 * num_files + 5
@@ -151,10 +153,10 @@ def test_every_file_of_a_large_project_is_parsed_once(
 
 def test_a_file_that_has_changed_is_parsed_again(folder: Path) -> None:
     lib = folder / "my_lib.py"
-    assert parsed_code.parse_code(lib).imports == {"my_pkg"}
+    assert code_dependencies.parse_code(lib).imports == {"my_pkg"}
     lib.write_text("import json, my_other\nfrom . import near\n'''A text alone'''\nx = 'a text'\n")
-    assert parsed_code.parse_code(lib).imports == {"json", "my_other"}
-    assert parsed_code.parse_code(lib).texts == ("a text",)
+    assert code_dependencies.parse_code(lib).imports == {"json", "my_other"}
+    assert code_dependencies.parse_code(lib).texts == ("a text",)
 
 
 def test_packages_that_changed_are_named() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cluster.remote import named_files
-from workbench.cluster.remote.named_files import find_named_files
+from workbench.cluster.remote import code_dependencies
+from workbench.cluster.remote.code_dependencies import find_named_files
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_options_name_files_too(project: Path) -> None:
 def test_what_is_too_large_is_named_instead(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "loop.py").write_text("")
     assert names(project, "big.bin", "rows.csv") == (["rows.csv"], ["big.bin"])
-    monkeypatch.setattr(named_files, "_MAX_FILES", 1)
+    monkeypatch.setattr(code_dependencies, "_MAX_FILES", 1)
     assert names(project, "tables") == ([], ["tables"])
 
 

@@ -12,7 +12,7 @@ import pytest
 COUNT_FAULTS = """
 import ctypes, resource, sys, threading
 from workbench.hardware.resources import resident_bytes
-from workbench.cluster.workers.allocator import keep_freed_memory, return_freed_memory
+from workbench.cluster.workers.worker_memory import keep_freed_memory, return_freed_memory
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = """
 import multiprocessing.shared_memory, subprocess, sys, psutil
-from workbench.cluster.workers.child_processes import end_child_processes
+from workbench.cluster.workers.left_running import end_child_processes
 end_child_processes()
 shared = multiprocessing.shared_memory.SharedMemory(create=True, size=8)
 deaf = "trap '' TERM; sleep 99 & echo; wait"
@@ -38,7 +38,7 @@ WANDB = """
 import sys
 sys.path.append(sys.argv[1])
 import psutil, wandb
-from workbench.cluster.workers.child_processes import end_child_processes, end_services
+from workbench.cluster.workers.left_running import end_child_processes, end_services
 for trial in range(2):
     wandb.init(mode="offline", dir=sys.argv[2], settings=wandb.Settings(silent=True)).log({"loss": 0.5})
     print(end_services(), end_child_processes(), len(psutil.Process().children()))

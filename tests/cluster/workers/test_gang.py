@@ -19,11 +19,10 @@ from workbench.cluster.workers import gang as gang_module
 from workbench.cluster.workers import pool as pool_module
 from workbench.cluster.workers.admission import Request, Shape
 from workbench.cluster.workers.gang import Gang
-from workbench.cluster.workers.lease import Lease
-from workbench.cluster.workers.lease_owner import Owner
+from workbench.cluster.workers.lease import Lease, Owner
 from workbench.cluster.workers.pool import START_ATTEMPTS, Pool, connect_pool
 from workbench.cluster.workers.pool_client import cancel
-from workbench.cluster.workers.worker_handles import start_worker
+from workbench.cluster.workers.pool_workers import start_worker
 from workbench.foundation.errors import ResourcesError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_head")]
@@ -441,7 +440,7 @@ def test_a_lease_waits_for_another_node_where_its_own_is_gone(
     """As in the moment in which a node is lost, or Ray is shut down: no trial fails for that."""
     gone = iter(["a" * 56] * START_ATTEMPTS)
     monkeypatch.setattr(
-        "workbench.cluster.workers.idle_workers.start_worker",
+        "workbench.cluster.workers.pool_workers.start_worker",
         lambda node_id, request: start_worker(next(gone, node_id), request),
     )
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cluster.workers.child_processes import end_services
-from workbench.cluster.workers.left_threads import left_threads, thread_ids
+from workbench.cluster.workers.left_running import end_services, left_threads, thread_ids
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cluster.workers import log_watch
-from workbench.cluster.workers.log_watch import LINE_CHARS, LogWatch
-from workbench.cluster.workers.trial_log import TrialLog
+from workbench.cluster.workers import trial_log
+from workbench.cluster.workers.trial_log import LINE_CHARS, LogWatch, TrialLog
 
 
 class Log:
@@ -27,7 +26,7 @@ class Log:
 
 @pytest.fixture(autouse=True)
 def scan_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_watch, "SCAN_INTERVAL_S", 0.0)
+    monkeypatch.setattr(trial_log, "SCAN_INTERVAL_S", 0.0)
 
 
 def test_a_pattern_is_found_once_and_each_for_itself() -> None:
@@ -59,8 +58,8 @@ def test_progress_bars_are_lines() -> None:
 def test_long_lines_and_long_logs_are_read_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Log("end").prints("x" * LINE_CHARS + "end\n") == []
     (found,) = Log("x").prints("x" * 5000 + "\n")
-    assert len(found[1]) == log_watch.SHOWN_CHARS
-    monkeypatch.setattr(log_watch, "MAX_BYTES", 100)
+    assert len(found[1]) == trial_log.SHOWN_CHARS
+    monkeypatch.setattr(trial_log, "MAX_BYTES", 100)
     log = Log("begin", "end")
     assert log.prints("begin\n" + "x\n" * 100 + "end\n") == [("end", "end")]
     assert log.num_read == 100
@@ -81,7 +80,7 @@ def test_half_a_character_does_no_harm() -> None:
 def test_a_pattern_that_takes_long_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(log_watch, "SLOW_S", 0.0)
+    monkeypatch.setattr(trial_log, "SLOW_S", 0.0)
     log = Log("nothing")
     assert log.prints("a\nb\n") == []
     assert "searching for 'nothing' is too slow" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench.cluster.workers.memory_baseline import Baseline
+from workbench.cluster.workers.worker_memory import Baseline
 
 
 def test_a_gpu_on_which_a_kernel_has_failed_is_of_no_use_to_another_trial(

@@ -1,9 +1,13 @@
-"""Attach a process to a Ray cluster.
-
-To the local head, started where there is none, or to another one.
+"""Attach a process to a Ray cluster: the local head, started if there is none, or another one.
 
 With an address (or WORKBENCH_RAY_ADDRESS, or RAY_ADDRESS) `connect` attaches to that cluster. How
 the local head starts and ends is left to `local_head`. Only `connect` imports ray.
+
+A process that needs the local head while that ends gets an error of ours within seconds. Ray tries
+for ten seconds to reach a head that has ended, and then ends the process with a message of its own.
+A thread looks at the processes of the head instead. It interrupts the main thread with the error;
+where the main thread is inside Ray and does not return, the error is printed and the process ended
+before Ray does so.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -20,14 +25,23 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from workbench.cluster.head import local_head, loss, ray_environment
+from workbench.cluster import ray_internals
+from workbench.cluster.head import local_head, ray_environment
 from workbench.cluster.head.head_files import HeadFiles
 from workbench.cluster.head.installation import can_attach, runtime_environment
+from workbench.cluster.head.local_head import is_intact
 from workbench.cluster.head.ray_startup.sitecustomize import defer_grammar, import_ray
 from workbench.experiment.actions import suggest
-from workbench.foundation.errors import RunError, Suggestion, first_line_of, missing_part
+from workbench.foundation.errors import (
+    RunError,
+    Suggestion,
+    WorkbenchError,
+    first_line_of,
+    missing_part,
+)
 from workbench.foundation.outside_text import escaped
 from workbench.hardware.resources import loaded_ray
 
@@ -64,12 +78,10 @@ def connect(
     num_gpus: int | None = None,
     include_dashboard: bool = False,
 ) -> None:
-    """Attach this process to a Ray cluster.
+    """Attach this process to a Ray cluster: without an address to the local head.
 
-    Without an address to the local head, started if necessary.
-
-    A process that is attached already stays so, which lets workers and drivers call this, too; only
-    the address of another cluster is refused.
+    The local head is started if necessary. A process that is attached already stays so, which lets
+    workers and drivers call this, too; only the address of another cluster is refused.
 
     Args:
         address: "host:port" of a cluster; None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the local
@@ -122,7 +134,7 @@ def attached(
         RunError: As `connect` does, and where the local head ends within the block.
     """
     global _num_attached, _attached_here
-    with loss.guarded(if_lost):
+    with guarded(if_lost):
         with _ATTACHED_LOCK:
             if _num_attached == 0:
                 _attached_here = not _is_attached()
@@ -154,31 +166,31 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
     """Attach to the local head, started if there is none; return False if it ended meanwhile."""
     with files.lock():
         local_head.await_end_of_broken(files)
-        found, record = local_head.status_of(files), files.read_record() or {}
-        if found is not None and not can_attach(record, found.idle_s):
-            local_head.end_keeper(found.pid)
-            found = None
-        if found is not None and local_head.is_cleaned(found.temp_dir):
-            _end_cleaned(found)
-            found = None
-        if found is None:
+        head, record = local_head.status_of(files), files.read_record() or {}
+        if head is not None and not can_attach(record, head.idle_s):
+            local_head.end_keeper(head.pid)
+            head = None
+        if head is not None and local_head.is_cleaned(head.temp_dir):
+            _end_cleaned(head)
+            head = None
+        if head is None:
             local_head.clean_up(files)
             loading = threading.Thread(target=import_ray, daemon=True)
             # this process needs it next, and has nothing to do until the head answers
             loading.start()
             local_head.start_keeper(files, arguments)
             loading.join()
-            loss.need(files.read_record() or {})
+            need(files.read_record() or {})
             _attach_first(files)
             return True
         files.last_used.touch()
     try:
-        _attach(found.address, runtime_environment(record))
+        _attach(head.address, runtime_environment(record))
     except RunError:
         if local_head.is_intact(files.read_record()):
             raise
         return False
-    loss.need(record)
+    need(record)
     return True
 
 
@@ -198,10 +210,7 @@ def _end_cleaned(head: local_head.HeadStatus) -> None:
 
 
 def _check_same_cluster(address: str, attached_to: str) -> None:
-    """Refuse the address of another cluster.
-
-    Only ports are compared, as a host may have several names.
-    """
+    """Refuse the address of another cluster, by its port: a host may have several names."""
     port = address.rpartition(":")[2]
     if port.isdigit() and port != attached_to.rpartition(":")[2]:
         raise RunError(
@@ -241,9 +250,7 @@ def _attach_first(files: HeadFiles) -> None:
 
 
 def _prepare_environment(files: HeadFiles) -> None:
-    """Make Ray, loaded or not, use the head's token and loopback in this process and its
-    children.
-    """
+    """Make Ray, loaded or not, use the head's token and loopback here and in child processes."""
     ray_environment.use_head_token(files.token)
     os.environ[_LOOPBACK] = "0"
     os.environ.setdefault(_RECONNECT, str(RECONNECT_S))
@@ -263,19 +270,13 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
     _refuse_folder()
     import_ray()
     import ray
-    from ray import _raylet
-    from ray._private import ray_constants, worker
     from ray.exceptions import RayError
 
     # Ray read its environment when it was imported, maybe before it was prepared.
-    ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(_LOOPBACK) != "0"
-    raylet: Any = _raylet  # a compiled module without types
-    raylet.Config.initialize("")
-    _load_token(raylet.AuthenticationTokenLoader.instance())
+    on_loopback = os.environ.get(_LOOPBACK) == "0"
+    _load_token(ray_internals.read_environment_again(on_loopback=on_loopback))
     ray_environment.drop_job_folder()
-    # This thread prints messages about dead workers even with log_to_driver=False, and its own
-    # stack where the head ends while it begins; Ray's log files have the messages, too.
-    worker.listen_error_messages = _ignore_messages
+    ray_internals.ignore_messages()
     try:
         with warnings.catch_warnings(), _termination_kept():
             # Some versions of Ray announce a default of later ones whenever a process attaches.
@@ -297,10 +298,7 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
 
 @contextlib.contextmanager
 def _termination_kept() -> Iterator[None]:
-    """Keep what SIGTERM does to this process.
-
-    Ray's own handler writes its stack to the terminal.
-    """
+    """Keep what SIGTERM does to this process: Ray's handler writes its stack to the terminal."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -325,5 +323,99 @@ def _load_token(loader: Any) -> None:
         os.close(silent)
 
 
-def _ignore_messages(worker: Any, threads_stopped: threading.Event) -> None:
-    """Stand in for Ray's thread that prints messages."""
+_CHECK_S = 0.1
+_PATIENCE_S = 4.0
+"""How long the main thread may take to react: Ray writes its first message after 5 s."""
+_FAILED = 1
+"""The exit status of a command that fails."""
+_AGAIN = "Run the command again: it starts a new head."
+
+
+class _Guard:
+    """Waits for the end of the head that the process needs."""
+
+    def __init__(self, next_step: str | Suggestion) -> None:
+        self.error = RunError("the local Ray head ended unexpectedly", next_step=next_step)
+        self.needed: dict[str, Any] | None = None
+        """The record of the head; None while another one may still be started."""
+        self.is_lost = False
+        self._is_over = threading.Event()
+        self._before = signal.getsignal(signal.SIGINT)
+        self._thread = threading.Thread(target=self._watch, name="head-guard", daemon=True)
+
+    def begin(self) -> None:
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        signal.signal(signal.SIGINT, self._before)
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.is_lost:
+            raise self.error
+        if callable(self._before):
+            self._before(number, frame)
+        elif self._before is signal.SIG_DFL:
+            raise KeyboardInterrupt
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_CHECK_S):
+            if self.needed is not None and not is_intact(self.needed):
+                break
+        else:
+            return
+        self.is_lost = True
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+        if not self._is_over.wait(_PATIENCE_S):
+            message = self.error.describe(
+                lambda step: step.write(shlex.join(["workbench", *step.words]))
+            )
+            sys.stderr.write(f"error: {message}\n")
+            sys.stderr.flush()
+            os._exit(_FAILED)
+
+
+_guard: _Guard | None = None
+
+
+@contextlib.contextmanager
+def guarded(next_step: str | Suggestion | None = None) -> Iterator[None]:
+    """Raise a RunError within the block where the local head that it needs ends; see `need`.
+
+    Blocks in other threads than the main one are left alone, and so are blocks within one.
+
+    Args:
+        next_step: What to do then; None to run the command again.
+
+    Raises:
+        RunError: If the head ends.
+    """
+    global _guard
+    if _guard is not None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    guard = _guard = _Guard(next_step or _AGAIN)
+    guard.begin()
+    try:
+        yield
+    except Exception as error:
+        is_own = isinstance(error, WorkbenchError) and not isinstance(error, RunError)
+        if error is guard.error or is_own or not (guard.is_lost or _is_lost(guard)):
+            raise
+        raise guard.error from error  # what Ray raises then is not always an error of Ray
+    finally:
+        guard.end()
+        _guard = None
+
+
+def need(record: dict[str, Any]) -> None:
+    """Let the block that is guarded, if one is, need the head with this record from now on."""
+    if _guard is not None:
+        _guard.needed = record
+
+
+def _is_lost(guard: _Guard) -> bool:
+    return guard.needed is not None and not is_intact(guard.needed)

@@ -4,11 +4,16 @@ The head listens on loopback only, requires a token of its own (mode 0600), and 
 that started it; `keeper` ends it after WORKBENCH_HEAD_IDLE_S seconds (900) without use.
 WORKBENCH_HOME names another folder for its files and so another head. Attaching to it is left to
 `attachment`; nothing here imports ray.
+
+A process of Ray takes seconds to start, most of them for imports, which `ray_startup` begins in
+processes that are idle. So Ray starts some ahead, and gives one to the next actor of whichever run
+is started. Where Ray cannot be asked for that, runs start as they do without.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -27,6 +32,7 @@ import psutil
 from workbench.cluster.head.head_files import HeadFiles
 from workbench.cluster.head.installation import ray_import_path
 from workbench.cluster.head.keeper import GRACE_S, START_TIMEOUT_S
+from workbench.cluster.ray_internals import start_processes
 from workbench.foundation.errors import ExperimentError, RunError
 from workbench.hardware.resources import loaded_ray
 from workbench.store.history.failure_text import headline
@@ -80,10 +86,7 @@ def status() -> HeadStatus | None:
 
 
 def keep_alive() -> None:
-    """Record that the local head is in use.
-
-    Processes with work to do call this every few seconds.
-    """
+    """Record that the local head is in use; processes with work do so every few seconds."""
     with contextlib.suppress(OSError, ExperimentError):  # there is no head, or no folder for one
         os.utime(head_files().last_used)
 
@@ -96,24 +99,24 @@ def shutdown() -> bool:
     """
     files = head_files()
     with files.lock():
-        found = status_of(files)
-        if found is not None:
-            if _is_attached_to(found):
+        head = status_of(files)
+        if head is not None:
+            if _is_attached_to(head):
                 loaded_ray().shutdown()  # Ray ends a process that outlives its head
-            end_keeper(found.pid)
-        starting = files.read_starting() if found is None else None
+            end_keeper(head.pid)
+        starting = files.read_starting() if head is None else None
         is_starting = starting is not None and _is_alive(*starting)  # its caller was killed
         if starting is not None and is_starting:
             end_keeper(starting[0])
         clean_up(files)
         files.starting.unlink(missing_ok=True)
-    return found is not None or is_starting
+    return head is not None or is_starting
 
 
 def is_attached() -> bool:
     """Return whether this process is attached to the local head, or is one of its processes."""
-    found = status()
-    return found is not None and _is_attached_to(found)
+    head = status()
+    return head is not None and _is_attached_to(head)
 
 
 def _is_attached_to(head: HeadStatus) -> bool:
@@ -204,9 +207,7 @@ def is_cleaned(temp_dir: str) -> bool:
 
 
 def find_tenant(head: HeadStatus) -> Tenant | None:
-    """Return what would end with a head.
-
-    A run, or a process that is attached, such as advice in progress.
+    """Return what would end with a head: a run, or a process that is attached, such as advice.
 
     Args:
         head: The head.
@@ -256,10 +257,7 @@ def _title(process: psutil.Process) -> str:
 
 
 def record_of_head_of(pid: int) -> dict[str, Any] | None:
-    """Return the record of the local head on which a process of this machine runs.
-
-    None where none does.
-    """
+    """Return the record of the local head on which a process of this machine runs, if it does."""
     record = head_files().read_record()
     with contextlib.suppress(psutil.Error):
         if record is not None and any(
@@ -343,10 +341,7 @@ def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
 
 
 def _await_record(files: HeadFiles, pid: int, created_unix_s: float) -> bool:
-    """Wait until a keeper has recorded its head.
-
-    Return False where it has ended, or takes too long.
-    """
+    """Wait until a keeper has recorded its head; return False if it ends or takes too long."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while files.read_record() is None:
         if not _is_alive(pid, created_unix_s):
@@ -380,3 +375,42 @@ def clean_up(files: HeadFiles) -> None:
     psutil.wait_procs(leftover, timeout=GRACE_S)
     shutil.rmtree(temp_dir, ignore_errors=True)
     files.record.unlink(missing_ok=True)
+
+
+logger = logging.getLogger(__name__)
+
+SPARE_PROCESSES = "WORKBENCH_SPARE_PROCESSES"
+DEFAULT_SPARE = 2
+"""One for the driver of the next run, one for its first trial."""
+_IDLE_TITLE = "ray::IDLE"
+
+
+def replenish_processes(number: int | None = None) -> None:
+    """Let the local head start processes until enough are idle; do nothing on another cluster.
+
+    Args:
+        number: How many; None for WORKBENCH_SPARE_PROCESSES, as it was set where the head was
+            started, or 2.
+    """
+    try:
+        if not is_attached():
+            return
+        missing = (_number_of_user() if number is None else number) - len(idle_processes())
+        if missing > 0:
+            start_processes(missing)
+    except Exception as error:  # the head has just ended, gRPC fails, or Ray renamed something
+        logger.warning("Ray starts no processes ahead: %s", error)
+
+
+def idle_processes() -> list[psutil.Process]:
+    """Return the processes of the local head that have no work."""
+    head = status()
+    processes = [] if head is None else psutil.Process(head.pid).children(recursive=True)
+    return [process for process in processes if _title(process).startswith(_IDLE_TITLE)]
+
+
+def _number_of_user() -> int:
+    given = os.environ.get(SPARE_PROCESSES, "")
+    if given and not given.isdecimal():
+        logger.warning("%s is not a number: %r; %d is used", SPARE_PROCESSES, given, DEFAULT_SPARE)
+    return int(given) if given.isdecimal() else DEFAULT_SPARE

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.cluster.head import attachment, local_head
+from workbench.cluster.ray_internals import served_address
 from workbench.foundation.errors import (
     ArgumentError,
     MissingDependencyError,
@@ -91,9 +92,7 @@ class ServedApplication:
         }
 
     def deploy(self, build: Callable[[], Any]) -> None:
-        """Serve what a function builds, in place of what was served.
-
-        Copies are replaced one by one.
+        """Serve what a function builds, in place of what was served; copies are replaced in turn.
 
         Args:
             build: Called in each copy; returns an ASGI application.
@@ -109,9 +108,8 @@ class ServedApplication:
         deployment: Any = serve.deployment(name=self._name, **self._options)(serve.ingress(built)())
         try:
             serve.run(deployment.bind(), name=self._name, route_prefix="/")
-        except (
-            Exception
-        ) as error:  # Ray Serve raises several kinds, which have no common base class
+        # Ray Serve raises several kinds, which have no common base class.
+        except Exception as error:
             raise RunError(
                 f"Ray Serve cannot serve the application: {first_line_of(error)}",
                 next_step="Run: serve status",
@@ -136,17 +134,11 @@ class ServedApplication:
 
 def _check_address(host: str, port: int) -> None:
     """Refuse an address that a running Ray Serve does not listen on."""
-    from ray import serve
-    from ray.serve.exceptions import RayServeException
-
-    try:
-        client = serve.context._get_global_client()  # pyright: ignore[reportAttributeAccessIssue]
-    except RayServeException:
-        return
-    options = client.http_config
-    if (options.host, options.port) != (host, port):
+    served = served_address()
+    if served not in (None, (host, port)):
+        served_host, served_port = served
         raise ArgumentError(
-            f"Ray Serve of this cluster listens on {options.host}:{options.port}",
+            f"Ray Serve of this cluster listens on {served_host}:{served_port}",
             field="--port",
-            next_step=f"Use --host {options.host} --port {options.port}.",
+            next_step=f"Use --host {served_host} --port {served_port}.",
         )

@@ -1,29 +1,110 @@
 """The user files that an experiment depends on.
 
-Data, the modules it names, and all that those import.
-
-Imports are parsed, not executed. Installed packages are left to the environment of each machine.
+They are its data, the modules that it names, all that those import, and the files that code names
+as text: scripts that it starts, and data that they read. Files are parsed, never executed, and only
+once. A path that is put together while the code runs is not found. Installed packages are left to
+the environment of each machine.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import itertools
+import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from workbench.cluster.remote.code_origin import is_installed
-from workbench.cluster.remote.parsed_code import parse_code
 from workbench.experiment import Component, Experiment
 from workbench.experiment.pretrained import weights_of
 from workbench.foundation.artifacts import is_url
+
+_WRITES = re.compile(
+    r"(to|write|save|dump)(_|$)|savefig|savetxt|savez|connect$|FileHandler$|mkdir|touch|copy"
+)
+_WRITE_MODE = re.compile(r"[rwaxbt+]*[wax+][rwaxbt+]*")
+_MAX_REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class ParsedCode:
+    """What is read from a Python file; nothing where it cannot be parsed."""
+
+    imports: frozenset[str] = frozenset()
+    """The top-level names that it imports, at any place."""
+    texts: tuple[str, ...] = ()
+    """Its texts, without the docstrings."""
+    written: frozenset[str] = frozenset()
+    """The texts in calls that write to a file, as far as their names and modes show."""
+    executes: bool = False
+    """Whether it calls `exec` or `compile`, to which it may give the text of a file."""
+
+
+def parse_code(path: Path) -> ParsedCode:
+    """Parse a Python file, unless it was parsed with the same size and time of change.
+
+    Args:
+        path: The file.
+    """
+    try:
+        stat = path.stat()
+    except OSError:
+        return ParsedCode()
+    return _parse(path, stat.st_size, stat.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=_MAX_REMEMBERED)
+def _parse(path: Path, size_bytes: int, modified_ns: int) -> ParsedCode:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ParsedCode()
+    imports: set[str] = set()
+    texts: dict[int, str] = {}
+    docstrings: set[int] = set()
+    written: set[str] = set()
+    executes = False
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)):
+                texts[id(node)] = text
+            case ast.Expr():
+                docstrings.add(id(node.value))
+            case ast.Import():
+                imports |= {alias.name.partition(".")[0] for alias in node.names}
+            case ast.ImportFrom(module=str(module), level=0):
+                imports.add(module.partition(".")[0])
+            case ast.Call():
+                written |= set(_texts_in(node)) if _writes_to_file(node) else set()
+                executes |= getattr(node.func, "id", "") in ("exec", "compile")
+    kept = (text for key, text in texts.items() if key not in docstrings)
+    return ParsedCode(frozenset(imports), tuple(kept), frozenset(written), executes)
+
+
+def _texts_in(node: ast.AST) -> Iterator[str]:
+    for below in ast.walk(node):
+        if isinstance(below, ast.Constant) and isinstance(below.value, str):
+            yield below.value
+
+
+def _writes_to_file(call: ast.Call) -> bool:
+    name = getattr(call.func, "attr", None) or getattr(call.func, "id", "")
+    if name == "open":
+        return any(_WRITE_MODE.fullmatch(text) for text in _texts_in(call))
+    return bool(_WRITES.match(name))
+
 
 NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints", "node_modules"})
 
 
 def components_of(experiment: Experiment) -> list[Component]:
     """Return all components that an experiment names."""
-    found = [
+    components = [
         experiment.model,
         experiment.data,
         experiment.train,
@@ -36,8 +117,8 @@ def components_of(experiment: Experiment) -> list[Component]:
             getattr(experiment.training, setting),
             *((searched.values() or []) if searched else []),
         ]
-        found += [Component(name=str(name)) for name in named if ":" in str(name)]
-    return [item for item in found if item is not None]
+        components += [Component(name=str(name)) for name in named if ":" in str(name)]
+    return [component for component in components if component is not None]
 
 
 def modules_of(experiment: Experiment) -> list[str]:
@@ -111,7 +192,7 @@ class ModuleFiles:
             modules: Names of modules.
             search_path: The folders to search first.
         """
-        found: dict[str, Path] = {}
+        files: dict[str, Path] = {}
         entries = tuple(search_path)
         waiting, seen = {name.partition(".")[0] for name in modules}, {"workbench"}
         while waiting := waiting - seen:
@@ -120,10 +201,10 @@ class ModuleFiles:
             if (top, entries) not in self._files:
                 self._files[top, entries] = list(_files_of(top, [*entries, *sys.path]))
             for path, name in self._files[top, entries]:
-                found[name] = path
+                files[name] = path
                 if path.suffix == ".py":
                     waiting |= parse_code(path).imports
-        return found
+        return files
 
 
 def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]]:
@@ -134,3 +215,144 @@ def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]
             name = path.relative_to(place.parent)
             if path.is_file() and NOT_CODE.isdisjoint(name.parts):
                 yield path, name.as_posix()
+
+
+WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
+_READ_AS_TEXT = frozenset({".sh", ".bash", ".mk", ".yaml", ".yml", ".toml", ".json"})
+BUILD_FILES = ("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", "Taskfile.yml")
+"""What programs such as make read without that their command names it."""
+_MAX_TEXT_BYTES = 2**20
+_MAX_NAME_CHARS = 255
+_MAX_FILES = 10_000
+
+
+@dataclass
+class NamedFiles:
+    """What texts name below a folder."""
+
+    files: dict[str, Path] = field(default_factory=dict)
+    """The path of each file to copy, by its name relative to the folder."""
+    too_large: list[str] = field(default_factory=list)
+    """What was named but does not fit within the limit."""
+
+
+def find_named_files(
+    values: Iterable[object], code: Mapping[str, Path], directory: Path, *, max_bytes: int
+) -> NamedFiles:
+    """Find the files that options and code name, and what scripts among them name and import.
+
+    Args:
+        values: Values of options and parameters.
+        code: The files of the code, by their name.
+        directory: The folder to which names are relative.
+        max_bytes: The limit on all files together.
+    """
+    named = NamedFiles()
+    num_bytes = 0
+    resolved: dict[Path, Path] = {}
+
+    def is_new(path: Path) -> bool:
+        if path not in resolved:
+            resolved[path] = path.resolve()
+        return resolved[path] not in seen
+
+    seen = {path.resolve() for path in code.values()}
+    names = _Names(directory)
+    waiting = [
+        *_texts_in_value(list(values)),
+        *(text for path in code.values() for text in _texts_of(path)),
+    ]
+    while waiting:
+        for name in names.untried_in(waiting.pop()):
+            for paths in _groups(directory / name, directory):
+                new = [path for path in paths if is_new(path)]
+                size = sum(path.stat().st_size for path in new)
+                if num_bytes + size > max_bytes or len(paths) > _MAX_FILES:
+                    named.too_large.append(name)
+                    continue
+                num_bytes += size
+                for path in new:
+                    seen.add(resolved[path])
+                    named.files[path.relative_to(directory).as_posix()] = path
+                    waiting += _texts_of(path)
+    return named
+
+
+class _Names:
+    """The words in texts that may be paths below a folder, and that have not been tried before."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            # In any case of letters, as some file systems find them.
+            self._top_names = {name.casefold() for name in os.listdir(directory)}
+        except OSError:
+            self._top_names = set()
+        self._words: set[str] = set()
+        self._tried: set[str] = set()
+
+    def untried_in(self, text: str) -> list[str]:
+        """Return the relative paths that a text may be, or contain."""
+        untried: list[str] = []
+        for word in {text.strip(), *WORD.findall(text)} - self._words:
+            self._words.add(word)
+            name = self._path_of(word)
+            if name is not None and name not in self._tried:
+                self._tried.add(name)
+                untried.append(name)
+        return untried
+
+    def _path_of(self, word: str) -> str | None:
+        if not 0 < len(word) <= _MAX_NAME_CHARS or "\0" in word:
+            return None
+        path = Path(word)
+        if (
+            not path.parts
+            or path.is_absolute()
+            or ".." in path.parts
+            or path.parts[0].startswith(("~", "."))
+        ):
+            return None
+        is_there = path.parts[0].casefold() in self._top_names
+        return path.as_posix() if is_there and NOT_CODE.isdisjoint(path.parts) else None
+
+
+def _groups(path: Path, directory: Path) -> list[list[Path]]:
+    """Return what belongs to a name: a folder, or a file and the modules that a script imports."""
+    try:
+        if path.is_file():
+            modules = (
+                files_of(parse_code(path).imports, [str(path.parent)])
+                if path.suffix == ".py"
+                else {}
+            )
+            return [[path, *(file for file in modules.values() if file.is_relative_to(directory))]]
+        below = sorted(itertools.islice(path.rglob("*"), _MAX_FILES + 1)) if path.is_dir() else []
+    except OSError:
+        return []
+    if len(below) > _MAX_FILES:
+        return [below]
+    return [[file for file in below if file.is_file() and NOT_CODE.isdisjoint(file.parts)]]
+
+
+def _texts_of(path: Path) -> list[str]:
+    """Return the texts in a file of code or configuration, without the docstrings."""
+    try:
+        is_text = path.suffix in {".py", *_READ_AS_TEXT} or path.name in BUILD_FILES
+        if not is_text or path.stat().st_size > _MAX_TEXT_BYTES:
+            return []
+        if path.suffix == ".py":
+            return list(parse_code(path).texts)
+        return [path.read_text(encoding="utf-8")]
+    except (OSError, ValueError):
+        return []
+
+
+def _texts_in_value(value: object) -> list[str]:
+    """Return the texts in a value, at any depth."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return _texts_in_value(list(value.values()))
+    if not isinstance(value, list | tuple):
+        return []
+    return [text for item in value for text in _texts_in_value(item)]

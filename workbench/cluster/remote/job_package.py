@@ -1,20 +1,22 @@
-"""The files that are sent with a submitted run.
-
-The experiment, embedded objects, and the user's code.
+"""The files that are sent with a submitted run: the experiment, its objects, the user's code.
 
 The code is the folder in which the run is submitted, and the modules outside it that the experiment
 names, with their imports, unless they are installed. Files that the workbench wrote into the
-folder, other experiments, known secrets and links are left out. The same experiment with the same
+folder (bundles, reports, stores, studies, logs), other experiments, known secrets and links are
+left out: they are not code, or belong to other runs. The same experiment with the same
 files makes the same package. Sending it is left to `runs`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from workbench.cluster.remote.code_archive import CodeArchive, pack
 from workbench.cluster.remote.code_dependencies import (
@@ -23,7 +25,6 @@ from workbench.cluster.remote.code_dependencies import (
     relative_data,
     relative_weights,
 )
-from workbench.cluster.remote.generated_files import results_among
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import format_bytes, format_count
@@ -139,3 +140,74 @@ def _within(path: str, folder: Path, field: str) -> str:
             next_step=f"Name what it leads to: {real}.",
         )
     return real.as_posix()
+
+
+_BUNDLE = frozenset({"configuration.json", "environment.txt", "experiment.yaml", "retrain.sh"})
+_PAGE = b'<meta name="generator" content="workbench">'
+_DATABASE = b"SQLite format 3\0"
+_OUR_TABLES = ({"runs", "events", "commands"}, {"studies", "trials", "version_info"})
+_BESIDE_DATABASE = ("-wal", "-shm", "-journal", ".lock")
+_EXPERIMENT = re.compile(rb"^(objectives|search) *:", re.MULTILINE)
+_HEAD_BYTES = 64 * 2**10
+
+
+def is_of_bundle(path: Path) -> bool:
+    """Return whether a file is one of those that make a folder a bundle."""
+    return path.name in _BUNDLE and all((path.parent / name).exists() for name in _BUNDLE)
+
+
+def results_among(folder: Path, names: Iterable[str]) -> set[str]:
+    """Return the files of a folder that the workbench wrote, logs, and other experiments.
+
+    Args:
+        folder: The folder; if it is itself an exported trial, its files are kept.
+        names: Its files, by relative name with slashes.
+    """
+    names = list(names)
+    by_place: dict[str, set[str]] = {}
+    for name in names:
+        path = PurePosixPath(name)
+        by_place.setdefault(str(path.parent), set()).add(path.name)
+    places = {
+        f"{place}/" for place, inside in by_place.items() if place != "." and inside >= _BUNDLE
+    }
+    found = {name for name in names if _is_log(name) or _is_page(folder / name)}
+    found |= {name for name in names if _is_experiment(folder / name)}
+    for name in filter(lambda name: _is_workbench_database(folder / name), names):
+        found |= {name, *(name + suffix for suffix in _BESIDE_DATABASE)}
+        beside = str(PurePosixPath(name).parent / "artifacts")
+        places.add(f"{beside}/")
+    return {name for name in names if name in found or name.startswith(tuple(places))}
+
+
+def _is_log(name: str) -> bool:
+    return name.endswith(
+        (".log", "nohup.out")
+    )  # the output of a followed run, redirected to a file
+
+
+def _is_page(path: Path) -> bool:
+    return path.suffix == ".html" and _PAGE in _head(path)
+
+
+def _is_experiment(path: Path) -> bool:
+    return path.suffix in (".yaml", ".yml") and len({*_EXPERIMENT.findall(_head(path))}) == 2
+
+
+def _is_workbench_database(path: Path) -> bool:
+    if _head(path, len(_DATABASE)) != _DATABASE:
+        return False
+    with contextlib.suppress(sqlite3.Error):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        with contextlib.closing(connection):
+            tables = {name for (name,) in connection.execute("select name from sqlite_master")}
+        return any(tables >= ours for ours in _OUR_TABLES)
+    return False
+
+
+def _head(path: Path, num_bytes: int = _HEAD_BYTES) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(num_bytes)
+    except OSError:
+        return b""  # packing the file reports the error

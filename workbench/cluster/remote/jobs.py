@@ -66,9 +66,7 @@ class Job:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: the token is only for the given address."""
 
-    def redirect_request(
-        self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any
-    ) -> None:
+    def redirect_request(self, *_arguments: Any, **_options: Any) -> None:
         return None
 
 
@@ -147,13 +145,13 @@ class Jobs:
 
     def job(self, submission_id: str) -> Job | None:
         """Return a job; None where there is none of that name."""
-        found = self._request("GET", f"/api/jobs/{quote(submission_id)}", missing={})
-        return _read_job(found) if found else None
+        job = self._request("GET", f"/api/jobs/{quote(submission_id)}", missing={})
+        return _read_job(job) if job else None
 
     def jobs(self) -> list[Job]:
         """Return all submitted jobs that the cluster remembers."""
-        found: Any = self._request("GET", "/api/jobs/")
-        return [_read_job(item) for item in found if item.get("submission_id")]
+        listed: Any = self._request("GET", "/api/jobs/")
+        return [_read_job(item) for item in listed if item.get("submission_id")]
 
     def log(self, submission_id: str) -> str:
         """Return the output of a job; "" before it has started."""
@@ -180,9 +178,8 @@ class Jobs:
             try:
                 # Read the job first: a job that has ended by then writes nothing afterwards.
                 job = self.job(submission_id)
-                text = (
-                    self.log(submission_id) if job is not None and job.status != "PENDING" else ""
-                )
+                has_begun = job is not None and job.status != "PENDING"
+                text = self.log(submission_id) if has_begun else ""
             except UnreachableError:
                 if time.monotonic() - answered_s > PATIENCE_S:
                     raise
@@ -366,12 +363,12 @@ def read_token(file: str | Path | None = None) -> str | None:
     return token
 
 
-def _read_job(found: Mapping[str, Any]) -> Job:
+def _read_job(job: Mapping[str, Any]) -> Job:
     return Job(
-        submission_id=str(found.get("submission_id")),
-        status=str(found.get("status")),
-        exit_code=found.get("driver_exit_code"),
-        message=str(found.get("message") or ""),
-        metadata=found.get("metadata") or {},
-        ended_unix_s=found["end_time"] / 1000 if found.get("end_time") else None,
+        submission_id=str(job.get("submission_id")),
+        status=str(job.get("status")),
+        exit_code=job.get("driver_exit_code"),
+        message=str(job.get("message") or ""),
+        metadata=job.get("metadata") or {},
+        ended_unix_s=job["end_time"] / 1000 if job.get("end_time") else None,
     )

@@ -26,10 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cluster.remote.code_archive import LEFT_OUT
-from workbench.cluster.remote.code_dependencies import ModuleFiles, modules_of, relative_data
+from workbench.cluster.remote.code_dependencies import (
+    BUILD_FILES,
+    WORD,
+    ModuleFiles,
+    find_named_files,
+    modules_of,
+    parse_code,
+    relative_data,
+)
 from workbench.cluster.remote.code_origin import Origin, is_installed, user_modules
-from workbench.cluster.remote.named_files import BUILD_FILES, WORD, find_named_files
-from workbench.cluster.remote.parsed_code import parse_code
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.pretrained import weights_of
@@ -72,9 +78,7 @@ CONFIGURATION_SUFFIXES = frozenset(
     {".yaml", ".yml", ".toml", ".json", ".ini", ".cfg", ".conf", ".txt", ".csv"}
 )
 MAX_DEPTH, MAX_LOOKED_AT = 3, 20_000
-"""How far below a folder of code modules and configuration are looked for, and among how many
-names.
-"""
+"""How far below a folder of code files are looked for, and among how many names."""
 _BUILDERS = frozenset({"make", "gmake", "just", "task"})
 _MODULE_OPTION = re.compile(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)")
 _OUTPUT_OPTION = re.compile(
@@ -105,7 +109,7 @@ class KeptCode:
 
 
 @dataclass
-class Found:
+class RunFiles:
     """The files that a run depends on."""
 
     sources: set[Path] = field(default_factory=set)
@@ -126,6 +130,10 @@ class Found:
     tops: dict[str, str] = field(default_factory=dict)
     """Paths of modules that only a finder of their own finds, such as editable packages."""
 
+    def add(self, path: Path) -> None:
+        """Add a file that is kept if it is source, and compared if it is not."""
+        (self.sources if _is_source(path) else self.others).add(path)
+
 
 def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) -> KeptCode | None:
     """Pack the source files that the trials of an experiment run.
@@ -138,9 +146,9 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
     Returns:
         The packed files; None if the experiment has no code of the user's.
     """
-    found = find(experiment, origin)
-    found.sources |= {path for path in map(Path, before) if path.is_file()}
-    contents = dict(_contents(found.sources))
+    needed = find(experiment, origin)
+    needed.sources |= {path for path in map(Path, before) if path.is_file()}
+    contents = dict(_contents(needed.sources))
     if not contents:
         return None
     files = {
@@ -150,20 +158,20 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
         }
         for number, (path, content) in enumerate(sorted(contents.items()))
     }
-    bundled = {name: str(path) for name, path in sorted(found.bundled.items()) if path in contents}
+    bundled = {name: str(path) for name, path in sorted(needed.bundled.items()) if path in contents}
     manifest = {
         "files": files,
-        "tops": found.tops,
+        "tops": needed.tops,
         "bundled": bundled,
         "directory": origin.directory,
-        "others": _others_among(found),
-        "beside": sorted(map(str, found.beside)),
+        "others": _others_among(needed),
+        "beside": sorted(map(str, needed.beside)),
     }
     packed = {
         kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()
     }
     places = {path: entry["kept"] for path, entry in files.items()}
-    packed[kept_imports.INDEX] = kept_imports.index_of(places, found.tops)
+    packed[kept_imports.INDEX] = kept_imports.index_of(places, needed.tops)
     packed[f"{kept_imports.STARTUP}/sitecustomize.py"] = Path(kept_imports.__file__).read_bytes()
     packed |= {files[str(path)]["kept"]: content for path, content in contents.items()}
     stream = io.BytesIO()
@@ -177,30 +185,67 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
     return KeptCode(content, hashlib.sha256(content).hexdigest(), hashes)
 
 
-def find(experiment: Experiment, origin: Origin) -> Found:
+def find(experiment: Experiment, origin: Origin) -> RunFiles:
     """Find the files that the trials of an experiment depend on.
 
     Args:
         experiment: The experiment.
         origin: Where the run was started, on this machine.
     """
-    found = Found()
+    files = RunFiles()
     files_of = ModuleFiles().files_of
     directory, search_path = Path(origin.directory), [origin.directory, *origin.search_path]
-    modules = set(modules_of(experiment))
     arguments = arguments_of(experiment.command) if experiment.command else []
+    modules = set(modules_of(experiment)) | _modules_started(" ".join(arguments))
     if arguments:
-        modules |= {name.partition(".")[0] for name in _MODULE_OPTION.findall(" ".join(arguments))}
         if program := shutil.which(arguments[0]):
-            found.others.add(Path(program).resolve())
-        found.sources |= {
+            files.others.add(Path(program).resolve())
+        files.sources |= {
             path for path in map(Path, arguments) if path.is_absolute() and _is_source(path)
         }
     has_payloads = bool(experiment.payload_hashes())
     if has_payloads:  # what such functions import can only be seen where they were made
         modules |= {name.partition(".")[0] for name in user_modules()} - {"__main__"}
     code = dict(files_of(modules, search_path))
-    _add_editable(modules, code, found)
+    _add_editable(modules, code, files)
+    if code or not experiment.trains_model:
+        _add_named(experiment, arguments, code, files, directory)
+    # What modules in the code import is in the code already.
+    for script in files.sources - set(code.values()):
+        if script.suffix == ".py":
+            imported = files_of(parse_code(script).imports, [str(script.parent), *search_path])
+        else:
+            started = _modules_started(script.read_text(errors="replace"))
+            imported = files_of(started, search_path)
+        for name, path in imported.items():  # a bundle has them where the script has them
+            is_below = path.is_relative_to(directory)
+            code[path.relative_to(directory).as_posix() if is_below else name] = path
+    files.bundled = code
+    for path in code.values():
+        files.add(path)
+    _add_unserved(files, {directory / argument for argument in arguments}, set(code.values()))
+    if files.sources or has_payloads:
+        folders = {directory, *(path.parent for path in files.sources)}
+        files.beside = _beside(folders) - files.sources
+        files.sources |= files.beside
+    files.others |= set(_data_of(experiment, directory))
+    files.others = {path for path in files.others - files.sources if not is_secret(path)}
+    return files
+
+
+def _modules_started(command: str) -> set[str]:
+    """Return the top-level names of the modules that `-m` starts in a command or a script."""
+    return {name.partition(".")[0] for name in _MODULE_OPTION.findall(command)}
+
+
+def _add_named(
+    experiment: Experiment,
+    arguments: list[str],
+    code: Mapping[str, Path],
+    files: RunFiles,
+    directory: Path,
+) -> None:
+    """Add the files that a command, options, parameters and code name."""
     options = experiment.train.options.values() if experiment.train else ()
     searched = [
         value for domain in experiment.search.root.values() for value in domain.values() or ()
@@ -208,53 +253,38 @@ def find(experiment: Experiment, origin: Origin) -> Found:
     given = [*_inputs_among(arguments), *options, *searched]
     if arguments and Path(arguments[0]).name in _BUILDERS:
         given += BUILD_FILES
-    if code or not experiment.trains_model:
-        named = find_named_files(given, {}, directory, max_bytes=_ANY_SIZE)
-        found.others |= {
-            parent
-            for path in named.files.values()
-            for parent in path.parents
-            if parent.is_relative_to(directory)
-            and parent.relative_to(directory).as_posix() in given
-        }
-        in_code = find_named_files([], {**code, **named.files}, directory, max_bytes=_ANY_SIZE)
-        constants = _Constants([*code.values(), *named.files.values()])
-        for path in named.files.values():
-            (found.sources if _is_source(path) else found.others).add(path)
-        for name, path in in_code.files.items():
-            if _is_source(path):
-                found.sources.add(path)
-            elif {name, path.name} & constants.read:
-                found.others.add(path)
-        folders = {path.parent for path in {*code.values(), *named.files.values(), *found.sources}}
-        found.others |= set(_configuration_beside({directory, *folders}, constants.read))
-        found.others -= {directory / name for name in constants.written}
-    # What modules in the code import is in the code already.
-    for script in found.sources - set(code.values()):
-        if script.suffix == ".py":
-            imported = files_of(parse_code(script).imports, [str(script.parent), *search_path])
-        else:
-            modules_started = _MODULE_OPTION.findall(script.read_text(errors="replace"))
-            imported = files_of({name.partition(".")[0] for name in modules_started}, search_path)
-        for name, path in imported.items():  # a bundle has them where the script has them
-            is_below = path.is_relative_to(directory)
-            code[path.relative_to(directory).as_posix() if is_below else name] = path
-    found.bundled = code
-    for path in code.values():
-        (found.sources if _is_source(path) else found.others).add(path)
-    started = {directory / argument for argument in arguments}
-    found.unserved = {path for path in found.sources - started if path.suffix != ".py"}
-    if any(parse_code(path).executes for path in found.sources):
+    named = find_named_files(given, {}, directory, max_bytes=_ANY_SIZE)
+    files.others |= {
+        parent
+        for path in named.files.values()
+        for parent in path.parents
+        if parent.is_relative_to(directory) and parent.relative_to(directory).as_posix() in given
+    }
+    in_code = find_named_files([], {**code, **named.files}, directory, max_bytes=_ANY_SIZE)
+    constants = _Constants([*code.values(), *named.files.values()])
+    for path in named.files.values():
+        files.add(path)
+    for name, path in in_code.files.items():
+        # Data counts only where code reads it.
+        if _is_source(path) or {name, path.name} & constants.read:
+            files.add(path)
+    folders = {path.parent for path in {*code.values(), *named.files.values(), *files.sources}}
+    files.others |= set(_configuration_beside({directory, *folders}, constants.read))
+    files.others -= {directory / name for name in constants.written}
+
+
+def _add_unserved(files: RunFiles, started: set[Path], modules: set[Path]) -> None:
+    """Note which sources are read from the disk, because their copies cannot be served.
+
+    Args:
+        files: The files of the run.
+        started: The files that a command starts by their own names.
+        modules: The files that are imported.
+    """
+    files.unserved = {path for path in files.sources - started if path.suffix != ".py"}
+    if any(parse_code(path).executes for path in files.sources):
         # Their text may be executed, which no finder of modules can serve.
-        found.unserved |= found.sources - started - set(code.values())
-    if found.sources or has_payloads:
-        found.beside = (
-            _beside({directory, *(path.parent for path in found.sources)}) - found.sources
-        )
-        found.sources |= found.beside
-    found.others |= set(_data_of(experiment, directory))
-    found.others = {path for path in found.others - found.sources if not is_secret(path)}
-    return found
+        files.unserved |= files.sources - started - modules
 
 
 def _inputs_among(arguments: Iterable[str]) -> Iterator[str]:
@@ -297,7 +327,7 @@ def _is_source(path: Path) -> bool:
         return False
 
 
-def _add_editable(modules: Iterable[str], code: dict[str, Path], found: Found) -> None:
+def _add_editable(modules: Iterable[str], code: dict[str, Path], files: RunFiles) -> None:
     """Add packages that are found neither on the search path nor among the installed ones."""
     known = {name.partition("/")[0].removesuffix(".py") for name in code}
     wanted = {name.partition(".")[0] for name in modules}
@@ -311,7 +341,7 @@ def _add_editable(modules: Iterable[str], code: dict[str, Path], found: Found) -
         origin = spec.origin if spec else None
         if spec is None or not origin or not origin.endswith(".py") or is_installed(origin):
             continue
-        found.tops[name] = os.path.abspath(origin)
+        files.tops[name] = os.path.abspath(origin)
         folders = list(spec.submodule_search_locations or ())
         paths = [path for folder in folders for path in Path(folder).rglob("*.py")] or [
             Path(origin)
@@ -332,9 +362,7 @@ def _configuration_beside(folders: Iterable[Path], texts: set[str]) -> Iterator[
 
 
 def _below(folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files in folders and in folders below, without those that hold no code of the
-    user's.
-    """
+    """Yield the files in folders and below, without folders that hold no code of the user's."""
     num_seen = 0
     for folder in sorted(folders):
         for parent, inside, names in os.walk(folder):
@@ -342,20 +370,18 @@ def _below(folders: Iterable[Path]) -> Iterator[Path]:
             if num_seen > MAX_LOOKED_AT:
                 return
             is_deep = len(Path(parent).parts) - len(folder.parts) >= MAX_DEPTH
-            inside[:] = (
-                []
-                if is_deep
-                else sorted(
-                    name
-                    for name in inside
-                    if not name.startswith(".")
-                    and name not in LEFT_OUT
-                    and not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
-                )
+            inside[:] = sorted(
+                name for name in inside if not is_deep and _may_hold_code(parent, name)
             )
-            yield from (
-                Path(parent, name).absolute() for name in sorted(names) if not name.startswith(".")
-            )
+            shown = (name for name in sorted(names) if not name.startswith("."))
+            yield from (Path(parent, name).absolute() for name in shown)
+
+
+def _may_hold_code(parent: str, name: str) -> bool:
+    """Return whether a folder is neither hidden nor a virtual environment, nor left out always."""
+    if name.startswith(".") or name in LEFT_OUT:
+        return False
+    return not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
 
 
 def _beside(folders: Iterable[Path]) -> set[Path]:
@@ -364,16 +390,16 @@ def _beside(folders: Iterable[Path]) -> set[Path]:
     A folder below needs no `__init__.py`: code imports `plugins.first` by a name that it puts
     together.
     """
-    found: set[Path] = set()
+    beside: set[Path] = set()
     num_bytes = 0
     for path in _walk(sorted(folders)):
         if not _is_source(path):
             continue
         num_bytes += path.stat().st_size
-        if num_bytes > MAX_BESIDE_BYTES or len(found) >= MAX_BESIDE_FILES:
+        if num_bytes > MAX_BESIDE_BYTES or len(beside) >= MAX_BESIDE_FILES:
             break
-        found.add(path.absolute())
-    return found
+        beside.add(path.absolute())
+    return beside
 
 
 def _walk(folders: Iterable[Path]) -> Iterator[Path]:
@@ -434,16 +460,16 @@ def changed_files(manifest: Mapping[str, Mapping[str, Mapping[str, str]]]) -> li
     Args:
         manifest: The manifest of the kept code.
     """
-    found: list[str] = []
+    changed: list[str] = []
     for path, entry in manifest["files"].items():
         try:
             content = Path(path).read_bytes()
         except OSError:
-            found.append(path)
+            changed.append(path)
             continue
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-            found.append(path)
-    return found
+            changed.append(path)
+    return changed
 
 
 def stamp_of(path: str) -> Stamp | None:
@@ -505,15 +531,15 @@ def changed_packages(before: bytes, now: bytes) -> list[str]:
     first, second = (
         dict(map(_split_package, content.decode().splitlines())) for content in (before, now)
     )
-    found: list[str] = []
+    changes: list[str] = []
     for name in sorted({*first, *second}):
         if name not in first:
-            found.append(f"added {name} {second[name]}")
+            changes.append(f"added {name} {second[name]}")
         elif name not in second:
-            found.append(f"removed {name} {first[name]}")
+            changes.append(f"removed {name} {first[name]}")
         elif first[name] != second[name]:
-            found.append(f"{name} {first[name]} -> {second[name]}")
-    return found
+            changes.append(f"{name} {first[name]} -> {second[name]}")
+    return changes
 
 
 def package_requirements(content: bytes) -> list[str]:
@@ -535,9 +561,7 @@ def _split_package(entry: str) -> tuple[str, str]:
 def others_of(
     experiment: Experiment, origin: Origin, manifest: Mapping[str, Any] | None
 ) -> list[str]:
-    """Return what the trials of an experiment depend on and cannot be kept.
-
-    Files, and the packages.
+    """Return what the trials of an experiment depend on and cannot be kept, files and packages.
 
     Args:
         experiment: The experiment.
@@ -548,5 +572,5 @@ def others_of(
     return [*others, PACKAGES]
 
 
-def _others_among(found: Found) -> list[str]:
-    return sorted(map(str, found.others | found.unserved))[:MAX_OTHERS]
+def _others_among(files: RunFiles) -> list[str]:
+    return sorted(map(str, files.others | files.unserved))[:MAX_OTHERS]

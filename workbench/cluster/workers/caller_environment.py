@@ -1,5 +1,4 @@
-"""The environment variables of the process that starts a run, which its driver and its workers get
-as well.
+"""The environment variables of the process that starts a run, which its driver and workers get.
 
 A local head and its processes outlive the shell that started them, so what they inherit is not what
 the next caller has set. The variables are kept in the memory of the cluster under their digest:
@@ -13,9 +12,9 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from workbench.cluster.head.attachment import NAMESPACE
+from workbench.cluster.ray_internals import get_text, put_text
 from workbench.foundation.errors import RunError
 
 _PREFIXES = (
@@ -91,8 +90,8 @@ def variables_of_caller(environment: Mapping[str, str] | None = None) -> dict[st
         >>> variables_of_caller({"DATA_DIR": "/data", "TERM": "xterm", "PWD": "/home/me"})
         {'DATA_DIR': '/data'}
     """
-    found = os.environ if environment is None else environment
-    return {name: value for name, value in found.items() if _is_passed_on(name, value)}
+    variables = os.environ if environment is None else environment
+    return {name: value for name, value in variables.items() if _is_passed_on(name, value)}
 
 
 def publish() -> str:
@@ -102,13 +101,12 @@ def publish() -> str:
         Their digest; empty where it is not attached to any.
     """
     import ray  # here, because commands that only compare offers load this module, too
-    from ray.experimental import internal_kv
 
     if not ray.is_initialized():
         return ""
     text = json.dumps(variables_of_caller(), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    internal_kv._internal_kv_put(_KEY + digest, text, overwrite=False, namespace=NAMESPACE)
+    put_text(_KEY + digest, text, NAMESPACE)
     return digest
 
 
@@ -123,9 +121,7 @@ def fetch(digest: str) -> dict[str, str]:
     """
     if not digest:
         return variables_of_caller()
-    from ray.experimental import internal_kv
-
-    text: Any = internal_kv._internal_kv_get(_KEY + digest, namespace=NAMESPACE)
+    text = get_text(_KEY + digest, NAMESPACE)
     if text is None:
         raise RunError("the environment variables of the run are not on this cluster")
     return json.loads(text)

@@ -19,8 +19,6 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray._private import state as cluster_state
-from ray.core.generated import common_pb2, gcs_pb2
 from ray.exceptions import (
     GetTimeoutError,
     OutOfMemoryError,
@@ -30,10 +28,10 @@ from ray.exceptions import (
     TaskCancelledError,
 )
 
+from workbench.cluster.ray_internals import was_killed_for_memory
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.workers.admission import Request
-from workbench.cluster.workers.lease import Lease
-from workbench.cluster.workers.lease_owner import Owner
+from workbench.cluster.workers.lease import Lease, Owner
 from workbench.cluster.workers.pool import connect_pool
 from workbench.cluster.workers.worker import Progress, WorkerInfo
 from workbench.foundation.errors import RunError, WorkbenchError
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NODE_DIED = "its node has died"  # as Ray puts it
-_GCS: Any = gcs_pb2  # generated without types
-_COMMON: Any = common_pb2
 POOL_RESTART_S = 30.0
 """How long to try to open another pool after one died."""
 DEATH_KNOWN_S = 1.0
@@ -383,7 +379,9 @@ class Gang:
         return self._ended
 
     def _ran_out_of_memory(self, info: WorkerInfo, error: RayError) -> bool:
-        if isinstance(error, OutOfMemoryError) or _was_killed_for_memory(info):
+        if isinstance(error, OutOfMemoryError) or was_killed_for_memory(
+            info.process_id, DEATH_KNOWN_S
+        ):
             return True
         # Linux kills processes without notifying Ray; its counter can only be read on this machine.
         return info.host == socket.gethostname() and num_memory_kills() > self._num_memory_kills
@@ -401,20 +399,6 @@ def _pool_at(address: str, job_id: str) -> Any:
     It is another job each time it attaches.
     """
     return connect_pool()
-
-
-def _was_killed_for_memory(info: WorkerInfo) -> bool:
-    """Return whether the cluster killed a process because memory ran out."""
-    accessor: Any = cluster_state.state._connect_and_get_accessor()
-    process_id = ray.WorkerID(bytes.fromhex(info.process_id))
-    deadline = time.monotonic() + DEATH_KNOWN_S
-    while time.monotonic() < deadline:
-        found = accessor.get_worker_info(process_id)
-        known = _GCS.WorkerTableData.FromString(found) if found else None
-        if known is not None and not known.is_alive:
-            return known.exit_type == _COMMON.NODE_OUT_OF_MEMORY
-        time.sleep(0.02)
-    return False
 
 
 def _cause_order(ending: TrialEnded) -> int:

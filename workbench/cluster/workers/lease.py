@@ -1,10 +1,11 @@
-"""What the pool returns: a gang that was leased, and its status."""
+"""What the pool returns, a leased gang and its status, and who holds a lease."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from workbench.cluster.ray_internals import actor_state, ended_jobs
 from workbench.cluster.workers.admission import Request
 from workbench.cluster.workers.worker import WorkerInfo
 
@@ -37,3 +38,33 @@ class PoolStatus:
     def num_waiting(self) -> int:
         """How many requests wait for workers."""
         return len(self.queue)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process whose end ends a lease: an actor, or the driver process of a Ray job."""
+
+    job_id: str
+    pid: int
+    actor_id: str | None = None
+    node_id: str = ""
+    handle: Any = field(default=None, compare=False)
+    """The actor, so that it can be killed when its node is silent."""
+
+
+def find_dead(owners: set[Owner]) -> set[Owner]:
+    """Return the owners that are dead, as the cluster knows them.
+
+    Args:
+        owners: Owners of leases.
+    """
+    ended = ended_jobs()
+    return {owner for owner in owners if _is_dead(owner, ended)}
+
+
+def _is_dead(owner: Owner, ended: set[str]) -> bool:
+    if owner.actor_id is None:
+        return owner.job_id in ended
+    state, pid = actor_state(owner.actor_id)
+    # An actor that was restarted has the same id but another process.
+    return state in ("DEAD", "RESTARTING") or pid not in (0, owner.pid)

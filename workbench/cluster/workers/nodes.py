@@ -1,20 +1,31 @@
-"""The nodes of the cluster as the pool sees them: which can be used now, and which may come back.
+"""The nodes of the cluster as the pool sees them: usable, silent, lost, and requested ones.
 
 A node that is lost or silent is given no gang. It still counts when the pool checks whether a gang
 can ever run: it may come back, so a gang that needs it waits for a while instead of failing.
+
+Ray waits for a minute before it gives a node up. So on each node but its own the pool keeps a
+responder, an actor that does nothing but answer pings. A node whose responder has not answered for
+`SILENCE_S` is silent: frozen, disconnected or overloaded. One that answers again is like any other.
+
+Of an autoscaling cluster the pool requests nodes for all gangs that are leased or waiting. Ray has
+one request for a whole cluster and holds nodes for it until it changes, so only the pool makes it,
+while a gang wants autoscaling, and withdraws it afterwards. Waiting for nodes without a pool is
+left to `await_nodes`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import ray
-from ray._private import state as cluster_state
 
-from workbench.cluster.workers.admission import CPU_SHARE, Node, Shape
-from workbench.cluster.workers.liveness import LivenessMonitor
+from workbench.cluster.ray_internals import free_by_node
+from workbench.cluster.workers.admission import CPU_SHARE, Node, Request, Shape
+from workbench.cluster.workers.placement import on_node
 
 FRESH_S = 1.0
 RETURN_S = 600.0
@@ -56,10 +67,7 @@ class Nodes:
         self._silent = frozenset()
 
     def missing(self) -> list[str]:
-        """Return a sentence on each node that cannot be used now.
-
-        What it has, and whether it is lost.
-        """
+        """Return a sentence on each node that cannot be used now, lost or silent."""
         self._refresh()
         gone = dict.fromkeys(self._silent, "silent") | dict.fromkeys(
             self._seen.keys() - self._alive, "lost"
@@ -83,20 +91,20 @@ class Nodes:
             idle: The pool's idle workers.
         """
         self._refresh()
-        available = cluster_state.available_resources_per_node()
+        available = free_by_node()
         nodes = []
         for node_id in sorted(self._alive - self._silent):
             total, free = self._seen[node_id]["Resources"], available.get(node_id, {})
             busy = _at(node_id, leased)
             waiting = _at(node_id, idle)
-            own_cpus = CPU_SHARE * sum(each.cpus for each in (*busy, *waiting))
-            own_gpus = sum(each.gpus for each in (*busy, *waiting))
+            own_cpus = CPU_SHARE * sum(worker.cpus for worker in (*busy, *waiting))
+            own_gpus = sum(worker.gpus for worker in (*busy, *waiting))
             node = Node(
                 node_id,
                 cpus=total.get("CPU", 0.0),
                 gpus=total.get("GPU", 0.0),
-                leased_cpus=sum(each.cpus for each in busy),
-                leased_gpus=sum(each.gpus for each in busy),
+                leased_cpus=sum(worker.cpus for worker in busy),
+                leased_gpus=sum(worker.gpus for worker in busy),
                 foreign_cpus=max(0.0, total.get("CPU", 0.0) - free.get("CPU", 0.0) - own_cpus),
                 foreign_gpus=max(0.0, total.get("GPU", 0.0) - free.get("GPU", 0.0) - own_gpus),
                 num_idle=waiting.count(shape),
@@ -132,3 +140,123 @@ def _size(seen: dict[str, Any]) -> str:
     node = _whole("", seen)
     gpus = f" and {node.gpus:g} GPUs" if node.gpus else ""
     return f"{node.cpus:g} CPUs{gpus}"
+
+
+class ResourceDemand:
+    """The resources that this process last requested of the cluster."""
+
+    def __init__(self) -> None:
+        """Start without a request."""
+        self._requested: list[dict[str, float]] = []
+
+    def update(self, gangs: Sequence[Request]) -> None:
+        """Request nodes for these gangs together; withdraw that where none wants autoscaling.
+
+        Args:
+            gangs: All that are leased or waiting.
+        """
+        wanted: list[dict[str, float]] = []
+        if any(gang.autoscaling for gang in gangs):
+            wanted = [_bundle(gang) for gang in gangs for _ in range(gang.num_workers)]
+        if wanted != self._requested:
+            # Its import takes as long as half of Ray's.
+            from ray.autoscaler.sdk import request_resources
+
+            request_resources(bundles=wanted)
+            self._requested = wanted
+
+    def describe(self) -> list[str]:
+        """Return what was requested of the cluster, in words; nothing without a request."""
+        if not self._requested:
+            return []
+        cpus = sum(bundle["CPU"] for bundle in self._requested)
+        gpus = sum(bundle.get("GPU", 0.0) for bundle in self._requested)
+        size = f"{cpus:g} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
+        return [f"the cluster was asked to grow to {size}"]
+
+
+def _bundle(gang: Request) -> dict[str, float]:
+    shape = gang.shape
+    return {"CPU": float(shape.cpus)} | ({"GPU": shape.gpus} if shape.gpus else {})
+
+
+SILENCE_S = 5.0
+"""How long a node may take to answer a ping."""
+RESTART_S = 10.0
+"""How long to wait before a responder that ended is replaced."""
+
+
+class Responder:
+    """An actor that answers for its node."""
+
+    def ping(self) -> None:
+        """Return."""
+
+
+@dataclass(eq=False)
+class _Node:
+    """A node, its responder and the ping under way."""
+
+    responder: Any
+    pinged_s: float
+    ping: asyncio.Task[None]
+    has_answered: bool = False
+
+
+class LivenessMonitor:
+    """Pings the nodes of a cluster; all methods run on one event loop."""
+
+    def __init__(self) -> None:
+        """Start without responders."""
+        self._here = ray.get_runtime_context().get_node_id()
+        self._nodes: dict[str, _Node] = {}
+        self._restart_s: dict[str, float] = {}
+
+    def poll(self, node_ids: Collection[str]) -> frozenset[str]:
+        """Ping all nodes, without waiting, and return those that are silent.
+
+        Args:
+            node_ids: The nodes that Ray believes to be alive.
+        """
+        now_s = time.monotonic()
+        for node_id in self._nodes.keys() - set(node_ids):
+            ray.kill(self._nodes.pop(node_id).responder)
+        for node_id in set(node_ids) - {self._here}:
+            node = self._nodes.get(node_id)
+            if node is None:
+                if now_s >= self._restart_s.get(node_id, 0.0):
+                    self._nodes[node_id] = _start_responder(node_id)
+            elif node.ping.done():
+                self._on_answer(node_id, node)
+        return frozenset(
+            node_id
+            for node_id, node in self._nodes.items()
+            if node.has_answered and now_s - node.pinged_s > SILENCE_S
+        )
+
+    def _on_answer(self, node_id: str, node: _Node) -> None:
+        """Take an answer and ping again; a responder that ended is replaced after a while."""
+        if node.ping.exception() is not None:
+            del self._nodes[node_id]
+            self._restart_s[node_id] = time.monotonic() + RESTART_S
+            return
+        node.has_answered, node.pinged_s, node.ping = True, time.monotonic(), _ping(node.responder)
+
+    def stop(self) -> None:
+        """End all responders."""
+        for node in self._nodes.values():
+            node.ping.cancel()
+            ray.kill(node.responder)
+        self._nodes.clear()
+
+
+def _start_responder(node_id: str) -> _Node:
+    responder = ray.remote(Responder).options(**on_node(node_id)).remote()
+    return _Node(responder, time.monotonic(), _ping(responder))
+
+
+def _ping(responder: Any) -> asyncio.Task[None]:
+    async def ping() -> None:
+        await responder.ping.remote()
+
+    return asyncio.get_running_loop().create_task(ping())

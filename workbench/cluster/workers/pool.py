@@ -7,13 +7,15 @@ process: when it dies they do, too, and the next caller opens another pool. When
 kills restartable actors first, newest first: so workers are restartable and the pool is not,
 although a restarted worker is never used. A lease ends with its owner, however that ends; several
 short trials may share one. Whose turn it is and where workers run is decided in `admission`;
-starting workers and ending idle ones is left to `idle_workers`, and what workers do while leased to
-`gang` and `worker`.
+starting workers and ending idle ones is left to `pool_workers`, and what workers do while leased to
+`gang` and `worker`. Idle workers of other installations' pools may hold what this one's need: these
+pools are asked to give way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -38,15 +40,31 @@ from workbench.cluster.workers.admission import (
     next_index,
     serving_order,
 )
-from workbench.cluster.workers.autoscaling import ResourceDemand
-from workbench.cluster.workers.idle_workers import IdleWorkers
-from workbench.cluster.workers.lease import Lease, PoolStatus
-from workbench.cluster.workers.lease_owner import Owner, find_dead
-from workbench.cluster.workers.nodes import Nodes
-from workbench.cluster.workers.other_pools import POOL_NAME, ask_to_give_way
+from workbench.cluster.workers.lease import Lease, Owner, PoolStatus, find_dead
+from workbench.cluster.workers.nodes import Nodes, ResourceDemand
 from workbench.cluster.workers.placement import ON_HEAD
-from workbench.cluster.workers.worker_handles import WorkerHandle, result_of, wait_until_ready
+from workbench.cluster.workers.pool_workers import (
+    IdleWorkers,
+    WorkerHandle,
+    result_of,
+    wait_until_ready,
+)
 from workbench.foundation.errors import ResourcesError, RunError, first_line_of
+
+POOL_NAME = "workbench-pool-"
+"""The beginning of the names of pools; each installation has its own."""
+
+
+def ask_to_give_way() -> None:
+    """Ask all pools but the one that is this actor to end their idle workers, without waiting for
+    it.
+    """
+    own = ray.get_runtime_context().get_actor_name()
+    for name in ray.util.list_named_actors():
+        if name.startswith(POOL_NAME) and name != own:
+            with contextlib.suppress(ValueError, AttributeError):  # it has just ended
+                ray.get_actor(name).give_way.remote()
+
 
 logger = logging.getLogger(__name__)
 

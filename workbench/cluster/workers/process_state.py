@@ -1,6 +1,6 @@
 """The state of a process between trials: taken before a trial, compared and restored after it.
 
-What it consists of is left to `state_parts` and `library_parts`; what follows where something
+What it consists of is left to `state_parts`; what follows where something
 cannot be restored to the worker.
 """
 
@@ -11,10 +11,10 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench.cluster.workers import library_parts, state_parts
+from workbench.cluster.workers import state_parts
 from workbench.cluster.workers.state_parts import ENVIRONMENT, UNKNOWN, Part
 
-_PARTS: tuple[Part, ...] = (*state_parts.PYTHON, *library_parts.TORCH, *library_parts.OTHERS)
+_PARTS: tuple[Part, ...] = (*state_parts.PYTHON, *state_parts.TORCH, *state_parts.OTHERS)
 _PASSES = 3
 """How often to write what differs: settings of torch change each other."""
 

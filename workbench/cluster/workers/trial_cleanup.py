@@ -2,7 +2,7 @@
 
 What the user's modules did when they were imported is not undone: it lasts as long as they are
 loaded, which is until another run, another folder or an edit. How each kind of change is undone is
-left to `process_state`, `child_processes`, `left_threads` and `memory_baseline`.
+left to `process_state`, `left_running` and `worker_memory`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from collections.abc import Callable
 import ray
 
 from workbench.cluster.remote.code_origin import Origin, UserCode
-from workbench.cluster.workers.child_processes import end_child_processes, end_services
-from workbench.cluster.workers.left_threads import left_threads, thread_ids
-from workbench.cluster.workers.memory_baseline import Baseline
+from workbench.cluster.workers.left_running import (
+    end_child_processes,
+    end_services,
+    left_threads,
+    thread_ids,
+)
 from workbench.cluster.workers.process_state import ProcessState
+from workbench.cluster.workers.worker_memory import Baseline
 from workbench.training.task import TrialTask
 
 logger = logging.getLogger(__name__)

@@ -29,13 +29,12 @@ import threadpoolctl
 
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.workers import caller_environment
-from workbench.cluster.workers.allocator import keep_freed_memory
-from workbench.cluster.workers.child_processes import end_child_processes
-from workbench.cluster.workers.log_watch import LogWatch
+from workbench.cluster.workers.left_running import end_child_processes
 from workbench.cluster.workers.report_thinning import NOTICE, ReportThinning
 from workbench.cluster.workers.trial_cleanup import TrialCleanup
-from workbench.cluster.workers.trial_log import TrialLog, log_name
+from workbench.cluster.workers.trial_log import LogWatch, TrialLog, log_name
 from workbench.cluster.workers.waiting_note import write_waiting_note
+from workbench.cluster.workers.worker_memory import keep_freed_memory
 from workbench.foundation.artifacts import is_url
 from workbench.foundation.errors import RunError, WorkbenchError
 from workbench.foundation.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.cluster.remote.generated_files import is_of_bundle
+from workbench.cluster.remote.job_package import is_of_bundle
 from workbench.cluster.remote.jobs import check_address
 from workbench.experiment.actions import (
     Action,

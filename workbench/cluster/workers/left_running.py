@@ -1,8 +1,12 @@
-"""End the processes that a trial started and left behind, without breaking what the next one needs.
+"""What a trial left running: its processes are ended, and its threads are found.
 
 Libraries that keep services beyond a trial are requested to end them, as they would at the end of a
 process, and start them again when they are used. Whatever else is alive is killed: the worker is
 then replaced, as a library may believe that its process still answers.
+
+A thread cannot be ended from outside, and one that continues reports, trains or holds memory beside
+the next trial. Threads that only wait inside a library are its own affair. What follows is left to
+the worker.
 """
 
 from __future__ import annotations
@@ -11,9 +15,14 @@ import contextlib
 import gc
 import os
 import sys
+import threading
+import time
+from types import FrameType
 from typing import Any
 
 import psutil
+
+from workbench.cluster.remote.code_origin import is_user_file
 
 GRACE_S = 1.0
 _TRACKERS = (
@@ -119,3 +128,41 @@ def _name(process: psutil.Process) -> str | None:
 def _signal(process: psutil.Process, *, kill: bool) -> None:
     with contextlib.suppress(psutil.Error):  # it has ended already, or belongs to another user now
         process.kill() if kill else process.terminate()
+
+
+PATIENCE_S = 0.5
+"""How long threads may take to notice that their trial is over."""
+
+
+def left_threads(before: frozenset[int | None]) -> list[str]:
+    """Return the names of the threads that run user code and were not there before.
+
+    Args:
+        before: What `thread_ids` returned when the trial started.
+    """
+    until_s = time.monotonic() + PATIENCE_S
+    while (found := _find_threads(before)) and time.monotonic() < until_s:
+        time.sleep(0.02)  # threads that a library started outside of Python cannot be joined
+    return sorted(thread.name for thread in found)
+
+
+def thread_ids() -> frozenset[int | None]:
+    """Return the threads of this process."""
+    return frozenset(thread.ident for thread in threading.enumerate())
+
+
+def _find_threads(before: frozenset[int | None]) -> list[threading.Thread]:
+    known = before | {threading.get_ident()}
+    threads = [thread for thread in threading.enumerate() if thread.ident not in known]
+    if not threads:
+        return []
+    frames = sys._current_frames()
+    return [thread for thread in threads if _runs_user_code(frames.get(thread.ident or 0))]
+
+
+def _runs_user_code(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
