@@ -75,9 +75,9 @@ def attributes_of(holder: str) -> Iterator[str]:
 def calls_of(holder: str) -> Iterator[tuple[str, ast.Call]]:
     """Yield the calls of an object's methods that the controller makes."""
     for node in ast.walk(controller()):
-        called = node.func if isinstance(node, ast.Call) else None
-        if isinstance(called, ast.Attribute) and name_of(called.value) == holder:
-            yield called.attr, node
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=name)) if name_of(value) == holder:
+                yield name, node
 
 
 def name_of(node: ast.AST) -> str:
