@@ -160,16 +160,14 @@ def run_parcel(
 
 def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]:
     """Return one input for the graph of a bundle, from the examples of the card."""
-    columns = {
-        one.name: (
-            np.zeros((batch, *one.shape))
-            if one.example is None and one.kind == "array"
-            else np.array([one.example] * batch)
-            if one.kind == "array"
-            else [one.example] * batch
-        )
-        for one in card.inputs
-    }
+    columns: dict[str, Any] = {}
+    for taken in card.inputs:
+        if taken.kind == "array" and taken.example is None:
+            columns[taken.name] = np.zeros((batch, *taken.shape))
+        elif taken.kind == "array":
+            columns[taken.name] = np.array([taken.example] * batch)
+        else:
+            columns[taken.name] = [taken.example] * batch
     predictor = Predictor(card, open_session(folder / MODEL, threads=1))
     shaped = predictor.shaped(feeds_of(card, columns)[0])
     return {
@@ -198,13 +196,8 @@ def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> 
     scp = ["scp", "-q", "-r", *usual, *(["-P", str(url.port)] if url.port else [])]
     place = _call([*ssh, "mktemp -d"], target).strip()
     try:
-        copied = (
-            target
-            if ":" not in host
-            else f"[{host}]"
-            if not url.username
-            else f"{url.username}@[{host}]"
-        )
+        # scp takes the first colon for the end of the host, unless that is in brackets.
+        copied = target.replace(host, f"[{host}]") if ":" in host else target
         _call([*scp, str(parcel), f"{copied}:{place}/"], target)
         there = f"{place}/{parcel.name}"
         command = shlex.join([python, f"{there}/{RUNNER}", there, *words])

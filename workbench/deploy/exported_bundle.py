@@ -154,7 +154,15 @@ def add_mean(
         None if format == ONNX else answering_program(member, inputs, output, _first(tensors, 7))
     )
     card = write(
-        folder, made, inputs, output, samples, expected, origin, format=format, program=program
+        folder,
+        made,
+        origin,
+        inputs=inputs,
+        output=output,
+        samples=samples,
+        expected=expected,
+        format=format,
+        program=program,
     )
     # What tiers send each other is one array, and their exits answer with a score of each class.
     is_binary = pairing is not None and pairing.form == "binary"
@@ -164,19 +172,27 @@ def add_mean(
     if exits is not None:
         number = min(_NUM_COMPARED, len(next(iter(samples.values()))))
         feeds = feeds_of(card, {name: values[:number] for name, values in samples.items()})[0]
-        add_stages(folder, exits, data, member, inputs, feeds, _first(tensors, number))
+        add_stages(
+            folder,
+            exits,
+            data,
+            member=member,
+            inputs=inputs,
+            feeds=feeds,
+            example=_first(tensors, number),
+        )
     return card
 
 
 def write(
     folder: Path,
     made: onnx.ModelProto,
+    origin: Exported,
+    *,
     inputs: Sequence[Input],
     output: Output,
     samples: Mapping[str, Any],
     expected: Callable[[np.ndarray], np.ndarray],
-    origin: Exported,
-    *,
     split: str = "train",
     format: str = ONNX,
     program: Program | None = None,
@@ -187,11 +203,11 @@ def write(
     Args:
         folder: The bundle.
         made: The graph.
+        origin: What the card states about it.
         inputs: What it takes.
         output: What it answers.
         samples: Samples as users have them, by input.
         expected: Returns what the model answers for some of these samples, by their places.
-        origin: What the card states about it.
         split: The split that the samples come from.
         format: A further format; ONNX for none.
         program: The model for formats that lower a torch program.
@@ -237,7 +253,8 @@ def write(
     )
     if format != ONNX:
         feeds = feeds_of(card, {name: values[: max(SIZES)] for name, values in samples.items()})[0]
-        card = add_format(folder, card, format, predictor.shaped(feeds), predictor.run, program)
+        shaped = predictor.shaped(feeds)
+        card = add_format(folder, card, format, shaped, compute=predictor.run, program=program)
     card.write(folder)
     return card
 

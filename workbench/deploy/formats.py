@@ -73,6 +73,7 @@ def add_format(
     card: Card,
     name: str,
     feeds: Mapping[str, np.ndarray],
+    *,
     compute: Callable[[Mapping[str, np.ndarray]], np.ndarray],
     program: Program | None = None,
 ) -> Card:

@@ -51,46 +51,48 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
     if isinstance(samples, str | Path):
         return _from_file(card, Path(samples))
     if hasattr(samples, "columns") and hasattr(samples, "to_numpy"):
-        check_repeated("the table", list(map(str, samples.columns)))
-        if hasattr(samples, "iloc"):  # of pandas, and of whatever types
-            samples = plain_frame(samples).table
-        if _takes_array(card) and card.inputs[0].name not in samples.columns:
-            if set(card.inputs[0].columns) & set(samples.columns):
-                return _windows(
-                    card, {str(name): samples[name].to_numpy() for name in samples.columns}
-                )
-            return {card.inputs[0].name: samples.to_numpy()}
-        return {str(name): samples[name].to_numpy() for name in samples.columns}
+        return _from_frame(card, samples)
     if isinstance(samples, Mapping):
         return {str(name): values for name, values in samples.items()}
-    if (
-        isinstance(samples, Sequence)
-        and samples
-        and all(isinstance(row, Mapping) for row in samples)
-    ):
-        return {
-            one.name: [row.get(one.name) for row in samples]
-            for one in card.inputs
-            if any(one.name in row for row in samples)
-        }
+    if _are_rows(samples):
+        names = [column.name for column in card.inputs]
+        given = [name for name in names if any(name in row for row in samples)]
+        return {name: [row.get(name) for row in samples] for name in given}
     if _takes_array(card):
         return {card.inputs[0].name: np.asarray(samples)}
-    if [one.kind for one in card.inputs] == ["text"] and np.ndim(samples) == 1:
+    if [column.kind for column in card.inputs] == ["text"] and np.ndim(samples) == 1:
         return {card.inputs[0].name: list(samples)}
     if isinstance(samples, np.ndarray) and samples.ndim == 2:
-        places = [_UNNAMED.fullmatch(one.name) for one in card.inputs]
-        if all(places):  # the columns of an array have their place as their name
-            return {f"x{place}": samples[:, place] for place in range(samples.shape[1])}
-    if (
-        isinstance(samples, np.ndarray)
-        and samples.ndim == 2
-        and samples.shape[1] == len(card.inputs)
-    ):
-        return {one.name: samples[:, place] for place, one in enumerate(card.inputs)}
+        num_columns = samples.shape[1]
+        names = [column.name for column in card.inputs]
+        if all(_UNNAMED.fullmatch(name) for name in names):
+            # The columns of an array have their place as their name.
+            names = [f"x{place}" for place in range(num_columns)]
+        if len(names) == num_columns:
+            return {name: samples[:, place] for place, name in enumerate(names)}
     raise DataError(
         f"samples of type {type(samples).__name__} cannot be read",
         allowed="a data frame, a mapping of columns, a list of rows, or the path of a file",
     )
+
+
+def _from_frame(card: Card, frame: Any) -> Mapping[str, Any]:
+    check_repeated("the table", list(map(str, frame.columns)))
+    if hasattr(frame, "iloc"):  # of pandas, and of whatever types
+        frame = plain_frame(frame).table
+    columns = {str(name): frame[name].to_numpy() for name in frame.columns}
+    array = card.inputs[0]
+    if not _takes_array(card) or array.name in frame.columns:
+        return columns
+    if set(array.columns) & set(frame.columns):
+        return _windows(card, columns)
+    return {array.name: frame.to_numpy()}
+
+
+def _are_rows(samples: Any) -> bool:
+    if not isinstance(samples, Sequence) or not samples:
+        return False
+    return all(isinstance(row, Mapping) for row in samples)
 
 
 def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:

@@ -65,6 +65,7 @@ def add_stages(
     folder: Path,
     model: EarlyExits | TreeExits,
     data: Datasets,
+    *,
     member: Member,
     inputs: Sequence[Input],
     feeds: dict[str, np.ndarray],
@@ -89,11 +90,8 @@ def add_stages(
     values, stages = example, []
     for number in range(model.num_stages):
         temperature = calibration.temperatures[number]
-        made = (
-            _graph_of_trees(model, number, member, inputs, values, temperature)
-            if isinstance(model, TreeExits)
-            else _graph(model, number, member, inputs, values, temperature)
-        )
+        make = _graph_of_trees if isinstance(model, TreeExits) else _graph
+        made = make(model, number, member, inputs=inputs, example=values, temperature=temperature)
         name = f"stage_{number}.onnx"
         onnx.save(made, str(folder / name))
         shape = inputs[0].shape if number == 0 and len(inputs) == 1 else tuple(values.shape[1:])
@@ -125,6 +123,7 @@ def _graph(
     model: EarlyExits,
     number: int,
     member: Member,
+    *,
     inputs: Sequence[Input],
     example: Tensor,
     temperature: float,
@@ -149,6 +148,7 @@ def _graph_of_trees(
     model: TreeExits,
     number: int,
     member: Member,
+    *,
     inputs: Sequence[Input],
     example: Tensor,
     temperature: float,

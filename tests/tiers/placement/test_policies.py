@@ -79,6 +79,7 @@ def test_mapping_leaves_no_queue_in_which_the_last_tier_is_no_faster_than_a_devi
 )
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_mapping_is_never_much_slower_than_the_better_of_end_and_end_cloud(
+    *,
     devices: int,
     servers: int,
     kept_load: float,

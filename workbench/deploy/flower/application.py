@@ -98,7 +98,7 @@ def write_application(folder: Path, task: TrialTask, name: str) -> None:
     datasets = load_trial_data(task.run_id, experiment, seed)
     model = build_trial_model(experiment, params, settings, datasets)
     model.load_state_dict(initial)
-    written = _settings(experiment, settings, datasets, model, rates, seed)
+    written = _settings(experiment, settings, datasets, model, rates=rates, seed=seed)
     package = folder / _PACKAGE
     package.mkdir(parents=True, exist_ok=True)
     (package / SETTINGS).write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
@@ -142,6 +142,7 @@ def _settings(
     settings: TrialSettings,
     datasets: Datasets,
     model: nn.Module,
+    *,
     rates: list[float],
     seed: int,
 ) -> dict[str, Any]:

@@ -121,18 +121,21 @@ def serve(
             application.keep_alive()
             if swap.is_set():
                 swap.clear()
-                served = _replace(bundles, served, limits, application, token, notify)
+                served = _replace(
+                    served, bundles, limits, token, application=application, notify=notify
+                )
     finally:
         notify("stopping: accepted requests are answered first")
         application.close()
 
 
 def _replace(
-    bundles: Mapping[str, Path],
     served: dict[str, Version],
+    bundles: Mapping[str, Path],
     limits: Limits,
-    application: ServedApplication,
     token: Token | None,
+    *,
+    application: ServedApplication,
     notify: Callable[[str], None],
 ) -> dict[str, Version]:
     """Serve what the folders hold now.

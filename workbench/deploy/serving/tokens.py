@@ -107,7 +107,7 @@ def is_loopback_name(host: str) -> bool:
         >>> is_loopback_name("127.0.0.1:8000"), is_loopback_name("example.org")
         (True, False)
     """
-    name = host if host == "::1" else host.rpartition(":")[0] if ":" in host else host
+    name = host.rpartition(":")[0] if ":" in host and host != "::1" else host
     return name.lower() in ("localhost", "[::1]", "::1") or _is_loopback_number(name)
 
 

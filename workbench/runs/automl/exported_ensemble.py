@@ -107,7 +107,15 @@ def write_ensemble(
         of=f"The result of the AutoML run `{run.run_id}`.",
         holds="the encoding of the columns, all models",
         write_model=lambda beside: write(
-            beside, made, inputs, output, columns, expected, origin, split="test", terms=terms
+            beside,
+            made,
+            origin,
+            inputs=inputs,
+            output=output,
+            samples=columns,
+            expected=expected,
+            split="test",
+            terms=terms,
         ),
     )
 

@@ -62,10 +62,14 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
     ]
     is_there = ways[min(possible, key=alone_s.__getitem__) if at is None else "cut"]
     is_mixed = bool(is_there.any() and not is_there.all())
+    if is_mixed:
+        scheduler = "end-cloud"
+    else:
+        scheduler = "cloud" if is_there.all() else "end"
     parts = [~is_there, is_there] if is_mixed else [np.ones(num_nodes, bool)]
     sent = sending.frame(_bytes_of(measured.graph, is_there, sending))
     return Cut(
-        "end-cloud" if is_mixed else "cloud" if is_there.all() else "end",
+        scheduler,
         is_there,
         tuple(one.name for one in measured.graph.sent(is_there)),
         np.stack([nodes_s @ part + measured.calls_s for part in parts], axis=1),

@@ -42,6 +42,7 @@ _CHARGES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _CREDITS = (0.125, 0.25, 0.5, 0.75, 0.9)
 """What it may credit them with, in the time by which the rest ends earlier on an idle last tier."""
 _EQUAL = 1.01
+_NO_TIME = np.zeros(1)
 
 
 class End:
@@ -59,7 +60,7 @@ class End:
         response_s = responses(
             [Route(1.0, times_s, [wait_of_times(system.arrivals_per_s, times_s)])]
         )
-        return _outcome(system, response_s, exits, times_s, np.zeros(1), 0, 0, {})
+        return _outcome(system, response_s, exits, device_s=times_s)
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
@@ -67,7 +68,7 @@ class End:
         times_s = system.until_s[0][exits]
         ends = ends_at_devices(requests, times_s)
         is_correct = system.evidence.is_correct[requests.sample, exits]
-        return _played(system, requests, ends, is_correct, times_s, {}, 0, 0, {})
+        return _played(system, requests, ends, is_correct, work_s={0: times_s})
 
 
 class Cloud:
@@ -86,11 +87,10 @@ class Cloud:
             system,
             responses([Route(1.0, fixed_s, waits)]),
             system.exits,
-            np.zeros(1),
-            times_s,
-            system.raw_bytes[-1],
-            system.raw_j[-1],
-            link_loads(system, system.links_raw_s, system.total_per_s),
+            work_s=times_s,
+            num_bytes=system.raw_bytes[-1],
+            joules=system.raw_j[-1],
+            link_load=link_loads(system, system.links_raw_s, system.total_per_s),
         )
 
     def play(self, system: System, requests: Requests) -> Outcome:
@@ -112,11 +112,10 @@ class Cloud:
             requests,
             ends,
             system.evidence.is_correct[requests.sample, exits],
-            np.zeros(len(ends)),
-            {len(system.names) - 1: times_s},
-            system.raw_bytes[-1],
-            system.raw_j[-1],
-            link_loads(system, system.links_raw_s, rate_of(requests)),
+            work_s={len(system.names) - 1: times_s},
+            num_bytes=system.raw_bytes[-1],
+            joules=system.raw_j[-1],
+            link_load=link_loads(system, system.links_raw_s, rate_of(requests)),
         )
 
 
@@ -302,7 +301,9 @@ class Mapping:
         places = [
             tier for tier in range(len(system.names)) if np.isfinite(system.rest_s[tier]).all()
         ]
-        ends, where = _map(system, requests, here, there, places, self.charge_s(system))
+        ends, where = _map(
+            system, requests, here, there, places=places, charge_s=self.charge_s(system)
+        )
         exits = np.where(where == 0, here, there)
         is_correct = np.where(
             where == 0,
@@ -313,7 +314,7 @@ class Mapping:
             (where == 0) & (exits > 0), system.rest_s[0][exits], 0.0
         )
         device_s = np.where(np.isfinite(device_s), device_s, system.stage_s[0, 0])
-        work = {
+        work_s = {0: device_s} | {
             tier: np.where(where == tier, system.rest_s[tier][exits], 0.0)
             for tier in places
             if tier > 0
@@ -324,11 +325,10 @@ class Mapping:
             requests,
             ends,
             is_correct,
-            device_s,
-            work,
-            float(system.sent_bytes[where][requests.counted].mean()),
-            float(system.send_j[where][requests.counted].mean()),
-            link_loads(system, system.links_s * passes, rate_of(requests)),
+            work_s=work_s,
+            num_bytes=system.sent_bytes[where][requests.counted].mean(),
+            joules=system.send_j[where][requests.counted].mean(),
+            link_load=link_loads(system, system.links_s * passes, rate_of(requests)),
         )
 
 
@@ -337,6 +337,7 @@ def _map(
     requests: Requests,
     exits_here: np.ndarray,
     exits_there: np.ndarray,
+    *,
     places: Sequence[int],
     charge_s: float,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -420,11 +421,11 @@ def _expect_sent(system: System, exits: np.ndarray) -> Outcome:
         system,
         responses(routes),
         exits,
-        np.full(1, first_s),
-        system.rest_s[-1][exits],
-        share * system.sent_bytes[-1],
-        share * system.send_j[-1],
-        link_loads(system, system.links_s, system.total_per_s * share),
+        device_s=np.full(1, first_s),
+        work_s=system.rest_s[-1][exits],
+        num_bytes=share * system.sent_bytes[-1],
+        joules=share * system.send_j[-1],
+        link_load=link_loads(system, system.links_s, system.total_per_s * share),
     )
 
 
@@ -443,11 +444,10 @@ def _play_sent(system: System, requests: Requests, exits: np.ndarray) -> Outcome
         requests,
         ends,
         system.evidence.is_correct[requests.sample, exits],
-        device_s,
-        {len(system.names) - 1: work_s},
-        share * system.sent_bytes[-1],
-        share * system.send_j[-1],
-        link_loads(system, system.links_s, rate_of(requests, goes_on)),
+        work_s={0: device_s, len(system.names) - 1: work_s},
+        num_bytes=share * system.sent_bytes[-1],
+        joules=share * system.send_j[-1],
+        link_load=link_loads(system, system.links_s, rate_of(requests, goes_on)),
     )
 
 
@@ -455,12 +455,14 @@ def _outcome(
     system: System,
     response_s: np.ndarray,
     exits: np.ndarray,
-    device_s: np.ndarray,
-    work_s: np.ndarray,
-    num_bytes: float,
-    joules: float,
-    link_load: dict[str, float],
+    *,
+    device_s: np.ndarray = _NO_TIME,
+    work_s: np.ndarray = _NO_TIME,
+    num_bytes: float = 0.0,
+    joules: float = 0.0,
+    link_load: dict[str, float] | None = None,
 ) -> Outcome:
+    """Return what closed forms expect, from the times of the first tier and of the last."""
     load = dict.fromkeys(system.names, 0.0)
     load[system.names[0]] = system.arrivals_per_s * float(device_s.mean())
     if len(system.names) > 1:
@@ -471,7 +473,7 @@ def _outcome(
         float(num_bytes),
         float(device_s.mean() * system.power[0] + joules),
         load,
-        link_load,
+        link_load or {},
     )
 
 
@@ -480,23 +482,24 @@ def _played(
     requests: Requests,
     ends: np.ndarray,
     is_correct: np.ndarray,
-    device_s: np.ndarray,
-    work: dict[int, np.ndarray],
-    num_bytes: float,
-    joules: float,
-    link_load: dict[str, float],
+    *,
+    work_s: dict[int, np.ndarray],
+    num_bytes: float = 0.0,
+    joules: float = 0.0,
+    link_load: dict[str, float] | None = None,
 ) -> Outcome:
+    """Return what was played, with the time of each request on each tier, by its number."""
     kept = requests.counted
     elapsed_s = float(requests.arrival_s[-1] - requests.arrival_s[kept][0])
     load = dict.fromkeys(system.names, 0.0)
-    load[system.names[0]] = float(device_s[kept].sum()) / elapsed_s / system.counts[0]
-    for tier, work_s in work.items():
-        load[system.names[tier]] = float(work_s[kept].sum()) / elapsed_s / system.counts[tier]
+    for tier, times_s in work_s.items():
+        load[system.names[tier]] = float(times_s[kept].sum()) / elapsed_s / system.counts[tier]
+    device_s = work_s[0][kept].mean() if 0 in work_s else 0.0
     return Outcome(
         (ends - requests.arrival_s)[kept],
         float(is_correct[kept].mean()),
         float(num_bytes),
-        float(device_s[kept].mean() * system.power[0] + joules),
+        float(device_s * system.power[0] + joules),
         load,
-        link_load,
+        link_load or {},
     )

@@ -270,9 +270,11 @@ def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
     needs = []
     for name, load in _loads(closest.outcome).items():
         if load >= 1.0:
-            is_tier = name in closest.outcome.load
-            what = "speed of" if name == first else "machines of" if is_tier else "bandwidth of"
-            needs.append(f"{format_number(load)} times the {what} {name}")
+            if name == first:
+                what = "speed"
+            else:
+                what = "machines" if name in closest.outcome.load else "bandwidth"
+            needs.append(f"{format_number(load)} times the {what} of {name}")
     return (
         f"No scheduler keeps up with {now} requests per second and machine of {first}."
         f" {closest.scheduler} comes closest, with fewer than {limit}: for {now} it needs more than"

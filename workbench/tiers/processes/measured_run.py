@@ -33,7 +33,7 @@ from workbench.tiers.processes.requesting import (
     read_status,
     send_requests,
 )
-from workbench.tiers.processes.settings import Route, TierSettings
+from workbench.tiers.processes.settings import Route
 from workbench.tiers.processes.spreading import (
     destinations,
     empty_frame_s,
@@ -153,18 +153,77 @@ class Measured:
 
 @dataclass
 class _Running:
-    """The processes of one measurement."""
+    """The processes of one measurement, and how they are reached."""
 
+    file: TiersFile
+    folder: Path
+    bundle: Path
+    scheduler: str
     routes: dict[int, Route] = field(default_factory=dict)
     far: Route | None = None
     """The last tier as the first reaches it, over all links."""
     identity: Identity | None = None
-    started: list[StartedProcess] = field(default_factory=list)
+    processes: list[StartedProcess] = field(default_factory=list)
 
     @property
     def ended(self) -> tuple[str, ...]:
         """The processes that are gone."""
-        return tuple(one.what for one in self.started if one.has_ended)
+        return tuple(process.what for process in self.processes if process.has_ended)
+
+    @contextlib.contextmanager
+    def started(self, temporary: Path, *, charge_s: float, groups: Groups | None) -> Iterator[None]:
+        """Run all processes inside the `with` block, the last tier first."""
+        names = list(self.file.tiers)
+        is_encrypted = self.file.privacy.transport == "mtls"
+        if is_encrypted:
+            authority = Authority.create()
+            for name in (SOURCE, *map(name_of, range(len(names)))):
+                authority.issue(name, temporary)
+            self.identity = Identity.in_folder(temporary, SOURCE)
+        all_settings = settings_of(
+            self.file,
+            stages_of(self.file, self.bundle),
+            read_evidence(self.bundle),
+            self.bundle,
+            folder=self.folder,
+            scheduler=self.scheduler,
+            identity=temporary if is_encrypted else None,
+            charge_s=charge_s,
+            groups=groups,
+        )
+        try:
+            for number, settings in reversed(list(enumerate(all_settings))):
+                further = self._start_links(number, sends_all=settings.sends_all)
+                process = start_tier(replace(settings, routes=further), temporary)
+                process.what = f"the tier {names[number]}"
+                self._wait(process)
+                self.routes[number] = Route(settings.name, "127.0.0.1", process.port)
+            yield
+        finally:
+            for process in self.processes:
+                process.kill()
+
+    def _start_links(self, number: int, *, sends_all: bool) -> tuple[Route, ...]:
+        """Start the links from a tier to those that it sends to; return how they are reached."""
+        file, folder = self.file, self.folder
+        stages = stages_of(file, self.bundle)
+        links = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True))
+        routes = []
+        for further in destinations(number, len(file.tiers), self.scheduler):
+            port = self.routes[further].port
+            for (first, second), link in reversed(links[number:further]):
+                between = f"{first}-{second}"
+                process = start_link(between, shaped(link, folder, port, field=f"links.{between}"))
+                self._wait(process)
+                port = process.port
+            routes.append(route_to(file, stages, folder, further, port, sends_all=sends_all))
+        if number == 0 and routes:
+            self.far = routes[0]
+        return tuple(routes)
+
+    def _wait(self, process: StartedProcess) -> None:
+        self.processes.append(process)
+        process.wait()
 
 
 def _unreachable(running: _Running, why: object) -> RunError:
@@ -232,9 +291,8 @@ def measure_tiers(
         RunError: If a process does not start, nothing is answered, or `on_status` has ended it.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
-        with _running(
-            file, folder, bundle, Path(temporary), scheduler, charge_s, groups
-        ) as running:
+        running = _Running(file, folder, bundle, scheduler)
+        with running.started(Path(temporary), charge_s=charge_s, groups=groups):
             try:
                 found = asyncio.run(
                     _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
@@ -244,78 +302,9 @@ def measure_tiers(
             ended = running.ended
             if not found[2].alone or not found[2].hops_s:
                 raise _unreachable(running, "too early to measure anything")
-        measured = replace(_summary(file, scheduler, targets, *found), ended=ended)
-        if groups is None:
-            return measured
-        return replace(measured, groups=_by_group(found[0], targets, groups))
-
-
-@contextlib.contextmanager
-def _running(
-    file: TiersFile,
-    folder: Path,
-    bundle: Path,
-    temporary: Path,
-    scheduler: str,
-    charge_s: float,
-    groups: Groups | None,
-) -> Iterator[_Running]:
-    running = _Running()
-    is_encrypted = file.privacy.transport == "mtls"
-    if is_encrypted:
-        authority = Authority.create()
-        for name in (SOURCE, *map(name_of, range(len(file.tiers)))):
-            authority.issue(name, temporary)
-        running.identity = Identity.in_folder(temporary, SOURCE)
-    all_settings = settings_of(
-        file,
-        stages_of(file, bundle),
-        read_evidence(bundle),
-        bundle,
-        folder=folder,
-        scheduler=scheduler,
-        identity=temporary if is_encrypted else None,
-        charge_s=charge_s,
-        groups=groups,
-    )
-    try:
-        for number, settings in reversed(list(enumerate(all_settings))):
-            further = _routes(running, file, folder, bundle, number, settings, scheduler)
-            process = start_tier(replace(settings, routes=further), temporary)
-            process.what = f"the tier {list(file.tiers)[number]}"
-            running.started.append(process)
-            process.wait()
-            running.routes[number] = Route(settings.name, "127.0.0.1", process.port)
-        yield running
-    finally:
-        for process in running.started:
-            process.kill()
-
-
-def _routes(
-    running: _Running,
-    file: TiersFile,
-    folder: Path,
-    bundle: Path,
-    number: int,
-    settings: TierSettings,
-    scheduler: str,
-) -> tuple[Route, ...]:
-    """Start the links from a tier to those that it sends to; return how they are reached."""
-    links, found = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True)), []
-    for further in destinations(number, len(file.tiers), scheduler):
-        port = running.routes[further].port
-        for (first, second), link in reversed(links[number:further]):
-            between = f"{first}-{second}"
-            process = start_link(between, shaped(link, folder, port, field=f"links.{between}"))
-            running.started.append(process)
-            process.wait()
-            port = process.port
-        stages = stages_of(file, bundle)
-        found.append(route_to(file, stages, folder, further, port, sends_all=settings.sends_all))
-    if number == 0 and found:
-        running.far = found[0]
-    return tuple(found)
+        summary = _summary(*found, file=file, scheduler=scheduler, targets=targets)
+        by_group = None if groups is None else _by_group(found[0], targets, groups)
+        return replace(summary, ended=ended, groups=by_group)
 
 
 async def _measure(
@@ -394,7 +383,9 @@ async def _status_after(tier: Route, early: np.ndarray, running: _Running) -> np
 
 def _processor_wait_s(running: _Running) -> float:
     """Return for how long this process and those that it started have waited for a processor."""
-    return sum(map(processor_wait_s, [os.getpid(), *(one.pid for one in running.started)]))
+    return sum(
+        map(processor_wait_s, [os.getpid(), *(process.pid for process in running.processes)])
+    )
 
 
 async def _watched(
@@ -442,12 +433,13 @@ def _by_group(replies: Sequence[Reply], targets: np.ndarray, groups: Groups) -> 
 
 
 def _summary(
-    file: TiersFile,
-    scheduler: str,
-    targets: np.ndarray,
     replies: Sequence[Reply],
     reports: Sequence[dict[str, float]],
     probes: Probes,
+    *,
+    file: TiersFile,
+    scheduler: str,
+    targets: np.ndarray,
 ) -> Measured:
     answered = [one for one in replies if one.probabilities is not None]
     if not answered:

@@ -62,12 +62,12 @@ class Expected:
 def measure_scheduler(
     scheduler: str,
     tiers: TiersFile,
+    *,
     folder: Path,
     bundle: Path,
     system: System,
     samples: tuple[np.ndarray, np.ndarray],
     moments_s: Sequence[float],
-    *,
     on_status: OnStatus | None = None,
 ) -> tuple[Measured, Expected, System]:
     """Return what was measured with a scheduler, what was expected of it, and the system that ran.

@@ -76,7 +76,9 @@ def with_sent_evidence(
             for number, stage in enumerate(read_stages(folder).stages)
         ]
         outgoing = Outgoing(privacy.features, privacy.noise, np.random.default_rng(seed))
-        return _evidence(models, inputs, targets, outgoing, sent_before, groups)
+        return _evidence(
+            models, inputs, targets, outgoing=outgoing, sent_before=sent_before, groups=groups
+        )
 
     cut = system.cut
     if cut is not None and cut.scheduler == "end-cloud":
@@ -98,6 +100,7 @@ def _evidence(
     models: Sequence[StageModel],
     inputs: np.ndarray,
     targets: np.ndarray,
+    *,
     outgoing: Outgoing,
     sent_before: int | None,
     groups: Sequence[Sequence[int]],

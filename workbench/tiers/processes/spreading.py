@@ -145,7 +145,9 @@ def _own(
     parts: tuple[StageSettings, ...], number: int, num_tiers: int
 ) -> tuple[StageSettings, ...]:
     """Return the model of a tier, where the first and the last have one each."""
-    return parts[:1] if number == 0 else parts[1:] if number == num_tiers - 1 else ()
+    if number == 0:
+        return parts[:1]
+    return parts[1:] if number == num_tiers - 1 else ()
 
 
 def route_to(

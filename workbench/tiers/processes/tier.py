@@ -188,46 +188,60 @@ class Tier:
             frame = replace(frame, stage=max(frame.stage, self._models.first))
         further = self._plan()
         is_cut_off, is_left = bool(self._routes) and further is None, False
-        if further is not None and (
-            self.settings.sends_all or not self._models.can_begin(frame.stage)
-        ):
+        can_begin = self._models.can_begin(frame.stage)
+        if further is not None and (self.settings.sends_all or not can_begin):
             try:
                 return await self._send(further, frame, values, frame.stage)
             except NotAnsweredError:
-                if not self._models.can_begin(frame.stage):
+                if not can_begin:
                     raise
                 further, is_left = None, True
-        if not self._models.can_begin(frame.stage):
+        if not can_begin:
             raise NotAnsweredError(f"stage {frame.stage} is not computed here")
-        result = await self._compute(frame.stage, values, mask, further)
-        if not result.is_final and further is not None and self._models.can_begin(result.stage + 1):
-            further = self._quickest(result.stage + 1, further)
-            if further is None:
-                result = await self._compute(result.stage + 1, result.onward, mask, None)
+        result, further = await self._begin(frame.stage, values, mask, further)
         if not result.is_final and further is not None:
             if early is not None and result.groups is not None:
                 with contextlib.suppress(OSError):
-                    early(
-                        Frame(
-                            Kind.EARLY,
-                            frame.request,
-                            result.groups,
-                            self.settings.number,
-                            result.stage,
-                        )
-                    )
+                    early(self._frame(Kind.EARLY, frame, result.groups, result.stage))
             try:
                 return await self._send(further, frame, result.onward, result.stage + 1)
             except NotAnsweredError:
                 is_left = True
                 if self._models.can_begin(result.stage + 1):
                     result = await self._compute(result.stage + 1, result.onward, mask, None)
+        return self._own_answer(frame, result, is_left=is_left, is_cut_off=is_cut_off)
+
+    async def _begin(
+        self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
+    ) -> tuple[Result, NextTier | None]:
+        """Compute a request as far as it should be here; return where the rest is sent, if it is."""
+        result = await self._compute(stage, values, mask, further)
+        if not result.is_final and further is not None and self._models.can_begin(result.stage + 1):
+            further = self._quickest(result.stage + 1, further)
+            if further is None:
+                result = await self._compute(result.stage + 1, result.onward, mask, None)
+        return result, further
+
+    def _own_answer(
+        self, frame: Frame, result: Result, *, is_left: bool, is_cut_off: bool
+    ) -> Frame:
+        """Return the answer of this tier to a request.
+
+        Args:
+            frame: The request.
+            result: What was computed here.
+            is_left: Whether a further tier was asked and did not answer.
+            is_cut_off: Whether no further tier was there to ask.
+        """
         if result.probabilities is None:
             raise NotAnsweredError(f"stage {result.stage} has no exit")
         self.counts["num_answered"] += 1
         self.counts["num_fallbacks"] += is_left or (is_cut_off and self._sends(result))
         kind = Kind.FALLBACK if (is_left or is_cut_off) and not result.is_final else Kind.ANSWER
-        return Frame(kind, frame.request, result.probabilities, self.settings.number, result.stage)
+        return self._frame(kind, frame, result.probabilities, result.stage)
+
+    def _frame(self, kind: Kind, request: Frame, values: np.ndarray, stage: int) -> Frame:
+        return Frame(kind, request.request, values, self.settings.number, stage)
 
     def _sends(self, result: Result) -> bool:
         """Return whether a request that ended here would be sent if there were a further tier."""

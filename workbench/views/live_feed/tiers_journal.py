@@ -190,11 +190,11 @@ def measure_and_report(
         measured, expected, ran = measure_scheduler(
             scheduler,
             tiers,
-            path.parent,
-            bundle,
-            system,
-            samples,
-            moments_s,
+            folder=path.parent,
+            bundle=bundle,
+            system=system,
+            samples=samples,
+            moments_s=moments_s,
             on_status=journal.on_status,
         )
     except WorkbenchError as error:
