@@ -49,7 +49,8 @@ BLOCK = """
 import runpy, sys
 class Block:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in "torch ray workbench pandas sklearn onnx pydantic scipy".split():
+        heavy = "torch ray workbench pandas sklearn onnx pydantic scipy".split()
+        if name.partition(".")[0] in heavy:
             raise ImportError(name)
 sys.meta_path.insert(0, Block())
 sys.argv = sys.argv[1:]

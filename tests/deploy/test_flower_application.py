@@ -31,7 +31,8 @@ sys.path.insert(0, ".")
 from federation.learning import Aggregation, Learning
 learning, one = Learning(Path("federation")), np.load("clients/client-00001.npz")
 update = learning.train(learning.initial(), one["inputs"], one["targets"], number=0, client=1)
-after = Aggregation(learning.settings).step(learning.initial(), [(update.weights, update.num_samples)])
+updates = [(update.weights, update.num_samples)]
+after = Aggregation(learning.settings).step(learning.initial(), updates)
 print(update.loss, learning.evaluate(after, one["val_inputs"], one["val_targets"])["loss"])
 assert "workbench" not in sys.modules and "flwr" not in sys.modules
 """

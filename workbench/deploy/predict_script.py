@@ -71,17 +71,19 @@ _ROWS = '''
 def rows_of(path, columns):
     """Return the rows of a table, which must have these columns."""
     with open(path, newline="", encoding="utf-8-sig") as file:
-        for sign in ",;,":  # commas, or semicolons if they separate the columns, as Excel writes them
+        for sign in ",;,":  # commas, or semicolons if they separate the columns, as in Excel
             file.seek(0)
             table = csv.DictReader(file, restval="", delimiter=sign)
             names = table.fieldnames or []
             if set(columns) <= set(names):
                 break
         if repeated := [name for name in columns if names.count(name) > 1]:
-            raise ValueError(f"more than one column is named {repeated[0]!r}: rename or remove all but one")
+            problem = f"more than one column is named {repeated[0]!r}"
+            raise ValueError(f"{problem}: rename or remove all but one")
         if missing := [name for name in columns if name not in names]:
             known = ", ".join(names)
-            raise ValueError(f"there is no column {missing[0]!r}; the file has: {known or 'nothing'}")
+            problem = f"there is no column {missing[0]!r}"
+            raise ValueError(f"{problem}; the file has: {known or 'nothing'}")
         return list(table)
 '''
 
@@ -90,8 +92,9 @@ _SERIES = '''
 def read(path):
     """Return all successive rows of a table that the model takes at once."""
     taken = CARD["inputs"][0]
-    rows, size = rows_of(path, taken["columns"]), taken["shape"][0]
-    table = np.array([[float(row[name]) for name in taken["columns"]] for row in rows], taken["dtype"])
+    names, size = taken["columns"], taken["shape"][0]
+    rows = [[float(row[name]) for name in names] for row in rows_of(path, names)]
+    table = np.array(rows, taken["dtype"])
     if len(table) < size:
         raise ValueError(f"the model takes {size} rows at once; the file has {len(table)}")
     return {taken["name"]: np.stack([table[i : i + size] for i in range(len(table) - size + 1)])}
@@ -101,8 +104,10 @@ _TEXTS = '''
 
 def ids(column, text):
     """Return the numbers of the tokens of a text, then those of padding."""
-    words = text.split() if column["tokens"] == "spaces" else re.findall(r"\\w+|[^\\w\\s]", text.lower())
-    known, size = {word: number for number, word in enumerate(column["categories"])}, column["shape"][0]
+    by_space = column["tokens"] == "spaces"
+    words = text.split() if by_space else re.findall(r"\\w+|[^\\w\\s]", text.lower())
+    known = {word: number for number, word in enumerate(column["categories"])}
+    size = column["shape"][0]
     return ([known.get(word, 1) for word in words] + [0] * size)[:size]
 
 
@@ -123,7 +128,7 @@ def terms(text):
     words = re.findall(r"\\b\\w\\w+\\b", text)
     padded = [f" {word} " for word in text.split()]
     sizes = range(FEWEST, MOST)
-    parts = ["#" + each[i : i + n] for each in padded for n in sizes for i in range(len(each) - n + 1)]
+    parts = ["#" + w[i : i + n] for w in padded for n in sizes for i in range(len(w) - n + 1)]
     return words + [" ".join(pair) for pair in zip(words, words[1:])] + parts
 
 
@@ -146,14 +151,15 @@ TRUTH = {"true": 1.0, "false": 0.0}
 
 
 def read_points(rows, path):
-    """Read 1.234 as a decimal number where points stand in place of the decimal commas of training."""
+    """Read 1.234 as a decimal number where points stand in place of the commas of training."""
     columns = [column for column in CARD["inputs"] if column["has_decimal_comma"]]
     texts = [row[column["name"]].strip() for row in rows for column in columns]
     with open(path, encoding="utf-8-sig") as file:
         head = file.readline()
     with_points = [text for text in texts if re.fullmatch(r"[+-]?[0-9]*[.][0-9]*", text)]
     are_decimal = not all(re.fullmatch(r"WITH_DECIMAL_COMMA", text) for text in with_points)
-    if not any("," in text for text in texts) and (are_decimal or head.count(";") <= head.count(",")):
+    has_semicolons = head.count(";") > head.count(",")
+    if not any("," in text for text in texts) and (are_decimal or not has_semicolons):
         for column in columns:
             column["has_decimal_comma"] = False
 
@@ -170,7 +176,8 @@ def cell(column, text):
             return seconds(column, text)
         return TRUTH[bare] if bare in TRUTH else number(column, text.strip())
     except ValueError:
-        raise ValueError(f"{text!r} in the column {column['name']} is not a {column['kind']}") from None
+        problem = f"{text!r} in the column {column['name']} is not a {column['kind']}"
+        raise ValueError(problem) from None
 
 
 def number(column, text):
@@ -190,7 +197,8 @@ def seconds(column, text):
     try:
         when = datetime.datetime.strptime(text, column["date_format"])
     except ValueError:
-        when = datetime.datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+        text = text[:-1] + "+00:00" if text.endswith("Z") else text
+        when = datetime.datetime.fromisoformat(text)
     when = when if when.tzinfo else when.replace(tzinfo=datetime.timezone.utc)
     return when.timestamp()
 
@@ -202,7 +210,8 @@ def read(path):
     types = {"string": object}
     return {
         column["name"]: np.array(
-            [[cell(column, row[column["name"]])] for row in rows], types.get(column["dtype"], np.float64)
+            [[cell(column, row[column["name"]])] for row in rows],
+            types.get(column["dtype"], np.float64),
         ).reshape(-1, 1)
         for column in CARD["inputs"]
     }
@@ -218,7 +227,7 @@ def overlap(one, other):
 
 
 def boxes(cells, classes):
-    """Return the boxes of an image, the best first, without those that show the same thing again."""
+    """Return the boxes of an image, the best first, each thing once."""
     cells, found = cells.reshape(-1, 4 + len(classes)).astype(float), []
     for place in np.argsort(-cells[:, 4:], axis=None, kind="stable"):
         cell, number = divmod(int(place), len(classes))

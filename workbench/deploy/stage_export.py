@@ -8,7 +8,7 @@ graph of the whole model, and the card, are left to `exported_bundle`.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,9 @@ def add_stages(
     values, stages = example, []
     for number in range(model.num_stages):
         temperature = calibration.temperatures[number]
-        make = _graph_of_trees if isinstance(model, TreeExits) else _graph
+        make: Callable[..., onnx.ModelProto] = (
+            _graph_of_trees if isinstance(model, TreeExits) else _graph
+        )
         made = make(model, number, member, inputs=inputs, example=values, temperature=temperature)
         name = f"stage_{number}.onnx"
         onnx.save(made, str(folder / name))

@@ -33,7 +33,8 @@ from workbench.tiers.processes.stage_model import StageModels
 _GRAPH = """
 <ir_version: 10, opset_import: ["" : 20]>
 model (float[batch, 6] inputs) => (float[batch, 3] probabilities)
-<float[6, 3] weights = {1, 2, 0.5, -1, 0.1, 0.4, 0.7, -0.3, 2, 0.2, 0.9, 1, -0.6, 0.3, 0.8, 1, -2, 0.6}>
+<float[6, 3] weights = {1, 2, 0.5, -1, 0.1, 0.4, 0.7, -0.3, 2, 0.2, 0.9, 1,
+    -0.6, 0.3, 0.8, 1, -2, 0.6}>
 {
     hidden = MatMul(inputs, weights)
     left = Sin(hidden)

@@ -10,6 +10,7 @@ import pytest
 from tests.deploy.trained import exported
 from workbench.foundation.files import sha256_of
 from workbench.tiers.placement.profile import read_profile
+from workbench.tiers.processes import profile_runner
 from workbench.tiers.processes.profiling import profile_stages
 
 
@@ -73,3 +74,27 @@ def test_what_is_copied_to_a_device_needs_numpy_and_onnxruntime_only(tmp_path: P
         check=True,
     )
     assert done.stdout.startswith(str(tmp_path))
+
+
+def test_what_profiling_adds_is_taken_away_and_other_nodes_count_to_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    profiles = {
+        "idle.onnx": {"nothing": [2, 2, 2, 2], "no more": [4, 4, 4, 4]},
+        "whole.onnx": {
+            "conv": [103, 103, 103, 9000],  # one call that something else interrupted
+            "reorder": [13, 13, 13, 13],  # a layout, added by ONNX Runtime
+            "out_nchwc": [53, 53, 53, 53],  # the second node, by the name of its output
+            "relu": [1, 1, 1, 1],  # less than profiling adds
+        },
+    }
+    monkeypatch.setattr(profile_runner, "_profile", lambda graph, *_: profiles[graph.name])
+    found = profile_runner.node_times_s(
+        Path("whole.onnx"),
+        Path("idle.onnx"),
+        {},
+        [("conv", "a"), ("second", "out"), ("relu", "b")],
+        threads=1,
+        num_calls=4,
+    )
+    assert found == pytest.approx({"conv": 110e-6, "second": 50e-6, "relu": 0.0})

@@ -2,7 +2,8 @@
 
 Programs of the model, settings, and clients.
 
-What the application computes is left to `learning`, what it consists of beside that to `scripts`.
+What the application computes is left to `learning`. `client_app` and `server_app` connect it with
+Flower; they are copied like the modules of ours that they use, and never imported here.
 """
 
 from __future__ import annotations
@@ -24,8 +25,16 @@ import torch
 from torch import Tensor, nn
 
 from workbench.data import Datasets, Split, sample_seeding
-from workbench.deploy.flower import learning, scripts
-from workbench.deploy.flower.learning import EVALUATE, INITIAL, MODEL, SETTINGS, TRAIN, packed
+from workbench.deploy.flower import learning
+from workbench.deploy.flower.learning import (
+    CLIENT_FILE,
+    EVALUATE,
+    INITIAL,
+    MODEL,
+    SETTINGS,
+    TRAIN,
+    packed,
+)
 from workbench.experiment import Experiment
 from workbench.experiment.federated import Federated, default_server_lr
 from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
@@ -48,6 +57,14 @@ from workbench.training.task import TrialTask
 FOLDER, CLIENTS = "flower", "clients"
 _PACKAGE = "federation"
 _CODE = (learning, server, sample_seeding)
+_APPS = ("client_app", "server_app")
+_FOR_PYRIGHT = "# pyright: reportMissingImports=false\n"
+_TEXTS = {"pyproject.toml": "project.toml", "README.md": "README.md"}
+"""Further files of the application, by the name of their template."""
+_DRAWS = """
+Failures, stragglers and a timeout of clients were those of the trial. Here nothing is drawn: a
+device that does not answer is left out.
+"""
 _AS_IT_IS = "Export it without --format flower."
 
 
@@ -105,9 +122,9 @@ def write_application(folder: Path, task: TrialTask, name: str) -> None:
     (package / MODEL).write_text(
         json.dumps(_programs(experiment, datasets, model, written["sent"])), encoding="utf-8"
     )
-    for module in _CODE:
-        (package / f"{_name_of(module)}.py").write_text(_source(module), encoding="utf-8")
-    for file, text in scripts.files(_PACKAGE, **_words(name, written, settings)).items():
+    for module_name, source in {"__init__": "", **_sources()}.items():
+        (package / f"{module_name}.py").write_text(source, encoding="utf-8")
+    for file, text in _texts(name, written, settings).items():
         (folder / file).write_text(text, encoding="utf-8")
     _write_clients(folder / CLIENTS, datasets, experiment, settings)
 
@@ -274,32 +291,47 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _source(module: ModuleType) -> str:
-    """Return the code of a module as it is in the application, beside the others."""
-    source = inspect.getsource(module)
-    for other in _CODE:
-        source = source.replace(
-            f"from {other.__name__} import", f"from {_PACKAGE}.{_name_of(other)} import"
-        )
-    return source
+def _sources() -> dict[str, str]:
+    """Return the code of the application by module: what it computes, and its two apps."""
+    folder = Path(__file__).parent
+    sources = {_name_of(module): inspect.getsource(module) for module in _CODE}
+    for name in _APPS:
+        text = (folder / f"{name}.py").read_text(encoding="utf-8")
+        sources[name] = text.removeprefix(_FOR_PYRIGHT)
+    for module in _CODE:  # there, all of them lie beside each other
+        imported = f"from {_PACKAGE}.{_name_of(module)} import"
+        sources = {
+            name: source.replace(f"from {module.__name__} import", imported)
+            for name, source in sources.items()
+        }
+    return sources
 
 
 def _name_of(module: ModuleType) -> str:
     return module.__name__.rpartition(".")[2]
 
 
-def _words(name: str, written: dict[str, Any], settings: TrialSettings) -> dict[str, Any]:
+def _texts(name: str, written: dict[str, Any], settings: TrialSettings) -> dict[str, str]:
+    """Return the project file and the README of the application."""
     federated = settings.federated
     assert isinstance(federated, Federated)
-    return {
-        "name": name,
-        "rounds": written["rounds"],
-        "num_clients": written["clients"],
-        "torch": importlib.metadata.version("torch").partition("+")[0],
-        "draws": (
-            federated.failures > 0 or federated.stragglers > 0 or federated.timeout is not None
-        ),
+    draws_clients = (
+        federated.failures > 0 or federated.stragglers > 0 or federated.timeout is not None
+    )
+    words = {
+        "NOTE": _DRAWS if draws_clients else "",
+        "NUM": str(written["clients"]),
+        "ROUNDS": str(written["rounds"]),
+        "TORCH": importlib.metadata.version("torch").partition("+")[0],
+        "NAME": name.replace('"', "'"),
     }
+    texts = {}
+    for file, template in _TEXTS.items():
+        text = (Path(__file__).parent / template).read_text(encoding="utf-8")
+        for word, value in words.items():
+            text = text.replace(word, value)
+        texts[file] = text
+    return texts
 
 
 def _write_clients(
@@ -313,7 +345,7 @@ def _write_clients(
         inputs, targets = _samples(datasets.train, own)
         val_inputs, val_targets = _samples(datasets.validation, held)
         np.savez(
-            folder / scripts.CLIENT_FILE.format(number),
+            folder / CLIENT_FILE.format(number),
             inputs=inputs,
             targets=targets,
             val_inputs=val_inputs,

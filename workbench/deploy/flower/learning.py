@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from workbench.data.sample_seeding import seed_generators, seed_of
 from workbench.training.federated.server import Server, krum, trimmed_mean, weighted_mean
 
+CLIENT_FILE = "client-{:05}.npz"
+"""The samples of a client in a simulation, by its number."""
 SETTINGS, MODEL = "settings.json", "model.json"
 TRAIN, EVALUATE, INITIAL = "train", "evaluate", "initial"
 _PREFIX = "model."

@@ -214,7 +214,7 @@ class Tier:
     async def _begin(
         self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
     ) -> tuple[Result, NextTier | None]:
-        """Compute a request as far as it should be here; return where the rest is sent, if it is."""
+        """Compute a request as far as it should be here; return where the rest is sent, if any."""
         result = await self._compute(stage, values, mask, further)
         if not result.is_final and further is not None and self._models.can_begin(result.stage + 1):
             further = self._quickest(result.stage + 1, further)
