@@ -150,9 +150,8 @@ def load_libraries(rank: int, num_workers: int, meeting: str, names: tuple[str, 
 
 @pytest.mark.parametrize("case", [case.needed for case in CASES if case.name in DISTRIBUTED])
 def test_two_workers_train_together_stop_together_and_continue(case: Case, tmp_path: Path) -> None:
-    run_together(
-        load_libraries, 2, case.packages
-    )  # takes a minute on a busy machine, nothing waits for it
+    # Takes a minute on a busy machine, nothing waits for it.
+    run_together(load_libraries, 2, case.packages)
     stopped = run_together(run_rank, 2, (case.name, str(tmp_path), 2, False))
     assert [ended.state for ended, _ in stopped] == ["stopped", "stopped"], stopped[0][0].traceback
     assert [each.step for each in stopped[0][1]] == [1, 2]

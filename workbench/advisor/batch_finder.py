@@ -74,11 +74,9 @@ def find_fastest(
     reason = search.grow(smallest, largest)
     search.refine()
     measured = tuple(search.measured)
-    fitting = [measurement for measurement in measured if _speed(measurement) > 0.0]
+    fitting = [event for event in measured if _speed(event) > 0.0]
     # Of two sizes that are equally fast the smaller one leaves more memory and more freedom.
-    best = max(
-        fitting, key=lambda measurement: (_speed(measurement), -_size(measurement)), default=None
-    )
+    best = max(fitting, key=lambda event: (_speed(event), -_size(event)), default=None)
     return FastestBatch(best, measured, reason)
 
 
@@ -127,9 +125,9 @@ class _Search:
                 self.high = middle
 
     def _try(self, size: int) -> PlanMeasured:
-        (measurement,) = self.measure((size,))
-        self.measured.append(measurement)
-        return measurement
+        (event,) = self.measure((size,))
+        self.measured.append(event)
+        return event
 
     def _gain(self, size: int) -> float:
         """Return what a larger size promises beyond the fastest one, by the law of those up to
@@ -138,9 +136,9 @@ class _Search:
         assert self.low is not None
         own = _size(self.low)
         rows = sorted(
-            (_size(measurement), _size(measurement) / _speed(measurement))
-            for measurement in self.measured
-            if _speed(measurement) > 0.0 and _size(measurement) <= own
+            (_size(event), _size(event) / _speed(event))
+            for event in self.measured
+            if _speed(event) > 0.0 and _size(event) <= own
         )[-_ROWS_OF_LAW:]
         if len(rows) < 2:
             return float("inf")

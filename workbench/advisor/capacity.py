@@ -50,11 +50,9 @@ def capacity_of(
             allowed=sorted(known) or "models that have one",
         )
     name = depth or next((name for name in _DEPTHS if name in known), None)
-    counted = (
-        None
-        if name is None
-        else Depth(name, known[name], _values_of(experiment, name, known[name]))
-    )
+    counted = None
+    if name is not None:
+        counted = Depth(name, known[name], _values_of(experiment, name, known[name]))
     plan = PartialPlan.of_plan(usual.plan) | PartialPlan.of(
         workers=1, stages=1, tensor=1, accumulation=1, strategy="single", exchange="allreduce"
     )

@@ -91,18 +91,16 @@ def forecast_exchanges(
     ]
     links = _Links.fit(together, latest.workers_per_node)
     alike = [
-        (plan, measurement)
-        for measurement in measured
-        if measurement.step_time_s is not None
-        and measurement.by_trial is None
-        and measurement.workers_per_node == latest.workers_per_node
-        and (plan := read_plan(measurement.plan)) is not None
+        (plan, event)
+        for event in measured
+        if event.step_time_s is not None
+        and event.by_trial is None
+        and event.workers_per_node == latest.workers_per_node
+        and (plan := read_plan(event.plan)) is not None
         and plan.strategy == "ddp"
     ]
     usual = [
-        (plan, measurement)
-        for plan, measurement in alike
-        if plan.exchange == USUAL and plan.accumulation == 1
+        (plan, event) for plan, event in alike if plan.exchange == USUAL and plan.accumulation == 1
     ]
     if not usual:
         raise RunError(
@@ -122,11 +120,7 @@ def has_swept_links(measured: Sequence[PlanMeasured]) -> bool:
 
 
 def _swept(measured: Sequence[PlanMeasured]) -> list[PlanMeasured]:
-    return [
-        measurement
-        for measurement in measured
-        if measurement.all_reduce_s and measurement.exchanges
-    ]
+    return [event for event in measured if event.all_reduce_s and event.exchanges]
 
 
 def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[str]:
@@ -166,13 +160,13 @@ def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
         variant: Whose steps count, wherever they were timed on several workers.
     """
     shares = [
-        measurement.parts_s["communication"] / measurement.step_time_s
-        for measurement in measured
-        if measurement.step_time_s
-        and measurement.by_trial is None
-        and sum(measurement.workers_per_node) > 1
-        and "communication" in measurement.parts_s
-        and (plan := read_plan(measurement.plan)) is not None
+        event.parts_s["communication"] / event.step_time_s
+        for event in measured
+        if event.step_time_s
+        and event.by_trial is None
+        and sum(event.workers_per_node) > 1
+        and "communication" in event.parts_s
+        and (plan := read_plan(event.plan)) is not None
         and variant_of(plan) == variant
     ]
     return min(shares, default=0.0) >= _WAITS_FOR_LINKS

@@ -54,11 +54,9 @@ class Sharing:
 
     def describe(self) -> str:
         """Return a sentence about the decision and what was measured."""
-        subject = (
-            "each trial has a GPU to itself"
-            if self.per_gpu == 1
-            else (f"{self.per_gpu} trials share each GPU")
-        )
+        subject = f"{self.per_gpu} trials share each GPU"
+        if self.per_gpu == 1:
+            subject = "each trial has a GPU to itself"
         measured = ", ".join(
             f"{format_rate(rate)} samples/s with {number}"
             for number, rate in self.samples_per_s.items()

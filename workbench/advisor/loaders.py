@@ -30,17 +30,15 @@ def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
     none.
     """
     by_plan = {
-        plan: measurement
-        for measurement in measured
-        if measurement.step_time_s and (plan := read_plan(measurement.plan))
+        plan: event for event in measured if event.step_time_s and (plan := read_plan(event.plan))
     }
     gains: dict[int, tuple[float, Plan]] = {}
-    for plan, measurement in by_plan.items():
+    for plan, event in by_plan.items():
         without = by_plan.get(replace(plan, loaders=0))
         if plan.loaders and without is not None:
             assert without.step_time_s is not None
-            assert measurement.step_time_s is not None
-            faster = (without.step_time_s / measurement.step_time_s, plan)
+            assert event.step_time_s is not None
+            faster = (without.step_time_s / event.step_time_s, plan)
             best = gains.get(plan.loaders, faster)
             gains[plan.loaders] = max(best, faster, key=lambda gain: gain[0])
     for loaders, (gain, plan) in sorted(gains.items()):
@@ -56,7 +54,7 @@ def describe_missing_cores(
 ) -> Iterator[str]:
     """Write that loaders would help, where fewer were measured than would hide the loading."""
     tried = max(
-        (plan.loaders for measurement in measured if (plan := read_plan(measurement.plan))),
+        (plan.loaders for event in measured if (plan := read_plan(event.plan))),
         default=0,
     )
     wanted = loaders_to_hide(reference.parts_s)

@@ -180,9 +180,8 @@ class PlanMeasurer:
             and measured.divides_batch is not False
             and self._has_time
         ):
-            smaller = smaller_micro_batch(
-                PartialPlan.from_json(measured.plan)
-            )  # as a trial would divide it
+            # As a trial would divide it.
+            smaller = smaller_micro_batch(PartialPlan.from_json(measured.plan))
             if smaller is None:
                 break
             measured = self._probe(workers, [decided := smaller], params)[0]
@@ -384,11 +383,9 @@ class PlanMeasurer:
 
     def _measure_variant(self, choices: Choices, variant: Variant) -> None:
         allowed = list(enumerate_plans(choices, [variant], self.knowledge))
-        counts = (
-            spread_evenly(sorted({plan.workers for plan in allowed}), _MAX_WORKER_COUNTS)
-            if allowed
-            else []
-        )
+        if not allowed:
+            return
+        counts = spread_evenly([plan.workers for plan in allowed], _MAX_WORKER_COUNTS)
         for index, workers in enumerate(counts):
             micro_batches = {plan.micro_batch for plan in allowed if plan.workers == workers}
             most = _BATCHES_FIRST if index == 0 else _BATCHES_MORE

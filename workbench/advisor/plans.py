@@ -69,11 +69,9 @@ class Knowledge:
                 before anything ran.
         """
         self.measured = tuple(measured)
-        plans = [read_plan(measurement.plan) for measurement in measured]
+        plans = [read_plan(event.plan) for event in measured]
         self._by_plan = [
-            (plan, measurement)
-            for plan, measurement in zip(plans, measured, strict=True)
-            if plan is not None
+            (plan, event) for plan, event in zip(plans, measured, strict=True) if plan is not None
         ]
         self._room = sorted(workers_per_node, reverse=True)
         self.placement: Placement = placement
@@ -136,16 +134,16 @@ class Knowledge:
 
     def _rows(self, *, is_alone: bool) -> dict[Variant, list[Measurement]]:
         rows: dict[Variant, list[Measurement]] = {}
-        for plan, measurement in self._by_plan:
-            if measurement.step_time_s is None or plan.accumulation != 1:
+        for plan, event in self._by_plan:
+            if event.step_time_s is None or plan.accumulation != 1:
                 continue
-            if (measurement.by_trial is None) != is_alone:
+            if (event.by_trial is None) != is_alone:
                 continue
-            topology = Topology(tuple(sorted(measurement.workers_per_node or [1])))
-            waited_s = measurement.parts_s.get("communication")
+            topology = Topology(tuple(sorted(event.workers_per_node or [1])))
+            waited_s = event.parts_s.get("communication")
             sync_s = waited_s if waited_s is not None and topology.num_gpus > 1 else None
             rows.setdefault(variant_of(plan), []).append(
-                Measurement(topology, plan.micro_batch, measurement.step_time_s, sync_s)
+                Measurement(topology, plan.micro_batch, event.step_time_s, sync_s)
             )
         return rows
 
@@ -244,17 +242,15 @@ class Knowledge:
         """
         timed, placed = self._timed.get(plan, []), self.topology(plan.workers).gpus_per_node
         return [
-            measurement
-            for measurement in timed
-            if tuple(sorted(measurement.workers_per_node)) == placed
+            event for event in timed if tuple(sorted(event.workers_per_node)) == placed
         ] or timed
 
     @cached_property
     def _timed(self) -> dict[Plan, list[PlanMeasured]]:
         timed: dict[Plan, list[PlanMeasured]] = {}
-        for plan, measurement in self._by_plan:
-            if measurement.step_time_s is not None:
-                timed.setdefault(plan, []).append(measurement)
+        for plan, event in self._by_plan:
+            if event.step_time_s is not None:
+                timed.setdefault(plan, []).append(event)
         return timed
 
     def power_w(self, plan: Plan) -> float | None:
@@ -265,9 +261,7 @@ class Knowledge:
         Of these, plans on as many workers are nearest, then those with a like micro batch.
         """
         metered = [
-            (known, measurement.power_w)
-            for known, measurement in self._by_plan
-            if measurement.power_w is not None
+            (known, event.power_w) for known, event in self._by_plan if event.power_w is not None
         ]
         if not metered:
             return None
@@ -302,36 +296,32 @@ class Knowledge:
 
     def fits(self, plan: Plan) -> bool:
         """Return whether a plan fits; one of which nothing is known is taken to fit."""
-        for known, measurement in self._like(plan):
-            if not measurement.fits and (
-                plan.micro_batch >= known.micro_batch or not measurement.is_possible
-            ):
+        for known, event in self._like(plan):
+            if not event.fits and (plan.micro_batch >= known.micro_batch or not event.is_possible):
                 return False
         need = self.memory(plan)
         return need is None or need.limit is None or need.value <= (1.0 - MARGIN) * need.limit
 
     def is_possible(self, plan: Plan) -> bool:
         """Return whether nothing but memory is known to prevent a plan."""
-        return all(measurement.is_possible for _, measurement in self._like(plan))
+        return all(event.is_possible for _, event in self._like(plan))
 
     def _like(self, plan: Plan) -> list[tuple[Plan, PlanMeasured]]:
         """Return what was measured of the variant of a plan, on one worker or on several as the
         plan has.
         """
         return [
-            (known, measurement)
-            for known, measurement in self._by_plan
+            (known, event)
+            for known, event in self._by_plan
             if variant_of(known) == variant_of(plan) and (known.workers == 1) == (plan.workers == 1)
         ]
 
     def _memory_law(self, plan: Plan) -> tuple[MemoryLaw | None, bool]:
         peaks: dict[int, int] = {}
         is_exact = False
-        for known, measurement in self._like(plan):
-            if measurement.peak_bytes is not None and measurement.fits:
-                peaks[known.micro_batch] = max(
-                    measurement.peak_bytes, peaks.get(known.micro_batch, 0)
-                )
+        for known, event in self._like(plan):
+            if event.peak_bytes is not None and event.fits:
+                peaks[known.micro_batch] = max(event.peak_bytes, peaks.get(known.micro_batch, 0))
                 is_exact |= (known.workers, known.micro_batch) == (plan.workers, plan.micro_batch)
         if len(peaks) < 2:
             return self._estimated_law(plan), False
@@ -347,11 +337,9 @@ class Knowledge:
         able = capabilities_of(plan.strategy)
         if plan.recompute != "none" or plan.exchange != USUAL or not able.holds_whole_model:
             return None
-        return (
-            self._estimated.with_divided_state(plan.workers)
-            if able.divides_state
-            else self._estimated
-        )
+        if able.divides_state:
+            return self._estimated.with_divided_state(plan.workers)
+        return self._estimated
 
 
 def _flow(plan: Plan) -> float:

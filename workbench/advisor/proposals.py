@@ -97,9 +97,8 @@ class Proposer:
 
         None where it never reported anything finite.
         """
-        ended = (
-            TrialEnded(trial=number, attempt=0, state="failed", reason="diverged")
-            if seconds is None
-            else TrialEnded(trial=number, attempt=0, state="complete", values={METRIC: seconds})
-        )
+        ended = TrialEnded(trial=number, attempt=0, state="failed", reason="diverged")
+        if seconds is not None:
+            values = {METRIC: seconds}
+            ended = TrialEnded(trial=number, attempt=0, state="complete", values=values)
         self._study.tell(number, ended)

@@ -206,11 +206,9 @@ def _warmup(rule: Rule, request: RateRequest) -> tuple[float, list[str]]:
         ]
     base = BASE_WARMUP_FRACTION if request.warmup is None else request.warmup
     warmup = legw_warmup(request.warmup, request.ratio)
-    words = (
-        []
-        if request.warmup is not None
-        else [f"The warm-up is taken to be {base:g} of the training so far."]
-    )
+    words = []
+    if request.warmup is None:
+        words.append(f"The warm-up is taken to be {base:g} of the training so far.")
     if base * request.ratio > max(LONGEST_WARMUP_FRACTION, base):
         words.append(
             f"It is limited to {warmup:g} of the training instead of {base * request.ratio:.3g}."

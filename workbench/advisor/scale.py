@@ -139,11 +139,7 @@ def scale_of(
         RunError: If no plan was timed on several workers and, with the same micro batch or with
             smaller and larger ones, on one.
     """
-    steps = [
-        measurement
-        for measurement in measured
-        if measurement.step_time_s is not None and measurement.fits
-    ]
+    steps = [event for event in measured if event.step_time_s is not None and event.fits]
     probes = [step for step in steps if step.by_trial is None]
     usable, used = _variants(probes), probes
     if not usable:
@@ -206,13 +202,7 @@ def scale_of(
 def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
     """Return whether a plan was timed on several workers and on one, as `scale_of` needs."""
     return bool(
-        _variants(
-            [
-                measurement
-                for measurement in measured
-                if measurement.step_time_s is not None and measurement.fits
-            ]
-        )
+        _variants([event for event in measured if event.step_time_s is not None and event.fits])
     )
 
 
@@ -314,9 +304,7 @@ def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
     """Return how many workers nodes hold, as far as measurements show, with room for `most` of
     them.
     """
-    seen = [
-        measurement.workers_per_node for measurement in measured if measurement.workers_per_node
-    ]
+    seen = [event.workers_per_node for event in measured if event.workers_per_node]
     if all(len(placed) == 1 for placed in seen):
         return [most]
     largest = max(max(placed) for placed in seen)
@@ -326,9 +314,9 @@ def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
 def _exchange(timed: dict[int, PlanMeasured]) -> tuple[float, int] | None:
     """Return the exchange on the most workers where one was measured, and their number."""
     several = [
-        (workers, measurement.parts_s["communication"])
-        for workers, measurement in timed.items()
-        if workers > 1 and measurement.parts_s.get("communication", 0.0) > 0.0
+        (workers, event.parts_s["communication"])
+        for workers, event in timed.items()
+        if workers > 1 and event.parts_s.get("communication", 0.0) > 0.0
     ]
     if not several:
         return None

@@ -291,11 +291,9 @@ def noise_scale_of(report: TrialReported) -> float | None:
     None where it cannot be estimated.
     """
     signal, noise = report.gradient_signal_sqr, report.gradient_noise
-    return (
-        noise / signal
-        if signal is not None and noise is not None and signal > 0 and noise > 0
-        else None
-    )
+    if signal is None or noise is None or signal <= 0 or noise <= 0:
+        return None
+    return noise / signal
 
 
 def _same_task(experiment: Experiment) -> Callable[[Experiment], bool]:

@@ -328,11 +328,8 @@ def _reference(findings: Findings, standings: Sequence[Standing[RatedPlan]]) -> 
 def _noise_status(findings: Findings) -> NoiseStatus:
     if findings.noise_scale is not None:
         return "measured"
-    return (
-        "not estimable yet"
-        if findings.race is not None and findings.race.courses
-        else "not measured"
-    )
+    has_trained = findings.race is not None and findings.race.courses
+    return "not estimable yet" if has_trained else "not measured"
 
 
 def _measured(findings: Findings) -> Iterator[str]:
@@ -368,9 +365,8 @@ def _measured(findings: Findings) -> Iterator[str]:
             f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
             f"{apart_s * 1e3:.3g} ms; they are placed on {where}"
         )
-    if (
-        findings.rates is not None and findings.rates.rates
-    ):  # none where not even the first had a finite loss
+    # None where not even the first had a finite loss.
+    if findings.rates is not None and findings.rates.rates:
         suggested = findings.rates.suggested
         yield (
             f"learning rates from {findings.rates.rates[0]:.2g} to {findings.rates.rates[-1]:.2g}: "
@@ -517,8 +513,8 @@ def unmeasured_values(
     """
     plans = [
         PartialPlan.of_plan(plan)
-        for measurement in measured
-        if (plan := read_plan(measurement.plan)) is not None
+        for event in measured
+        if (plan := read_plan(event.plan)) is not None
     ]
     unmeasured: dict[str, list[PlanValue]] = {}
     for dimension in VARIANT:

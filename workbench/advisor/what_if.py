@@ -74,13 +74,9 @@ class WhatIf:
                 field="train" if experiment.command is None else "command",
                 next_step="Read its measured plans in the advice: workbench show RUN.",
             )
-        timed = [measurement for measurement in measured if measurement.step_time_s is not None]
+        timed = [event for event in measured if event.step_time_s is not None]
         samples = next(
-            (
-                measurement.num_train_samples
-                for measurement in measured
-                if measurement.num_train_samples
-            ),
+            (event.num_train_samples for event in measured if event.num_train_samples),
             None,
         )
         if not timed or samples is None:
@@ -136,12 +132,11 @@ class WhatIf:
         }
         for name, text in words.items():
             answer[name] = {"value": None, **(answer[name] or {}), "words": text}
-        no_meter = query.objective == "energy" and candidate.power_w is None
-        metered = (
-            "the power of the devices was not measured, so plans are compared by time alone"
-            if no_meter
-            else None
-        )
+        metered = None
+        if query.objective == "energy" and candidate.power_w is None:
+            metered = (
+                "the power of the devices was not measured, so plans are compared by time alone"
+            )
         return {
             **answer,
             "fits": fits,
@@ -169,12 +164,12 @@ class WhatIf:
 
     def _choices_of(self, experiment: Experiment, workers: int) -> Choices:
         measured = self._knowledge.measured
-        plans = [read_plan(measurement.plan) for measurement in measured]
+        plans = [read_plan(event.plan) for event in measured]
         choices = choices_of(
             experiment,
             num_train_samples=self._num_train_samples,
             hardware=hardware_of(
-                measured, has_gpu=any(measurement.device != "cpu" for measurement in measured)
+                measured, has_gpu=any(event.device != "cpu" for event in measured)
             ),
             max_workers=max(workers, *(plan.workers for plan in plans if plan is not None)),
         )
@@ -290,12 +285,8 @@ class WhatIf:
         )
 
     def _timed(self, variant: Variant) -> list[Plan]:
-        known = [
-            measurement
-            for measurement in self._knowledge.measured
-            if measurement.step_time_s is not None
-        ]
-        plans = [plan for measurement in known if (plan := read_plan(measurement.plan)) is not None]
+        known = [event for event in self._knowledge.measured if event.step_time_s is not None]
+        plans = [plan for event in known if (plan := read_plan(event.plan)) is not None]
         return [plan for plan in plans if variant_of(plan) == variant]
 
 

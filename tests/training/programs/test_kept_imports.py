@@ -102,9 +102,8 @@ def test_a_script_runs_as_it_was_kept_with_all_that_it_imports(folder: Path) -> 
     ]
     lines = ended.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
-    assert lines[1].startswith(
-        f'  File "{folder / "train.py"}", line '
-    )  # nothing of how it is served
+    # Nothing of how it is served.
+    assert lines[1].startswith(f'  File "{folder / "train.py"}", line ')
     assert "raise ValueError(NAME)  # as kept" in ended.stderr
     assert lines[-1] == "ValueError: lib 1"
 

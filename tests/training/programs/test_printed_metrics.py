@@ -310,9 +310,8 @@ def test_a_file_that_is_written_anew_is_not_counted_twice(tmp_path: Path) -> Non
 
 
 def test_event_files_of_tensorboard(tmp_path: Path) -> None:
-    from tensorboardX import (
-        SummaryWriter,
-    )  # not where tests are collected: loading it takes a second
+    # Not where tests are collected: loading it takes a second.
+    from tensorboardX import SummaryWriter
 
     with SummaryWriter(str(tmp_path / "old")) as writer:
         writer.add_scalar("loss", 9.0, 1)

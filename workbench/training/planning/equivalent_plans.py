@@ -190,11 +190,9 @@ def _ways(plan: PartialPlan, has_blocks: bool, *, is_divided: bool) -> Iterator[
 
 def _in_usual_order(plan: PartialPlan, way: PartialPlan) -> PartialPlan:
     """Return a change to a plan, with the usual order of tasks where stages cannot keep theirs."""
-    return (
-        way
-        if can_compute(plan | way)
-        else way | PartialPlan.of(pipeline_schedule=Plan.pipeline_schedule)
-    )
+    if can_compute(plan | way):
+        return way
+    return way | PartialPlan.of(pipeline_schedule=Plan.pipeline_schedule)
 
 
 def _saving_strategies(plan: PartialPlan) -> list[str]:
@@ -205,14 +203,14 @@ def _saving_strategies(plan: PartialPlan) -> list[str]:
     if not isinstance(now, str) or (plan.replicas or 1) == 1 or now not in STRATEGIES:
         return []
     held = capabilities_of(now)
-    found: list[tuple[tuple[bool, bool], str]] = []
+    saving: list[tuple[tuple[bool, bool], str]] = []
     for name in strategies_that(lambda can: can.is_exact):
         able = capabilities_of(name)
         divides_replicas = able.axis is None and able.max_workers is None and held.axis is None
         agrees = able.takes_exchange or plan.get("exchange") in (None, USUAL)
         if divides_replicas and agrees and _saved(able) > _saved(held):
-            found.append((_saved(able), name))
-    return [name for _, name in sorted(found)]
+            saving.append((_saved(able), name))
+    return [name for _, name in sorted(saving)]
 
 
 def _saved(able: Capabilities) -> tuple[bool, bool]:

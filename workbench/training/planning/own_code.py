@@ -87,18 +87,18 @@ def own_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) -> d
     """
     advise = experiment.advise
     assert advise is not None
-    found: dict[str, JsonValue] = {}
+    renamed: dict[str, JsonValue] = {}
     for path, value in settings.items():
         match path:
             case "plan.micro_batch":
-                found[f"search.{advise.batch}"] = value
+                renamed[f"search.{advise.batch}"] = value
             case "training.lr":
-                found[f"search.{advise.lr}"] = value
+                renamed[f"search.{advise.lr}"] = value
             case "plan.workers":
-                found |= {path: value, "advise.workers": False}
+                renamed |= {path: value, "advise.workers": False}
             case "resources.placement":
-                found[path] = value
-    return found
+                renamed[path] = value
+    return renamed
 
 
 def _names(experiment: Experiment) -> dict[str, str]:
@@ -106,11 +106,11 @@ def _names(experiment: Experiment) -> dict[str, str]:
     advise = experiment.advise
     assert advise is not None
     renamed = {advise.batch: BATCH} | ({} if advise.lr is None else {advise.lr: RATE})
-    found: dict[str, str] = {}
+    own_names: dict[str, str] = {}
     for own in experiment.search.root:
         name = renamed.get(own, f"{PREFIX}{own}" if own in _TAKEN else own)
-        found[name] = own
-    return found
+        own_names[name] = own
+    return own_names
 
 
 def _renamed(domain: Domain, names: Mapping[str, str]) -> Any:

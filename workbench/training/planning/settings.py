@@ -228,11 +228,9 @@ def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -
         return lr
     options = training.optimizer_options
     given = options.get("betas") or ([options["alpha"]] if "alpha" in options else None)
-    decays = (
-        [item for item in given if isinstance(item, int | float)]
-        if isinstance(given, list)
-        else None
-    )
+    decays = None
+    if isinstance(given, list):
+        decays = [item for item in given if isinstance(item, int | float)]
     return scaled_lr(
         lr,
         optimizer=training.optimizer,
@@ -274,5 +272,5 @@ def _override(section: AnySection, field: str, params: Mapping[str, JsonValue]) 
     try:
         return kind.model_validate(with_options({**written, **settings}, searched))
     except ValidationError as error:
-        found = refusal(error)
-        raise found.about(field_of(field, found.field or field, params)) from error
+        refused = refusal(error)
+        raise refused.about(field_of(field, refused.field or field, params)) from error

@@ -56,13 +56,13 @@ def default_configuration(experiment: Experiment) -> DefaultConfiguration:
         if not search.exists(name, params):
             continue
         domain = search.root[name]
-        found = (
-            {name: domain.value}
-            if isinstance(domain, Fixed)
-            else _default(experiment, settings, name)
-        )
-        params |= found
-        unknown += [] if found else [name]
+        if isinstance(domain, Fixed):
+            params[name] = domain.value
+            continue
+        default = _default(experiment, settings, name)
+        params |= default
+        if not default:
+            unknown.append(name)
     ordered = {name: params[name] for name in search.root if name in params}
     return DefaultConfiguration(ordered, tuple(unknown))
 

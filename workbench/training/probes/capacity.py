@@ -106,8 +106,8 @@ def find_capacity(
     }
     purpose = "what fits could not be found"
     return [
-        Capacity(**each)
-        for each in query(__name__, experiment, question, purpose=purpose, timeout_s=_TIMEOUT_S)
+        Capacity(**capacity)
+        for capacity in query(__name__, experiment, question, purpose=purpose, timeout_s=_TIMEOUT_S)
     ]
 
 
@@ -159,7 +159,7 @@ def _peak_on_line(peaks: Mapping[int, float], limit_bytes: float, size: int) -> 
 
     Nan if unknown.
     """
-    nearest = sorted(peaks, key=lambda each: abs(peaks[each] - limit_bytes))[:2]
+    nearest = sorted(peaks, key=lambda other: abs(peaks[other] - limit_bytes))[:2]
     if len(nearest) < 2:
         return math.nan
     first, second = nearest
@@ -187,16 +187,16 @@ def largest_on_lines(steps: Mapping[int, StepMemory], limit_bytes: float, most: 
         most: The largest size to look for.
     """
     (first, small), (second, large) = sorted(steps.items())
-    found = most
+    largest = most
     for name in ("compute_peak_bytes", "update_peak_bytes"):
         lower, upper = getattr(small, name), getattr(large, name)
         slope = (upper - lower) / (second - first)
         room = limit_bytes - lower
         if slope > 0:
-            found = min(found, first + math.floor(room / slope))
+            largest = min(largest, first + math.floor(room / slope))
         elif room < 0:
-            found = 0
-    return max(0, found)
+            largest = 0
+    return max(0, largest)
 
 
 class _Search:
@@ -236,22 +236,20 @@ class _Search:
                     raise
                 continue  # a model without blocks
             largest[way] = self._largest(way, size, now, limit_bytes)
-        found = Capacity(limit_bytes, size, now, largest, values[-1])
+        capacity = Capacity(limit_bytes, size, now, largest, values[-1])
         low, high = (bisect_right(values, largest.get(way, 0)) for way in ("none", "blocks"))
         if high - low < 2:
-            return found
+            return capacity
         halfway = values[(low + high) // 2 - 1]
         return dataclasses.replace(
-            found, halfway=halfway, again=self._again(limit_bytes, size, halfway)
+            capacity, halfway=halfway, again=self._again(limit_bytes, size, halfway)
         )
 
     def _values(self, size: Size) -> Sequence[int]:
         """Return the values that a size may have."""
-        return (
-            self._depth.values
-            if size == "depth" and self._depth is not None
-            else range(1, _MAX_SIZE + 1)
-        )
+        if size == "depth" and self._depth is not None:
+            return self._depth.values
+        return range(1, _MAX_SIZE + 1)
 
     def _largest(self, way: Way, size: Size, now: int, limit_bytes: int) -> int:
         if size == "batch":
@@ -319,9 +317,9 @@ def capacity_here(experiment: Experiment, question: Mapping[str, Any]) -> list[d
     """
     search = _Search(experiment, question)
     return [
-        dataclasses.asdict(each)
+        dataclasses.asdict(capacity)
         for limit_bytes in question["limits_bytes"]
-        for each in search.capacities(limit_bytes)
+        for capacity in search.capacities(limit_bytes)
     ]
 
 

@@ -116,7 +116,7 @@ class _FakeTensors(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not types and any(isinstance(each, Tensor) for each in args):
+        if not types and any(isinstance(value, Tensor) for value in args):
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
@@ -223,11 +223,11 @@ class FakeTrial:
             return self._stage_memory(micro_batch, num_steps, 0, None, PlainLoop)[0]
 
     def _step_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
-        found, received = [], None
+        steps, received = [], None
         for stage in range(self._settings.plan.stages):
             step, received = self._stage_memory(micro_batch, num_steps, stage, received)
-            found.append(step)
-        return max(found, key=lambda step: max(step.compute_peak_bytes, step.update_peak_bytes))
+            steps.append(step)
+        return max(steps, key=lambda step: max(step.compute_peak_bytes, step.update_peak_bytes))
 
     def _stage_memory(
         self,
@@ -245,9 +245,8 @@ class FakeTrial:
         # Gradients that a group exchanges stay allocated between steps: as between two micro
         # batches.
         num_micro_batches = 1 if plan.workers * plan.accumulation == 1 else 2
-        if (
-            plan.stages > 1
-        ):  # no later one holds more than as many as stages have under way, and the next
+        # No later one holds more than as many as stages have under way, and the next.
+        if plan.stages > 1:
             most = plan.accumulation
             num_micro_batches = min(
                 most, most_under_way(plan.pipeline_schedule, 0, plan.stages, most) + 1
@@ -256,9 +255,8 @@ class FakeTrial:
         group = Group()
         if not able.has_whole_step:
             group = _PretendedGroup(plan.workers, stage, received)
-        if (
-            able.holds_whole_model
-        ):  # an exchange of gradients holds no more than two micro batches do
+        # An exchange of gradients holds no more than two micro batches do.
+        if able.holds_whole_model:
             name = "single" if able.divides_state else strategy_on(name, 1)
         try:
             with _FakeTensors(), LiveMemory() as live:

@@ -103,14 +103,14 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
     question = {"limit_s": limit_s}
     purpose = "the first step of a trial could not be made"
     try:
-        found = query(
+        answers = query(
             __name__, experiment, question, purpose=purpose, timeout_s=limit_s + _MARGIN_S
         )
     except NoAnswerInTimeError:
         which, params = next(configurations_to_try(experiment))
         return [FirstStep("out of time", which=which, params=params, elapsed_s=limit_s + _MARGIN_S)]
     names = ("unreported", "reported", "not_finite", "notes")
-    steps = [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in found]
+    steps = [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in answers]
     _refuse_what_always_diverges(experiment, [step for step in steps if step.outcome == "fine"])
     return steps
 
@@ -165,15 +165,15 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
             if num_tried and started_s - began_s > _SPENT_PART * limit_s:
                 break
             try:
-                found = _try(_task(experiment, params, Path(name), trial=num_tried))
+                findings = _try(_task(experiment, params, Path(name), trial=num_tried))
             except ExperimentError as error:
                 failed.append(FirstStepFailure(which, params, error))
                 continue
             elapsed_s = perf_counter() - started_s
             tried.append(
-                FirstStep(**asdict(found), which=which, params=params, elapsed_s=elapsed_s)
+                FirstStep(**asdict(findings), which=which, params=params, elapsed_s=elapsed_s)
             )
-            if found.outcome != "fine":
+            if findings.outcome != "fine":
                 break
     signal.setitimer(signal.ITIMER_REAL, 0)
     if failed:
@@ -381,9 +381,8 @@ def _make_step(task: TrialTask) -> _Findings:
         parts.strategy.update(parts.settings.lr)
         parts.strategy.train(False)
         indices = parts.validation.all_indices[:size]
-        means, _ = in_parts_and_whole(
-            parts.metrics
-        )  # what needs all outputs was applied to some of them
+        # What needs all outputs was applied to some of them.
+        means, _ = in_parts_and_whole(parts.metrics)
         kept: list[tuple[Any, Any]] = []
         totals, counts = measure_own(
             parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept
@@ -419,12 +418,12 @@ def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> Non
     source = Source(datasets.train, torch.device("cpu"))
     inputs, _ = source.fetch(source.all_indices[:2])
     with torch.no_grad():
-        found = inputs
+        output = inputs
         for piece in pieces_of(model, plan.stages):
-            found = piece.call(found)
+            output = piece.call(output)
         expected = output_in(call_model(model, inputs))
     try:
-        torch.testing.assert_close(output_in(found), expected)
+        torch.testing.assert_close(output_in(output), expected)
     except AssertionError as error:
         raise ExperimentError(
             "the pieces of the model compute something else than the model",
@@ -466,7 +465,7 @@ def describe_failures(
     error, has_params = failed[0].error, bool(failed[0].params)
     if not has_params:
         return error if error.next_step else _with_step(error, "Correct it, then check again.")
-    step = f"It fails with {_describe({each.which: each.params for each in failed})}"
+    step = f"It fails with {_describe({failure.which: failure.params for failure in failed})}"
     step += f", and succeeds with {_describe(made)}." if made else "."
     if error.next_step:
         step = f"{error.next_step} {step}"

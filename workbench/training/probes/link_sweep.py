@@ -73,23 +73,25 @@ def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
         members.setdefault(node, []).append(rank)
     if not 1 < len(members) < len(nodes):
         return LinkSweeps(whole)
-    found: list[dict[int, float]] = []
+    sweeps: list[dict[int, float]] = []
     inside = [worker.group.part(ranks) for ranks in members.values()]
     between = worker.group.part([ranks[0] for ranks in members.values()])
-    own = next(each for each in inside if each is not None)
+    own = next(group for group in inside if group is not None)
     for handle, takes_part in (
         (own, len(members[nodes[worker.rank]]) > 1),
         (between, between is not None),
     ):
         worker.group.gather(None)  # nobody times what others still wait for
         gathered = worker.group.gather(_sweep(worker, handle) if takes_part else {})
-        found.append({size: max(each.get(size, 0.0) for each in gathered) for size in SIZES_BYTES})
-    return LinkSweeps(whole, *found)
+        sweeps.append(
+            {size: max(sweep.get(size, 0.0) for sweep in gathered) for size in SIZES_BYTES}
+        )
+    return LinkSweeps(whole, *sweeps)
 
 
 def _sweep(worker: Worker, handle: Any) -> dict[int, float]:
     """Return the shortest seconds of an all-reduce over a group of torch by its bytes."""
-    found: dict[int, float] = {}
+    shortest_s: dict[int, float] = {}
     for num_bytes in SIZES_BYTES:
         values = torch.zeros(num_bytes // 4, device=worker.device)
         for number in range(_NUM_TIMED + 1):
@@ -100,8 +102,8 @@ def _sweep(worker: Worker, handle: Any) -> dict[int, float]:
             _wait_for(worker)
             took_s = perf_counter() - began_s
             if number:  # the first opens connections
-                found[num_bytes] = min(took_s, found.get(num_bytes, math.inf))
-    return found
+                shortest_s[num_bytes] = min(took_s, shortest_s.get(num_bytes, math.inf))
+    return shortest_s
 
 
 def describe_exchanges(
@@ -120,7 +122,7 @@ def describe_exchanges(
             handled.append(shape)
             num_handled += math.prod(shape)
     whole = sum(math.prod(shape) for shape in shapes) / max(1, num_handled)
-    found: dict[str, dict[str, JsonValue]] = {}
+    described: dict[str, dict[str, JsonValue]] = {}
     for name in EXCHANGES.names():
         plan = with_options(
             PartialPlan.of(workers=2, micro_batch=1, accumulation=1, exchange=name)
@@ -133,12 +135,12 @@ def describe_exchanges(
         if isinstance(exchange, GradientExchange):
             compute_s = whole * _seconds_alone(exchange, worker, handled, alone[worker.rank])
         traffic = dataclasses.asdict(exchange.traffic(shapes))
-        found[name] = {
+        described[name] = {
             **traffic,
             "compute_s": compute_s,
             "is_exact": exchange.capabilities.is_exact,
         }
-    return found
+    return described
 
 
 @dataclasses.dataclass
@@ -177,9 +179,11 @@ def _seconds_alone(
 ) -> float:
     """Return how long an exchange takes with gradients where nothing is sent."""
     parameters = [nn.Parameter(torch.zeros(shape, device=worker.device)) for shape in shapes]
-    exchange.setup({str(number): each for number, each in enumerate(parameters)}, _Alone(handle))
+    exchange.setup(
+        {str(number): parameter for number, parameter in enumerate(parameters)}, _Alone(handle)
+    )
     generator = torch.Generator().manual_seed(0)
-    size = sum(each.numel() for each in parameters)
+    size = sum(parameter.numel() for parameter in parameters)
     gradients = torch.randn(size, generator=generator).to(worker.device)
     spent_s, shortest_s, number = 0.0, math.inf, 0
     while number < _NUM_TIMED or (number < _MAX_HANDLED and spent_s < _HANDLING_S):

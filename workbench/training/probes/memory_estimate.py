@@ -159,11 +159,11 @@ def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int 
 
     began_s = perf_counter()
     datasets = load_trial_data("estimate", experiment)
-    found: list[int | None] = []
+    peaks: list[int | None] = []
     for number, (params, plan) in enumerate(question["trials"]):
         if (
             number == question["num_first"]
-            and max(filter(None, found), default=0) <= question["limit_bytes"]
+            and max(filter(None, peaks), default=0) <= question["limit_bytes"]
         ):
             break
         if perf_counter() - began_s > question["enough_s"]:
@@ -172,14 +172,14 @@ def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int 
             trial = FakeTrial(experiment, params, PartialPlan.from_json(plan), datasets=datasets)
             micro_batch = trial.micro_batch if any(name in params for name in _DIVISION) else 1
             step = trial.step_memory(micro_batch, NUM_STEPS)
-            found.append(max(step.compute_peak_bytes, step.update_peak_bytes))
+            peaks.append(max(step.compute_peak_bytes, step.update_peak_bytes))
         except KeepsTooMuchError as error:
-            found.append(
+            peaks.append(
                 None if error.excess is None else int(error.excess * question["limit_bytes"])
             )
         except WorkbenchError:
-            found.append(None)
-    return found
+            peaks.append(None)
+    return peaks
 
 
 def _answer(experiment: Experiment, question: Mapping[str, Any]) -> Any:

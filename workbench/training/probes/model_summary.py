@@ -113,17 +113,17 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     fitted = fitted_of(experiment, params, loads_code=True)
     if fitted is not None:
         return _describe_fitted(fitted, datasets)
-    found, problems = _inspect(experiment, params, settings, datasets)
+    summary, problems = _inspect(experiment, params, settings, datasets)
     memory: dict[str, Any] | None = None
-    if found["flops_per_sample"] is not None:  # else no step can be made
+    if summary["flops_per_sample"] is not None:  # else no step can be made
         try:
             memory = estimate_here(experiment, question)
         except WorkbenchError as error:
             if not isinstance(error.__cause__, needs_values()):
                 problems.append(error)
             else:  # which is not wrong: it trains all the same
-                found["words"] = _MEMORY_UNKNOWN
-    return {**found, "memory": memory, "problems": [problem.to_json() for problem in problems]}
+                summary["words"] = _MEMORY_UNKNOWN
+    return {**summary, "memory": memory, "problems": [problem.to_json() for problem in problems]}
 
 
 def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> dict[str, Any]:
@@ -175,8 +175,10 @@ def _inspect(
                 inputs, targets = samples
                 if fake is not None:
                     inputs, targets = (
-                        map_tensors(lambda part: torch.empty(part.shape, dtype=part.dtype), each)
-                        for each in samples
+                        map_tensors(
+                            lambda part: torch.empty(part.shape, dtype=part.dtype), part_of_batch
+                        )
+                        for part_of_batch in samples
                     )
                 model = _build(experiment, params, settings, datasets)
                 return _describe(experiment, datasets, model, inputs, targets)
@@ -230,13 +232,13 @@ def _describe(
     except Exception as error:  # a custom loss, or one that does not fit the model
         if not problems:  # which would repeat them
             problems.append(_loss_refused(experiment, error))
-    found = {
+    summary = {
         "layers": [dataclasses.asdict(layer) for layer in layers],
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "num_trained_parameters": num_parameters(model),
         "flops_per_sample": flops,
     }
-    return found, problems
+    return summary, problems
 
 
 def _too_few_outputs(

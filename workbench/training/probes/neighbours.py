@@ -65,15 +65,15 @@ def measure_neighbours(
     group = Group(task.rank, task.num_workers, torch.device("cpu"), task.meeting)
     try:
         devices = group.gather((socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES")))
-        found = _Copy()
+        copied = _Copy()
         misfit = None if len(set(devices)) == 1 else "the copies got different GPUs"
-        misfit = misfit or _make_steps(task, order, device, group, found)
-        copies = group.gather(found)
+        misfit = misfit or _make_steps(task, order, device, group, copied)
+        copies = group.gather(copied)
         if task.rank == 0:
             report(
                 PlanMeasured(
                     setting=order.setting,
-                    plan=found.plan,
+                    plan=copied.plan,
                     fits=misfit is None,
                     message=misfit,
                     num_steps=min(copy.num_steps for copy in copies),
@@ -89,7 +89,7 @@ def measure_neighbours(
 
 
 def _make_steps(
-    task: TrialTask, order: NeighbourProbe, device: torch.device, group: Group, found: _Copy
+    task: TrialTask, order: NeighbourProbe, device: torch.device, group: Group, copied: _Copy
 ) -> str | None:
     """Fill in what this worker measures; return why the copies do not fit beside each other.
 
@@ -109,7 +109,7 @@ def _make_steps(
     parts_of_it: list[Callable[[], None]] = [
         lambda: copies.append(_Steps(assemble(own, alone), task.seed)),
         lambda: copies[0].warm_up(order.longest_s),
-        lambda: copies[0].time(order.longest_s, found),
+        lambda: copies[0].time(order.longest_s, copied),
     ]
     try:
         for action in parts_of_it:
@@ -135,9 +135,9 @@ class _Steps:
     def warm_up(self, longest_s: float) -> None:
         self._steps.warm_up(_WARMUP_STEPS, 0.5 * longest_s)
 
-    def time(self, longest_s: float, found: _Copy) -> None:
+    def time(self, longest_s: float, copied: _Copy) -> None:
         began_s = perf_counter()
-        found.num_steps = self._steps.make(longest_s)
+        copied.num_steps = self._steps.make(longest_s)
         plan = self.parts.settings.plan
-        found.samples_per_s = found.num_steps * plan.global_batch / (perf_counter() - began_s)
-        found.plan, found.peak_bytes = plan.to_json(), self._peak.most_bytes
+        copied.samples_per_s = copied.num_steps * plan.global_batch / (perf_counter() - began_s)
+        copied.plan, copied.peak_bytes = plan.to_json(), self._peak.most_bytes

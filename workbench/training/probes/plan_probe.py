@@ -141,12 +141,14 @@ class _Probe:
         plan = settings.plan
         kind = (PartialPlan.of_plan(plan).without(*SIZES), plan.accumulation > 1)
         micro_batch = plan.micro_batch
-        found = self._foreseen_misfit(kind, micro_batch) or self._try(task)
+        measured = self._foreseen_misfit(kind, micro_batch) or self._try(task)
         self._tidy()
         self._tried.append(
-            _Tried(kind, micro_batch, found.misfit, found.is_possible, found.peak_bytes or 0)
+            _Tried(
+                kind, micro_batch, measured.misfit, measured.is_possible, measured.peak_bytes or 0
+            )
         )
-        return self._event(task, settings, found, len(datasets.train))
+        return self._event(task, settings, measured, len(datasets.train))
 
     def _foreseen_misfit(self, kind: tuple[Any, ...], micro_batch: int) -> _Measured | None:
         """Return why a plan need not be tried, if so; all workers know the same, so they agree.
@@ -164,12 +166,12 @@ class _Probe:
                     f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}"
                 )
         smaller = [
-            each for each in alike if each.misfit is None and each.micro_batch <= micro_batch
+            tried for tried in alike if tried.misfit is None and tried.micro_batch <= micro_batch
         ]
-        if len({each.micro_batch for each in smaller}) < 2:
+        if len({tried.micro_batch for tried in smaller}) < 2:
             return None
         law = fit_law(
-            [StepMemory(each.micro_batch, 0, 0, 0, each.peak_bytes, 0) for each in smaller]
+            [StepMemory(tried.micro_batch, 0, 0, 0, tried.peak_bytes, 0) for tried in smaller]
         )
         expected_bytes = law.peak_bytes(micro_batch)
         if expected_bytes <= self._limit_bytes:
@@ -221,19 +223,16 @@ class _Probe:
         peak_bytes = self._most(peak)
         if peak_bytes > self._limit_bytes:
             return self._too_large(peak_bytes)
-        found: list[StepTimes] = []
+        times: list[StepTimes] = []
         compares = self._compares(parts, peak_bytes) and not order.measures_power
         before, began_s = self._counters(), perf_counter()
-        misfit = self._alone_or_fail(lambda: found.append(self._time(steps, compares)))
+        misfit = self._alone_or_fail(lambda: times.append(self._time(steps, compares)))
         used_j, elapsed_s = energy_between_j(before, self._counters()), perf_counter() - began_s
         if misfit is None:
             strategy.train(False)
             may_fail_alone = strategy.capabilities.holds_whole_model
-            misfit = (
-                self._together(steps.evaluate)
-                if may_fail_alone
-                else self._alone_or_fail(steps.evaluate)
-            )
+            run = self._together if may_fail_alone else self._alone_or_fail
+            misfit = run(steps.evaluate)
         if misfit is not None:
             return _Measured(misfit)
         peak_bytes = self._most(peak)
@@ -242,7 +241,7 @@ class _Probe:
         if order.surveys_links and self._links is None and self._worker.num_workers > 1:
             self._survey_links(strategy)
         return _Measured(
-            times=found[0],
+            times=times[0],
             peak_bytes=peak_bytes,
             power_w=None if used_j is None else used_j / elapsed_s,
             compile_s=steps.compile_s if parts.settings.plan.compile == "default" else None,
@@ -257,9 +256,13 @@ class _Probe:
         """
         if not strategy.capabilities.takes_exchange:
             return
-        trained = [each for each in strategy.state()["model"].values() if each.is_floating_point()]
+        trained = [
+            values for values in strategy.state()["model"].values() if values.is_floating_point()
+        ]
         self._links = sweep_links(self._worker, self._nodes)
-        self._exchanges = describe_exchanges(self._worker, [tuple(each.shape) for each in trained])
+        self._exchanges = describe_exchanges(
+            self._worker, [tuple(values.shape) for values in trained]
+        )
 
     def _warm_up(self, steps: TimedSteps) -> None:
         global _is_warm
@@ -318,7 +321,7 @@ class _Probe:
             torch.cuda.empty_cache()
 
     def _event(
-        self, task: TrialTask, settings: TrialSettings, found: _Measured, num_train_samples: int
+        self, task: TrialTask, settings: TrialSettings, measured: _Measured, num_train_samples: int
     ) -> PlanMeasured:
         on_gpu = self._worker.device.type == "cuda"
         event = PlanMeasured(
@@ -326,16 +329,16 @@ class _Probe:
             plan=settings.plan.to_json(),
             workers_per_node=self._workers_per_node,
             device=torch.cuda.get_device_name() if on_gpu else "cpu",
-            fits=found.misfit is None,
-            is_possible=found.is_possible,
-            message=found.misfit,
+            fits=measured.misfit is None,
+            is_possible=measured.is_possible,
+            message=measured.misfit,
             num_train_samples=num_train_samples,
             divides_batch=self._divides_batch,
-            peak_bytes=found.peak_bytes,
+            peak_bytes=measured.peak_bytes,
         )
-        if found.times is None or self._worker.rank != 0:
+        if measured.times is None or self._worker.rank != 0:
             return event
-        times, global_batch = found.times, settings.plan.global_batch
+        times, global_batch = measured.times, settings.plan.global_batch
         sample_flops = flops_of_a_sample(task, settings)
         step_flops = None if sample_flops is None else sample_flops * global_batch
         used = None
@@ -352,9 +355,9 @@ class _Probe:
                 "samples_per_s": global_batch / times.step_time_s,
                 "step_flops": step_flops,
                 "utilisation": used,
-                "power_w": found.power_w,
-                "compile_s": found.compile_s,
-                "state_bytes": found.state_bytes,
+                "power_w": measured.power_w,
+                "compile_s": measured.compile_s,
+                "state_bytes": measured.state_bytes,
                 **({} if self._links is None else self._links.stored()),
                 "exchanges": self._exchanges,
             }

@@ -55,7 +55,7 @@ def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], boo
     try:
         parts = assemble(task, worker)
         try:
-            found = _test(task, test, parts)
+            rate_range = _test(task, test, parts)
         finally:
             parts.close()
     finally:
@@ -65,14 +65,14 @@ def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], boo
             RatesTested(
                 setting=test.setting,
                 global_batch=parts.settings.plan.global_batch,
-                rates=list(found.rates),
-                losses=list(found.losses),
+                rates=list(rate_range.rates),
+                losses=list(rate_range.losses),
                 num_seeds=test.num_seeds,
-                suggested=found.suggested,
-                highest_stable=found.highest_stable,
+                suggested=rate_range.suggested,
+                highest_stable=rate_range.highest_stable,
             )
         )
-    return Outcome("complete", len(found.rates))
+    return Outcome("complete", len(rate_range.rates))
 
 
 def _test(task: TrialTask, test: RateTest, parts: Parts) -> RateRange:

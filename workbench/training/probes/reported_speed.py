@@ -60,13 +60,13 @@ def measure_reported_speed(
         values = own_values(task.experiment, task.params, micro_batch, settings.lr)
         meter = _SpeedMeter(advise, micro_batch, order.longest_s)
         ended = _run(dataclasses.replace(task, params=values), meter)
-        found = PlanMeasured(
+        measured = PlanMeasured(
             setting=order.setting,
             plan=PartialPlan.of_plan(settings.plan).only(SIZES).to_json(),
         )
         if (times_s := meter.counted_s) or task.rank != 0:
             step_s = statistics.median(times_s) if times_s else None
-            found = found.model_copy(
+            measured = measured.model_copy(
                 update={
                     "num_steps": len(times_s),
                     "step_time_s": step_s,
@@ -77,10 +77,10 @@ def measure_reported_speed(
                 }
             )
         elif ended.reason == "oom":
-            found = found.model_copy(update={"fits": False, "message": ended.message})
+            measured = measured.model_copy(update={"fits": False, "message": ended.message})
         else:
             return _without_speed(ended, meter, task, advise)
-        if report(found):
+        if report(measured):
             return Outcome("stopped", num_done)
     return Outcome("complete", len(order.plans))
 

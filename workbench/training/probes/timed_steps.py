@@ -113,9 +113,9 @@ class TimedSteps:
                     _meet(self._parts.worker, 0.0)
                     waits_s.append(perf_counter() - began_s)
         is_known = compares or self._parts.worker.num_workers == 1
-        found = summarise(steps, alone if is_known else None, comes_in_bursts=self._has_loaders)
+        times = summarise(steps, alone if is_known else None, comes_in_bursts=self._has_loaders)
         return dataclasses.replace(
-            found, straggling_s=statistics.median(waits_s) if waits_s else None
+            times, straggling_s=statistics.median(waits_s) if waits_s else None
         )
 
     def make(self, longest_s: float) -> int:

@@ -201,9 +201,8 @@ def _supervise(streams: list[int]) -> NoReturn:
     watched.register(status, 0)  # an error is reported once the other side is closed
     if any(source == status for source, _ in watched.poll()):
         os.kill(program, signal.SIGKILL)
-        with contextlib.suppress(
-            ProcessLookupError
-        ):  # it has no group of its own yet, and no children
+        # It has no group of its own yet, and no children.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(program, signal.SIGKILL)
     _, ended = os.waitpid(program, 0)
     os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())

@@ -29,10 +29,17 @@ class Values(dict[str, float]):
         words: What stands in the place of a number, such as None, by name.
     """
 
-    def __init__(self, numbers: Mapping[str, float] | None = None) -> None:
-        """Begin with some numbers, and no words."""
+    def __init__(
+        self, numbers: Mapping[str, float] | None = None, words: Mapping[str, str] | None = None
+    ) -> None:
+        """Begin with some numbers and words."""
         super().__init__(numbers or {})
-        self.words: dict[str, str] = {}
+        self.words: dict[str, str] = dict(words or {})
+
+    def merge(self, other: Values) -> None:
+        """Take in others, which win where both have a name."""
+        self.update(other)
+        self.words |= other.words
 
     @property
     def is_empty(self) -> bool:
@@ -43,10 +50,10 @@ class Values(dict[str, float]):
 def read_json(line: bytes) -> Values:
     """Return the numbers of a JSON object by name; those of nested objects by names with dots."""
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except (ValueError, RecursionError):
         return Values()
-    return numbers_of(found, MAX_DEPTH) if isinstance(found, dict) else Values()
+    return numbers_of(document, MAX_DEPTH) if isinstance(document, dict) else Values()
 
 
 class Rows:
@@ -97,15 +104,14 @@ def _cells_of(row: str, separator: str) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def numbers_of(found: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
+def numbers_of(document: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
     """Return the numbers of a document, and the words and lists that stand in the place of one."""
     values = Values()
-    for name, value in found.items():
+    for name, value in document.items():
         name = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            inner = numbers_of(value, depth - 1, f"{name}.") if depth > 0 else Values()
-            values |= inner
-            values.words |= inner.words
+            if depth > 0:
+                values.merge(numbers_of(value, depth - 1, f"{name}."))
             continue
         number, word = _number_or_word(value)
         if number is not None:

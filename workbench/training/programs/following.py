@@ -1,6 +1,7 @@
-"""Follows a program from its start to its end.
+"""Follows a program from its start to its end: its process, its output, the metrics it writes.
 
-Keeps what it prints, and passes on the metrics it writes.
+Ending the program and whatever it started is left to `supervisor`; what the metrics mean, to
+`training.program`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from workbench.training.programs.printed_metrics import (
     pattern_reader,
     read_line,
 )
+from workbench.training.programs.wandb_files import WandbFolder
 from workbench.training.programs.written_metrics import (
     EventFolder,
     MetricFile,
@@ -39,6 +41,13 @@ from workbench.training.programs.written_metrics import (
 POLL_S = 0.05
 READ_BYTES = 2**20
 TAIL_BYTES = 65536
+_FILES: dict[str, Callable[[Path], MetricFile]] = {
+    "jsonl": json_lines,
+    "csv": csv_rows,
+    "tensorboard": EventFolder,
+    "wandb": WandbFolder,
+}
+"""What follows the files that a program writes, by the kind of its metric source."""
 
 
 class MetricReaders:
@@ -78,20 +87,7 @@ class MetricReaders:
                 self.of_output = self.of_errors = pattern_reader(source.pattern or ())
             case written:
                 assert path is not None
-                self.files.append(_written_metrics(written, path))
-
-
-def _written_metrics(kind: str, path: Path) -> MetricFile:
-    match kind:
-        case "jsonl":
-            return json_lines(path)
-        case "csv":
-            return csv_rows(path)
-        case "tensorboard":
-            return EventFolder(path)
-    from workbench.training.programs.wandb_files import WandbFolder
-
-    return WandbFolder(path)
+                self.files.append(_FILES[written](path))
 
 
 class FollowedProgram:
@@ -160,9 +156,8 @@ class FollowedProgram:
                 if time.monotonic() - polled_s >= POLL_S:
                     self._poll()
                     polled_s = time.monotonic()
-                if (
-                    process.status in ready
-                ):  # nothing of it is left, so that the rest can be read to its end
+                # Nothing of it is left, so that the rest can be read to its end.
+                if process.status in ready:
                     break
                 if self._should_end():
                     process.stop()
@@ -286,11 +281,9 @@ class ProgramProcess:
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
-        return (
-            ProgramEnd(**json.loads(written))
-            if written
-            else ProgramEnd(error="its supervisor was killed")
-        )
+        if not written:
+            return ProgramEnd(error="its supervisor was killed")
+        return ProgramEnd(**json.loads(written))
 
 
 class KeptOutput:

@@ -94,11 +94,11 @@ class KeptFiles:
 
     def place(self, path):
         """Return where the copy of a file is; None if it was not kept."""
-        found = self._kept.get(path)
-        if found is None:
+        copy = self._kept.get(path)
+        if copy is None:
             real = os.path.realpath(path)
-            found = self._kept.get(self._real.get(real, real))
-        return None if found is None else os.path.join(self.folder, found)
+            copy = self._kept.get(self._real.get(real, real))
+        return None if copy is None else os.path.join(self.folder, copy)
 
     def content(self, path):
         """Return the bytes of a file as it was kept."""
@@ -236,8 +236,8 @@ class KeptFinder:
                 if self.kept.place(place) is not None:
                     self._show_that_kept_code_runs()
                     return self._spec(fullname, place, folders)
-            found = PathFinder.find_spec(fullname, [entry])
-            if found is not None and found.loader is not None:
+            spec = PathFinder.find_spec(fullname, [entry])
+            if spec is not None and spec.loader is not None:
                 return None  # another module of this name comes first
         place = self.kept.tops.get(fullname) if path is None else None
         if place is None or self.kept.place(place) is None:
@@ -332,11 +332,11 @@ def _start():
     except Exception as error:
         sys.stderr.write(f"workbench: the kept code of the run cannot be used: {error}\n")
         os._exit(1)  # rather than run other code without a word
-    found = PathFinder.find_spec("sitecustomize", sys.path)
-    if found is not None and found.loader is not None:
-        module = module_from_spec(found)
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
         sys.modules["sitecustomize"] = module
-        found.loader.exec_module(module)
+        spec.loader.exec_module(module)
 
 
 if __name__ == "sitecustomize":

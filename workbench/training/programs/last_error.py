@@ -90,8 +90,8 @@ def last_error(printed: str) -> str:
     """
     text = _RANK.sub("", printed[-_MAX_READ_CHARS:].replace("\r\n", "\n").replace("\r", "\n"))
     best = max((find(text) for find in _FINDERS), key=lambda place: place[0])
-    found = best[1] if best[0] >= 0 else _last_line(text)
-    return "\n".join(found.strip().splitlines()[:_MAX_LINES])[:MAX_CHARS].rstrip()
+    error = best[1] if best[0] >= 0 else _last_line(text)
+    return "\n".join(error.strip().splitlines()[:_MAX_LINES])[:MAX_CHARS].rstrip()
 
 
 def last_traceback(printed: str) -> str | None:
@@ -121,7 +121,7 @@ def _tracebacks(text: str) -> list[tuple[int, str]]:
         for header in _TRACEBACK.finditer(text)
         if not header["before"] or "Group" in header[0]
     ]
-    found: list[tuple[int, str]] = []
+    ending: list[tuple[int, str]] = []
     passed_on: list[tuple[int, str]] = []
     for number, header in enumerate(headers):
         end = headers[number + 1].start() if number + 1 < len(headers) else len(text)
@@ -131,9 +131,9 @@ def _tracebacks(text: str) -> list[tuple[int, str]]:
             continue
         member = _MEMBER.search(text, header.start(), end) if "Group" in header[0] else None
         exception = exceptions[0] if member is None else f"{exceptions[0]}: {member['text']}"
-        begin = found[-1][0] if _CHAIN.match(above[0].lstrip()) and found else header.start()
-        (passed_on if _PASSED_ON.match(exceptions[0]) else found).append((begin, exception))
-    return found or passed_on
+        begin = ending[-1][0] if _CHAIN.match(above[0].lstrip()) and ending else header.start()
+        (passed_on if _PASSED_ON.match(exceptions[0]) else ending).append((begin, exception))
+    return ending or passed_on
 
 
 def _python(text: str) -> tuple[int, str]:
@@ -190,10 +190,10 @@ def _first_call(text: str) -> int:
 
 
 def _others(text: str) -> tuple[int, str]:
-    found = [
+    matches = [
         (match.start(), match["text"]) for pattern in _OTHERS for match in pattern.finditer(text)
     ]
-    return max(found, default=(-1, ""))
+    return max(matches, default=(-1, ""))
 
 
 def _go(text: str) -> tuple[int, str]:

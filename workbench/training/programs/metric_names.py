@@ -174,9 +174,8 @@ def name_with_qualifiers(text: str, place: int, name: str) -> str:
         >>> name_with_qualifiers("best val loss: 0.1", 9, "loss")
         'best_val_loss'
     """
-    if (
-        not text[max(0, place - _MAX_BEFORE) : place].lower().endswith(_ENDINGS)
-    ):  # most names, quickly
+    # Most names, quickly.
+    if not text[max(0, place - _MAX_BEFORE) : place].lower().endswith(_ENDINGS):
         return name
     match = _BEFORE.search(text, max(0, place - _MAX_BEFORE), place)
     words = [] if match is None else match[0].split()
@@ -218,9 +217,8 @@ def training_scope(text: str) -> str:
         ('train', '')
     """
     match = _SCOPE.match(text)
-    return (
-        "" if match is None or "%|" in text else match[1]
-    )  # what a progress bar does has a name, too
+    # What a progress bar does has a name, too.
+    return "" if match is None or "%|" in text else match[1]
 
 
 def with_training_named(names: Sequence[str], training: str = "") -> list[str]:

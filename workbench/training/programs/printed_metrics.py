@@ -135,11 +135,9 @@ class Lines:
         *lines, self._rest = _ENDS.split(data)
         self._rest = self._rest[:MAX_LINE_BYTES]
         kept = [line for line in lines if line and not self._is_traceback(line)]
-        return (
-            [line for each in kept for line in self._with_blocks(each)]
-            if self._block or b"{" in data
-            else kept
-        )
+        if not self._block and b"{" not in data:
+            return kept
+        return [whole for line in kept for whole in self._with_blocks(line)]
 
     def _with_blocks(self, line: bytes) -> list[bytes]:
         """Return the lines that can be read now.
@@ -158,7 +156,7 @@ class Lines:
         if self._num_open > 0 and len(self._block) < _MAX_BLOCK:
             return []
         block, self._block = self._block, []
-        return block if self._num_open > 0 else [b" ".join(each.strip() for each in block)]
+        return block if self._num_open > 0 else [b" ".join(line.strip() for line in block)]
 
     def _is_traceback(self, line: bytes) -> bool:
         if line.startswith(b"Traceback (most recent call last)"):
@@ -209,9 +207,9 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
     if text.startswith("{"):
         if not text.endswith("}"):
             return Values()  # half a line, of a program that was killed
-        found = read_json(line)
-        kept = _without_booleans(found, metrics)
-        if found or kept.words:
+        document = read_json(line)
+        kept = _without_booleans(document, metrics)
+        if document or kept.words:
             return kept
     text = _with_present_values(with_plain_values(text))
     text, nested = _without_nested(text, metrics)
@@ -228,8 +226,7 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
         has_others=bool(pairs or nested),
         training=training,
     )
-    values = Values(_fields(text, metrics, training) | spaced | pairs | nested)
-    values.words = nested.words
+    values = Values(_fields(text, metrics, training) | spaced | pairs | nested, nested.words)
     for name, word in _words_for(text, frozenset(metrics)):
         if name not in values:
             values.words[name] = word
@@ -252,15 +249,15 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
         return text, Values()
     written = text[start:]
     try:
-        found = json.loads(written)
+        document = json.loads(written)
     except (ValueError, RecursionError):
         try:
-            found = ast.literal_eval(_BARE.sub(r"'\1'", written))
+            document = ast.literal_eval(_BARE.sub(r"'\1'", written))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return text, Values()
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return text, Values()
-    return text[:start], _without_booleans(numbers_of(found, MAX_DEPTH), metrics)
+    return text[:start], _without_booleans(numbers_of(document, MAX_DEPTH), metrics)
 
 
 def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple[str, str, str]]:
@@ -296,7 +293,7 @@ def _without_lists(
     doubtful = [name for name, _, number in written if has_decimal_comma(number)]
     if not doubtful or any(name in metrics or is_metric(name) for name in doubtful):
         return written
-    return [each for each in written if not has_decimal_comma(each[2])]
+    return [named for named in written if not has_decimal_comma(named[2])]
 
 
 class _SpacedPair(NamedTuple):
@@ -334,13 +331,13 @@ def read_spaced(text: str, *, has_others: bool, training: str = "") -> dict[str,
             ):
                 kept += pairs
     names = with_training_named([pair.name for pair in kept], training)
-    found = {name: pair.value for name, pair in zip(names, kept, strict=True)}
-    return progress | found if found or has_others else {}
+    values = {name: pair.value for name, pair in zip(names, kept, strict=True)}
+    return progress | values if values or has_others else {}
 
 
 def _spaced_pairs_of(part: str) -> list[_SpacedPair]:
     """Return the pairs of a part that consists of nothing else; none of any other."""
-    found: list[_SpacedPair] = []
+    pairs: list[_SpacedPair] = []
     part = part.rstrip()
     place = _after_brackets(part, 0)
     while place < len(part):
@@ -348,9 +345,9 @@ def _spaced_pairs_of(part: str) -> list[_SpacedPair]:
         if match is None or not can_be_name(words := match[1].split(" ")) or match[2].endswith("_"):
             return []
         is_whole = match[2].lstrip("+-").isdecimal() and "%" not in (match[3] or "")
-        found.append(_SpacedPair("_".join(words), float(match[2]), is_whole))
+        pairs.append(_SpacedPair("_".join(words), float(match[2]), is_whole))
         place = _after_brackets(part, match.end())
-    return found
+    return pairs
 
 
 def _after_brackets(part: str, place: int) -> int:
@@ -384,15 +381,15 @@ def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
     if not any(name in text or name.replace("_", " ") in text for name in metrics):
         return []
     text = _PAIR.sub(lambda match: match[0] if number_of(match[3]) is None else "|", text)
-    found: list[tuple[str, str]] = []
+    words: list[tuple[str, str]] = []
     for match in _word_pattern(metrics).finditer(text):
         name = name_with_qualifiers(text, match.start("name"), match["name"])
         name = name if name in metrics else name.replace(" ", "_")
         word = match["signed"] or match["bare"]
         is_history = match[1] and word.startswith("[")  # such as {'loss': [0.5, 0.25]}
         if name in metrics and not is_history:
-            found.append((name, _AN_OBJECT if NOT_READ in word else word.rstrip(",")))
-    return found
+            words.append((name, _AN_OBJECT if NOT_READ in word else word.rstrip(",")))
+    return words
 
 
 @functools.lru_cache(maxsize=8)
@@ -414,14 +411,12 @@ def _without_booleans(values: Values, metrics: Container[str]) -> Values:
 
     A list is no word here: many programs print the history of a metric at last.
     """
-    kept = Values({name: value for name, value in values.items() if not isinstance(value, bool)})
-    words = values.words | {
-        name: str(value) for name, value in values.items() if isinstance(value, bool)
-    }
-    kept.words = {
-        name: word for name, word in words.items() if name in metrics and word not in _LISTS
-    }
-    return kept
+    booleans = {name: str(value) for name, value in values.items() if isinstance(value, bool)}
+    words = values.words | booleans
+    return Values(
+        {name: value for name, value in values.items() if name not in booleans},
+        {name: word for name, word in words.items() if name in metrics and word not in _LISTS},
+    )
 
 
 def pattern_reader(patterns: tuple[str, ...]) -> Reader:
@@ -434,19 +429,17 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
 
     def read(line: bytes) -> Values:
         text = _text_of(line)
-        found = Values()
+        values = Values()
         for pattern in compiled:
             if (match := pattern.search(text)) is None:
                 continue
-            values = numbers_of(match.groupdict(), 1)
-            if len(values) < len(
-                match.groupdict()
-            ):  # it may have caught half of what a library prints
+            numbers = numbers_of(match.groupdict(), 1)
+            # It may have caught half of what a library prints.
+            if len(numbers) < len(match.groupdict()):
                 match = pattern.search(with_plain_values(text))
-                values = values if match is None else numbers_of(match.groupdict(), 1)
-            found |= values
-            found.words |= values.words
-        return found
+                numbers = numbers if match is None else numbers_of(match.groupdict(), 1)
+            values.merge(numbers)
+        return values
 
     return read
 

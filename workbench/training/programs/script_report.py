@@ -1,5 +1,8 @@
 """What a program may call instead of printing its metrics; outside of a run it does nothing.
 
+Numbers are lines of a file; pictures, tables and texts are files of a folder beside it, which the
+process that follows the program reads.
+
 In a train function it is the function's own `report`; what becomes of the values is left to the
 receiver.
 """
@@ -66,15 +69,13 @@ def report(**metrics: Any) -> bool:
     if path is None:
         return False
     reported = sort_values(metrics)
-    numbers = {
-        **reported.numbers,
-        **reported.booleans,
-    }  # JSON tells them apart, and so does the reader
+    # JSON tells them apart, and so does the reader.
+    numbers = {**reported.numbers, **reported.booleans}
     if numbers:
         _append(path, json.dumps(numbers).encode() + b"\n")
-    for name, found in {**reported.attachments, **reported.problems}.items():
+    for name, attached in {**reported.attachments, **reported.problems}.items():
         what = f"{reported.what[name]} is not a number"
-        write_attached(path, name, found, numbers, what)
+        write_attached(path, name, attached, numbers, what)
     return False
 
 
@@ -99,14 +100,18 @@ class Attached:
 
 
 def write_attached(
-    reported: str, name: str, found: Attachment | str, values: Mapping[str, Any], why_no_result: str
+    reported: str,
+    name: str,
+    attached: Attachment | str,
+    values: Mapping[str, Any],
+    why_no_result: str,
 ) -> None:
     """Hand something over.
 
     Args:
         reported: The file of the program's reports; the folder lies beside it.
         name: The name that it was reported under.
-        found: What was reported, or why it cannot be kept.
+        attached: What was reported, or why it cannot be kept.
         values: The numbers of the same report.
         why_no_result: Why it cannot be the value of an objective.
     """
@@ -114,11 +119,11 @@ def write_attached(
     folder.mkdir(exist_ok=True)
     header: dict[str, Any] = {"name": name, "values": values, "why_no_result": why_no_result}
     content = b""
-    if isinstance(found, str):
-        header["problem"] = found
+    if isinstance(attached, str):
+        header["problem"] = attached
     else:
-        header |= {"kind": found.kind, "suffix": found.suffix}
-        content = found.content
+        header |= {"kind": attached.kind, "suffix": attached.suffix}
+        content = attached.content
     path = folder / f"{time.time_ns():020d}-{os.getpid()}"
     path.write_bytes(json.dumps(header).encode() + b"\n" + content)
     path.rename(path.with_suffix(_SUFFIX))

@@ -123,9 +123,8 @@ def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tup
 
 
 def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:
-    with contextlib.suppress(
-        AttributeError
-    ):  # not Linux: what leaves the process group is not found
+    # Not Linux: what leaves the process group is not found.
+    with contextlib.suppress(AttributeError):
         libc.prctl(option, value, 0, 0, 0)
 
 
@@ -137,22 +136,22 @@ def _reap(pid: int) -> int | None:
     code = None
     with contextlib.suppress(ChildProcessError):
         while True:
-            found, status = os.waitpid(-1, os.WNOHANG)
-            if not found:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if not ended:
                 break
-            if found == pid:
+            if ended == pid:
                 code = os.waitstatus_to_exitcode(status)
     return code
 
 
 def _end_descendants(pid: int, code: int | None, patience_s: float) -> int | None:
     """Terminate, then kill, every process below this one, however fast it starts others."""
-    if found := _descendants():
-        _signal_all(found, signal.SIGTERM)
+    if left := _descendants():
+        _signal_all(left, signal.SIGTERM)
     deadline_s = time.monotonic() + patience_s
-    while found := _descendants():
+    while left := _descendants():
         if time.monotonic() >= deadline_s:
-            _signal_all(found, signal.SIGKILL)
+            _signal_all(left, signal.SIGKILL)
         time.sleep(0.005)
         code = _reap(pid) if code is None else (_reap(0) or code)
     return code
@@ -167,12 +166,12 @@ def _descendants() -> set[int]:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state != b"Z" or int(parent) == os.getpid():
                     parents[int(name)] = int(parent)
-    found: set[int] = set()
+    below: set[int] = set()
     new = {os.getpid()}
     while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
+        new = {pid for pid, parent in parents.items() if parent in new} - below
+        below |= new
+    return below
 
 
 def _signal_all(pids: set[int], number: int) -> None:

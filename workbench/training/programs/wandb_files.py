@@ -1,8 +1,9 @@
-"""Metrics that a program logs with wandb, read from the file that wandb keeps of a run without a
-connection.
+"""The files by which wandb and the workbench exchange metrics, and the configuration of a trial.
 
-The file is a log of LevelDB: blocks of 32 KiB with records, which may be cut across blocks. Each
-record is a protocol buffer; those of the history hold what one call of `wandb.log` was given.
+The metrics are read from the file that wandb keeps of a run without a connection. It is a log of
+LevelDB: blocks of 32 KiB with records, which may be cut across blocks. Each record is a protocol
+buffer; those of the history hold what one call of `wandb.log` was given. The configuration is
+written into the file that the variable WANDB_SWEEP_PARAM_PATH names, which wandb reads as YAML 1.1.
 """
 
 from __future__ import annotations
@@ -90,18 +91,16 @@ class _Log:
 
 def _history(record: bytes) -> Values:
     """Return the numbers of a record of the history; none of another record."""
-    found = Values()
+    history = Values()
     try:
         for number, content in fields_of(record):
             if number == _HISTORY and isinstance(content, bytes):
                 for inner, item in fields_of(content):
                     if inner == 1 and isinstance(item, bytes):
-                        values = _item(item)
-                        found |= values
-                        found.words |= values.words
+                        history.merge(_item(item))
     except (ValueError, IndexError):
         return Values()
-    return found
+    return history
 
 
 def _item(item: bytes) -> Values:
@@ -124,9 +123,10 @@ def _item(item: bytes) -> Values:
 
 def _without_own(values: Values) -> Values:
     """Return values without those that wandb adds itself."""
-    kept = Values({name: value for name, value in values.items() if not name.startswith("_")})
-    kept.words = {name: word for name, word in values.words.items() if not name.startswith("_")}
-    return kept
+    return Values(
+        {name: value for name, value in values.items() if not name.startswith("_")},
+        {name: word for name, word in values.words.items() if not name.startswith("_")},
+    )
 
 
 def wandb_configuration(params: Mapping[str, JsonValue]) -> str:
@@ -158,8 +158,6 @@ def _written(value: JsonValue) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_written, value))}]"
     text = json.dumps(value)
-    return (
-        text.replace("e", ".0e")
-        if isinstance(value, float) and "e" in text and "." not in text
-        else text
-    )
+    if isinstance(value, float) and "e" in text and "." not in text:
+        return text.replace("e", ".0e")
+    return text
