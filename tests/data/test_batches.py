@@ -17,7 +17,7 @@ settings = {
 
 @given(**settings, num_workers=st.integers(1, 9))
 def test_workers_share_every_sample_of_an_epoch_exactly_once(
-    num_samples, global_batch, epoch, seed, shuffle, num_workers
+    *, num_samples, global_batch, epoch, seed, shuffle, num_workers
 ):
     batches = list(
         global_batches(
@@ -39,7 +39,7 @@ def test_workers_share_every_sample_of_an_epoch_exactly_once(
 
 @given(**settings, data=st.data())
 def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(
-    num_samples, global_batch, epoch, seed, shuffle, data
+    *, num_samples, global_batch, epoch, seed, shuffle, data
 ):
     start = data.draw(st.integers(0, num_batches(num_samples, global_batch)))
     given_settings = {

@@ -74,7 +74,7 @@ def read_epoch(
     start=st.integers(0, 2),
 )
 def test_workers_share_an_epoch_without_loss_or_repetition(
-    kind: str, num_samples: int, num_workers: int, batch: int, micro_batch: int, start: int
+    *, kind: str, num_samples: int, num_workers: int, batch: int, micro_batch: int, start: int
 ) -> None:
     settings = {"batch": batch, "micro_batch": micro_batch}
     alone = Source(split(kind, num_samples), torch.device("cpu"))

@@ -142,7 +142,14 @@ def run(
             print_note("privacy.transport: what tiers exchange is not encrypted")
         each = [
             measure_and_report(
-                file, name, tiers, bundle, system, (samples, targets), moments_s, time_s=time_s
+                file,
+                name,
+                tiers,
+                bundle,
+                system=system,
+                samples=(samples, targets),
+                moments_s=moments_s,
+                time_s=time_s,
             )
             for name in schedulers
         ]

@@ -192,8 +192,10 @@ def text_of_category(value: object, known: Container[str]) -> str:
         known: The texts of the known categories.
 
     Example:
-        >>> text_of_category(1.0, {"1", "2"}), text_of_category(2, {"2.0"}), text_of_category(2.5, {"2.0"})
-        ('1', '2.0', '2.5')
+        >>> text_of_category(1.0, {"1", "2"}), text_of_category(2, {"2.0"})
+        ('1', '2.0')
+        >>> text_of_category(2.5, {"2.0"})
+        '2.5'
     """
     text = str(value)
     if (
@@ -242,9 +244,11 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     is_of_commas = bool(values.attrs.get(DECIMAL_COMMA)) and _may_have_decimal_commas(of_digits)
     has_thousands = not is_of_commas and _have_thousands(of_digits)
     has_decimal_comma = is_of_commas or (not has_thousands and _have_decimal_commas(of_digits))
-    form = (
-        _WITH_SEPARATORS if has_thousands else _WITH_DECIMAL_COMMA if has_decimal_comma else _PLAIN
-    )
+    form = _PLAIN
+    if has_thousands:
+        form = _WITH_SEPARATORS
+    elif has_decimal_comma:
+        form = _WITH_DECIMAL_COMMA
     others = {text: count for text, count in counts.items() if not form.fullmatch(bare[text])}
     total = sum(counts.values())
     num_numbers = total - sum(others.values())

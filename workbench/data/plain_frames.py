@@ -133,27 +133,50 @@ def _out_of_arrow(values: pd.Series) -> pd.Series:
 
 
 def _plain_objects(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
+    """Return a column of Python objects as one of plain values, and a note on how it is read."""
+    import pandas as pd
+
+    kinds = set(map(type, values[values.notna()]))
+    if not kinds:
+        return values.astype("float64"), None
+    if _all_are(kinds, str):
+        return values, None
+    plain = _plain_numbers(values, kinds) or _plain_times(values, kinds)
+    if plain is not None:
+        return plain
+    name = str(values.name)
+    if _all_are(kinds, *_BYTES):
+        return _decoded(values, field), f"{name} holds bytes, which are read as UTF-8 text"
+    _refuse_several_values(name, kinds, field)
+    if _all_are(kinds, *_LABELS, pd.Interval):
+        return _as_text(values), None
+    return _mixed(values, name, kinds)
+
+
+def _all_are(kinds: set[type], *of: type) -> bool:
+    return all(issubclass(kind, of) for kind in kinds)
+
+
+def _plain_numbers(values: pd.Series, kinds: set[type]) -> tuple[pd.Series, str | None] | None:
+    """Return truth values and numbers; None for values of other types."""
+    name, known = str(values.name), values[values.notna()]
+    if _all_are(kinds, *_TRUTH):
+        return values.astype("boolean"), None
+    if not _all_are(kinds, *_TRUTH, *_WHOLE, *_REAL, *_WRITTEN):
+        return None
+    numbers = _as_floats(values, known)
+    written = sorted(kind.__name__.lower() for kind in kinds if issubclass(kind, _WRITTEN))
+    if written:
+        return numbers, f"{name} holds {' and '.join(written)}s, which are read as numbers"
+    return numbers, _note_of_large(name, known)
+
+
+def _plain_times(values: pd.Series, kinds: set[type]) -> tuple[pd.Series, str | None] | None:
+    """Return dates, durations and times of the day; None for values of other types."""
     import pandas as pd
 
     name, known = str(values.name), values[values.notna()]
-    kinds = set(map(type, known))
-    if not kinds:
-        return values.astype("float64"), None
-
-    def all_are(*of: type) -> bool:
-        return all(issubclass(kind, of) for kind in kinds)
-
-    if all_are(str):
-        return values, None
-    if all_are(*_TRUTH):
-        return values.astype("boolean"), None
-    if all_are(*_TRUTH, *_WHOLE, *_REAL, *_WRITTEN):
-        numbers = _as_floats(values, known)
-        written = sorted(kind.__name__.lower() for kind in kinds if issubclass(kind, _WRITTEN))
-        if written:
-            return numbers, f"{name} holds {' and '.join(written)}s, which are read as numbers"
-        return numbers, _note_of_large(name, known)
-    if all_are(datetime.time):
+    if _all_are(kinds, datetime.time):
         seconds = [
             value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6
             for value in known
@@ -162,19 +185,24 @@ def _plain_objects(values: pd.Series, field: str) -> tuple[pd.Series, str | None
             _as_floats(values, pd.Series(seconds, index=known.index)),
             f"{name} holds times of the day, which are read as seconds since midnight",
         )
-    if all_are(datetime.timedelta, np.timedelta64):
+    if _all_are(kinds, datetime.timedelta, np.timedelta64):
         return pd.to_timedelta(values), None
-    if all_are(datetime.date, np.datetime64):
+    if _all_are(kinds, datetime.date, np.datetime64):
         return values, None  # with or without a time and a zone: `dates` reads them
-    if all_are(pd.Period):
+    if _all_are(kinds, pd.Period):
         moments = [None if missing else value.to_timestamp() for value, missing in _pairs(values)]
         return (
             pd.Series(pd.to_datetime(moments), index=values.index, name=values.name),
             f"{name} holds periods, which are read as their first moment",
         )
-    if all_are(*_BYTES):
-        return _decoded(values, field), f"{name} holds bytes, which are read as UTF-8 text"
-    if all_are(complex, np.complexfloating):
+    return None
+
+
+def _refuse_several_values(name: str, kinds: set[type], field: str) -> None:
+    """Refuse a column whose values consist of several numbers or values each."""
+    import pandas as pd
+
+    if _all_are(kinds, complex, np.complexfloating):
         raise _refusal(
             name, "complex numbers", "Give their real and imaginary parts a column each.", field
         )
@@ -184,9 +212,6 @@ def _plain_objects(values: pd.Series, field: str) -> tuple[pd.Series, str | None
         ):
             step = "Give every value a column of its own, or leave the column out."
             raise _refusal(name, f"{kind.__name__}s, of several values each", step, field)
-    if all_are(*_LABELS, pd.Interval):
-        return _as_text(values), None
-    return _mixed(values, name, kinds)
 
 
 def _mixed(values: pd.Series, name: str, kinds: Iterable[type]) -> tuple[pd.Series, str | None]:

@@ -13,8 +13,10 @@ def is_hidden(names: Iterable[str]) -> bool:
         names: The names of the folders that it is in, from the one that a user named, and its own.
 
     Example:
-        >>> is_hidden(["cats", ".ipynb_checkpoints", "tom-checkpoint.png"]), is_hidden(["cats", "tom.png"])
-        (True, False)
+        >>> is_hidden(["cats", ".ipynb_checkpoints", "tom-checkpoint.png"])
+        True
+        >>> is_hidden(["cats", "tom.png"])
+        False
     """
     return any(name.startswith(".") for name in names)
 

@@ -75,7 +75,8 @@ def overlaps(edges: np.ndarray, others: np.ndarray) -> np.ndarray:
         others: The same of each, (boxes, 4).
 
     Example:
-        >>> overlaps(np.array([0.0, 0.0, 1.0, 1.0]), np.array([[0.0, 0.0, 1.0, 0.5], [1.0, 0.0, 2.0, 1.0]]))
+        >>> others = np.array([[0.0, 0.0, 1.0, 0.5], [1.0, 0.0, 2.0, 1.0]])
+        >>> overlaps(np.array([0.0, 0.0, 1.0, 1.0]), others)
         array([0.5, 0. ])
     """
     sides = np.minimum(edges[2:], others[:, 2:]) - np.maximum(edges[:2], others[:, :2])

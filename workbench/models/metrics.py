@@ -34,8 +34,10 @@ def _same(mean: float) -> float:
 
 
 def _exponential(mean: float) -> float:
-    # A model that has diverged has a perplexity of infinity, not an OverflowError.
-    return math.exp(mean) if mean < 709.0 else math.inf if mean == mean else math.nan
+    try:
+        return math.exp(mean)
+    except OverflowError:  # a model that has diverged has a perplexity of infinity
+        return math.inf
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,8 @@ class WholeMetric:
             ExperimentError: If it is not a number.
         """
         made = self.begin()
-        if hasattr(
-            made, "sync_on_compute"
-        ):  # of torchmetrics, which would gather what was gathered already
+        if hasattr(made, "sync_on_compute"):
+            # That of torchmetrics would gather what was gathered already.
             made.sync_on_compute = False
         for outputs, targets in batches:
             made.update(outputs, targets)
@@ -254,7 +255,9 @@ class ClassCounts:
             return
         size = max(self._counts.shape[1], int(torch.maximum(predicted.max(), wanted.max())) + 1)
         right = wanted[predicted == wanted]
-        counts = torch.stack([each.bincount(minlength=size) for each in (right, predicted, wanted)])
+        counts = torch.stack(
+            [classes.bincount(minlength=size) for classes in (right, predicted, wanted)]
+        )
         self._counts = functional.pad(self._counts, (0, size - self._counts.shape[1])) + counts
 
     def compute(self) -> float:
@@ -323,10 +326,7 @@ def with_pairing(metric: AnyMetric, pairing: Pairing) -> AnyMetric:
 
 
 def kind_read_by(found: Any) -> Kind | None:
-    """Return as what a loss or metric reads outputs and targets.
-
-    None where it takes them as they are.
-    """
+    """Return as what a loss or metric reads outputs and targets; None for as they are."""
     if isinstance(found, WholeMetric):
         return found.reads
     function = found.measure if isinstance(found, BatchMetric) else found

@@ -103,7 +103,7 @@ class Forecaster(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map (batch, time, features) to (batch, horizon * series), those of the next time first."""
+        """Map (batch, time, features) to (batch, horizon * series), the next time first."""
         last = inputs[:, -1:, :]
         relative = inputs - last
         own = self.linear(relative[:, :, : self.num_series].transpose(1, 2)).transpose(1, 2)

@@ -254,11 +254,8 @@ class Pairing:
             DataError: If numbers are not finite, or a class is one that the model has no score for.
         """
         values = _as_array(targets)
-        whose = (
-            f"the targets of {self.data}"
-            if where is None
-            else f"the {where} targets of {self.data}"
-        )
+        of_split = "" if where is None else f"{where} "
+        whose = f"the {of_split}targets of {self.data}"
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             place = _first_place(~np.isfinite(values))
             raise DataError(
@@ -276,32 +273,27 @@ class Pairing:
             self._check_numbers(values, whose, where)
 
     def _check_numbers(self, values: np.ndarray, whose: str, where: str | None) -> None:
+        """Refuse class numbers for which the model has no score."""
         num_classes = self.num_scores or self.num_outputs or 2
-        if values.dtype.kind == "f" and values.size:
-            broken = values != np.rint(values)
-            if broken.any():
-                is_share = self.form == "binary" and values.min() >= 0 and values.max() <= 1
-                if is_share:
-                    self._has_soft_labels = True
-                    return
-                place = _first_place(broken)
-                raise DataError(
-                    f"{whose} are no classes: {values[place]:g} ({_named(place, where)})",
-                    field="data",
-                    allowed=f"whole numbers from 0 to {num_classes - 1}",
-                    next_step="Number the classes from 0, or choose the task regression.",
-                )
-        if not values.size:
-            return
-        low, high = int(values.min()), int(values.max())
-        if low >= 0 and high < num_classes:
+        fractions = values != np.rint(values) if values.dtype.kind == "f" else np.zeros(0)
+        if fractions.any():
+            if self.form == "binary" and values.min() >= 0 and values.max() <= 1:
+                self._has_soft_labels = True
+                return
+            place = _first_place(fractions)
+            raise DataError(
+                f"{whose} are no classes: {values[place]:g} ({_named(place, where)})",
+                field="data",
+                allowed=f"whole numbers from 0 to {num_classes - 1}",
+                next_step="Number the classes from 0, or choose the task regression.",
+            )
+        # Nearly always all are right, which is seen without a copy of those that count.
+        if not values.size or (values.min() >= 0 and values.max() < num_classes):
             return
         known = values[values != IGNORED]
-        if not known.size:
+        if not known.size or (known.min() >= 0 and known.max() < num_classes):
             return
         low, high = int(known.min()), int(known.max())
-        if low >= 0 and high < num_classes:
-            return
         wrong = ((values < 0) & (values != IGNORED)) | (values >= num_classes)
         place = _first_place(wrong)
         if low >= 1 and high == num_classes:  # a batch need not hold the first class

@@ -87,7 +87,15 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
     kept = [name for name in own if name not in fitting and own[name].data_ptr() not in tied]
     unused = stored.keys() - {wanted[name] for name in fitting}
     if weights.strict:
-        _check_all(own, wanted, stored, kept, unused, weights, field)
+        counted = {name for name in unused if not _is_skipped(name, weights)}
+        if differ := _differences(own, wanted, stored, kept=kept, unused=counted):
+            raise ExperimentError(
+                f"{weights.path} holds weights of another model; {'; '.join(differ)}",
+                field=field,
+                next_step=_hint(stored, wanted.values())
+                or "List what should stay new in skip, such as [^head], or load what fits with"
+                " strict: false.",
+            )
     if not fitting:
         raise ExperimentError(
             f"none of the {len(stored)} tensors of {weights.path} fits the model: it has "
@@ -101,43 +109,25 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
     return Loaded(tuple(fitting), tuple(map(_plain, kept)), tuple(sorted(unused)))
 
 
-def _check_all(
+def _differences(
     own: Mapping[str, Tensor],
     wanted: Mapping[str, str],
     stored: Mapping[str, Tensor],
+    *,
     kept: Collection[str],
     unused: Collection[str],
-    weights: PretrainedWeights,
-    field: str,
-) -> None:
-    """Refuse weights of another model, with what differs."""
+) -> list[str]:
+    """Return in what stored weights differ from those of a model, in words."""
     reshaped = {wanted[name] for name in kept if wanted.get(name) in stored}
     missing = [wanted[name] for name in kept if name in wanted and wanted[name] not in reshaped]
-    unexpected = [
-        name for name in sorted(unused) if name not in reshaped and not _is_skipped(name, weights)
-    ]
+    unexpected = [name for name in sorted(unused) if name not in reshaped]
     shapes = [
         f"{name} {tuple(stored[name].shape)} in place of {tuple(own[full].shape)}"
         for full, name in wanted.items()
         if name in reshaped
     ]
-    if not (missing or unexpected or shapes):
-        return
-    differ = [
-        f"{what}: {_listed(names)}"
-        for what, names in (
-            ("missing", missing),
-            ("unexpected", unexpected),
-            ("other shapes", shapes),
-        )
-        if names
-    ]
-    raise ExperimentError(
-        f"{weights.path} holds weights of another model; {'; '.join(differ)}",
-        field=field,
-        next_step=_hint(stored, wanted.values())
-        or "List what should stay new in skip, such as [^head], or load what fits with strict: false.",
-    )
+    differences = {"missing": missing, "unexpected": unexpected, "other shapes": shapes}
+    return [f"{what}: {_listed(names)}" for what, names in differences.items() if names]
 
 
 def _hint(stored: Collection[str], wanted: Collection[str]) -> str | None:

@@ -71,7 +71,12 @@ def fit_stages(
             yield 1
     else:
         yield from _fit_parts(
-            estimator, inputs, targets, num_stages, num_done, size or size_of(estimator)
+            estimator,
+            inputs,
+            targets,
+            num_stages=num_stages,
+            num_done=num_done,
+            total=size or size_of(estimator),
         )
 
 
@@ -98,6 +103,7 @@ def _fit_parts(
     estimator: Any,
     inputs: np.ndarray,
     targets: np.ndarray,
+    *,
     num_stages: int,
     num_done: int,
     total: int,

@@ -294,7 +294,7 @@ class TestWhoMay:
                 assert caught.value.code in (401, 403, 405), (method, path)
 
     async def test_a_browser_without_the_cross_site_token_changes_nothing(
-        self, jp_fetch, jp_serverapp, http_server_client, jp_base_url, run_id, store
+        self, *, jp_serverapp, http_server_client, jp_base_url, run_id, store
     ):
         token = jp_serverapp.identity_provider.token
         page = await http_server_client.fetch(

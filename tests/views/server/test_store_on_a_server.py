@@ -30,7 +30,7 @@ def jp_server_config(jp_server_config: dict[str, Any], postgresql_url: str) -> d
 
 
 async def test_two_browsers_see_what_comes_over_one_connection_for_news(
-    jp_fetch, jp_ws_fetch, run_id: str, store: Store, postgresql: Server, postgresql_url: str
+    *, jp_fetch, jp_ws_fetch, run_id: str, store: Store, postgresql: Server, postgresql_url: str
 ) -> None:
     found = json.loads((await jp_fetch("workbench", "api", "runs", run_id)).body)
     assert found["experiment"]["name"] == "digits-small"

@@ -29,7 +29,10 @@ class Net(torch.nn.Module):
     def __init__(self, width):
         super().__init__()
         self.layers = torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.ReLU(), torch.nn.Linear(width, 10)
+            torch.nn.Flatten(),
+            torch.nn.Linear(64, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, 10),
         )
 
     def forward(self, inputs):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel
@@ -108,8 +109,8 @@ def fields_of_type(kind: type[BaseModel], written: Any, path: str, document: Doc
     schema = _schema(kind)
     values = written if isinstance(written, Mapping) else {}
     return [
-        _field(f"{path}.{name}", name, one, schema.get("$defs", {}), values, document)
-        for name, one in schema.get("properties", {}).items()
+        _field(f"{path}.{name}", described, document, values, schema.get("$defs", {}))
+        for name, described in schema.get("properties", {}).items()
     ]
 
 
@@ -130,14 +131,14 @@ def _named(registry: Any) -> list[NamedChoice]:
 
 def _section(name: str, text: str | None, fields: Fields, items: ItemList | None = None) -> Section:
     title = name.replace("_", " ").capitalize()
-    help_ = text.strip().splitlines()[0] if text else None
+    help_ = " ".join(text.strip().partition("\n\n")[0].split()) if text else None
     return Section(name=name, title=title, help=help_, fields=tuple(fields), items=items)
 
 
 def _top(document: Document) -> Fields:
     properties = _schema(Experiment)["properties"]
     names = ("name", "command", "step", "fidelity", "repeats", "seed", "report_to")
-    fields = [_field(name, name, properties[name], {}, document, document) for name in names]
+    fields = [_field(name, properties[name], document, document) for name in names]
     return [
         _of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields
     ]
@@ -276,10 +277,10 @@ def _metrics(document: Document) -> Fields:
     from workbench.models import METRICS
 
     properties = _schema(Experiment)["properties"]
-    goals = _field("goals", "goals", properties["goals"], {}, document, document)
+    goals = _field("goals", properties["goals"], document, document)
     if document.get("command") is not None:
         return [*fields_of_type(MetricSource, document.get("metrics"), "metrics", document), goals]
-    field = _field("metrics", "metrics", properties["metrics"], {}, document, document)
+    field = _field("metrics", properties["metrics"], document, document)
     return [field.model_copy(update={"choices": tuple(METRICS.names())}), goals]
 
 
@@ -334,28 +335,37 @@ def _reported(document: Document) -> list[str]:
 
 def _field(
     path: str,
-    name: str,
     schema: Mapping[str, Any],
-    definitions: Mapping[str, Any],
-    values: Mapping[str, Any],
     document: Document,
+    values: Mapping[str, Any],
+    definitions: Mapping[str, Any] = MappingProxyType({}),
 ) -> FormField:
-    """Return one field."""
+    """Return one field.
+
+    Args:
+        path: Its dotted path.
+        schema: Its JSON schema.
+        document: The experiment as written.
+        values: The written values of the fields beside it, by name.
+        definitions: What the schema refers to.
+    """
+    name = path.rpartition(".")[2]
     alternatives = [
-        _followed(one, definitions) for one in schema.get("anyOf", schema.get("oneOf", [schema]))
+        _followed(alternative, definitions)
+        for alternative in schema.get("anyOf", schema.get("oneOf", [schema]))
     ]
+    allows_none = any(alternative.get("type") == "null" for alternative in alternatives)
+    allows_auto = any(alternative.get("const") == "auto" for alternative in alternatives)
     typed = [
-        one for one in alternatives if one.get("type") != "null" and one.get("const") != "auto"
+        alternative
+        for alternative in alternatives
+        if alternative.get("type") != "null" and alternative.get("const") != "auto"
     ]
-    listed = [
-        value
-        for one in typed
-        for value in one.get("enum", [one["const"]] if "const" in one else [])
-    ]
-    main = next(
-        (one for one in typed if one.get("type") in ("integer", "number")),
-        typed[0] if typed else {},
-    )
+    listed: list[Any] = []
+    for alternative in typed:
+        listed += alternative.get("enum", [alternative["const"]] if "const" in alternative else [])
+    numbers = [item for item in typed if item.get("type") in ("integer", "number")]
+    main = next(iter([*numbers, *typed]), {})
     unit = schema.get("unit")
     kind = _UNIT_KINDS.get(unit) or _KINDS.get(str(main.get("type")), "mapping")
     if listed and len(typed) == 1:
@@ -365,9 +375,8 @@ def _field(
         kind = "choice"
     value = values.get(name)
     default = schema.get("default")
-    if kind == "text" and isinstance(
-        value, Mapping
-    ):  # such as objectives.0.value, which reads this too
+    if kind == "text" and isinstance(value, Mapping):
+        # Such as objectives.0.value, which reads this too.
         value = ", ".join(f"{key}: {item}" for key, item in value.items())
     if kind == "duration":
         value, default = compact_duration(value), compact_duration(default)
@@ -381,8 +390,8 @@ def _field(
         low_open="exclusiveMinimum" in main,
         high_open="exclusiveMaximum" in main,
         choices=None if choices is None else tuple(choices),
-        allows_none=any(one.get("type") == "null" for one in alternatives),
-        allows_auto="auto" in listed or any(one.get("const") == "auto" for one in alternatives),
+        allows_none=allows_none,
+        allows_auto=allows_auto or "auto" in listed,
         default=plain(default),
         value=plain(value),
         is_written=name in values,

@@ -57,7 +57,7 @@ def offers_of_trial(
         can_be_chosen=can_be_chosen(history, trial) and not is_automl(history.experiment),
     )
     return tuple(
-        _offer(action, run_id, history, trial.params, trial.number)
+        _offer(action, run_id, history, trial.params, trial=trial.number)
         for action in ACTIONS.values()
         if action.for_trial is not None and action.for_trial(standing)
     )
@@ -76,6 +76,7 @@ def _offer(
     run_id: str,
     history: History,
     params: Mapping[str, Any] | None,
+    *,
     trial: int | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Offer:

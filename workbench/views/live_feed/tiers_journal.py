@@ -124,18 +124,18 @@ class JournalReader:
     def read(self) -> list[TiersRun | TiersStatus]:
         """Return what was reported since the last call."""
         is_first, self._is_first = self._is_first, False
-        found = [_message_of(one, self._owner) for one in self._documents()]
-        states = [one.state for one in found if isinstance(one, TiersRun)]
+        messages = [_message_of(document, self._owner) for document in self._documents()]
+        states = [message.state for message in messages if isinstance(message, TiersRun)]
         if states:
             self._is_under_way = states[-1] in ("starting", "running")
-        is_lost = self._is_under_way and not found and not _is_alive(self._owner)
+        is_lost = self._is_under_way and not messages and not _is_alive(self._owner)
         if is_first and not (self._is_under_way and _is_alive(self._owner)):
             self._is_under_way = False
             return []
         if is_lost:
             self._is_under_way = False
             return [TiersRun(state="idle", problem=_LOST)]
-        return found
+        return messages
 
     def _documents(self) -> list[dict[str, Any]]:
         try:
@@ -157,10 +157,10 @@ def measure_and_report(
     scheduler: str,
     tiers: TiersFile,
     bundle: Path,
+    *,
     system: System,
     samples: tuple[np.ndarray, np.ndarray],
     moments_s: Sequence[float],
-    *,
     time_s: float,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> tuple[Measured, Expected, System]:

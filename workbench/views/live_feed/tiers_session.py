@@ -199,9 +199,9 @@ class TiersSession:
             request.scheduler,
             file,
             bundle,
-            system,
-            (samples, targets),
-            moments_s,
+            system=system,
+            samples=(samples, targets),
+            moments_s=moments_s,
             time_s=request.time_s,
             is_wanted=lambda: not (self._stopped.is_set() or self._ended.is_set()),
         )

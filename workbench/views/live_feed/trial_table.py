@@ -97,7 +97,14 @@ def trials_as_csv(tail: RunTail, query: TableQuery) -> str:
     writer = csv.writer(text)
     writer.writerow(_safe(column.heading) for column in chosen.values())
     for trial in _selected(history, columns, query):
-        writer.writerow(_safe(_in_file(history, trial, column)) for column in chosen.values())
+        writer.writerow(
+            _safe(
+                describe_state(history, trial)  # the state with its reason
+                if column is STATE
+                else column.value(history, trial)
+            )
+            for column in chosen.values()
+        )
     return text.getvalue()
 
 
@@ -130,7 +137,7 @@ def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -
         trial
         for trial in history.trials.values()
         if (not query.states or trial.state in query.states)
-        and all(one.holds(by_key[one.key].value(history, trial)) for one in comparisons)
+        and all(item.holds(by_key[item.key].value(history, trial)) for item in comparisons)
         and (not words or matches(words, _searched(history, trial)))
     ]
     if query.sort == RANK:
@@ -166,9 +173,7 @@ def _names(columns: Sequence[TrialColumn]) -> dict[str, str]:
 
 
 def _best_numbers(history: History) -> set[int]:
-    """Return the trials of the best configuration, or with several objectives those on the
-    front.
-    """
+    """Return the trials of the best configuration, or of the front with several objectives."""
     if len(history.objectives) > 1:
         return {trial.number for trial in history.front()}
     best = history.best()
@@ -199,11 +204,6 @@ def _described(history: History, columns: Sequence[TrialColumn]) -> tuple[TableC
         )
         for column in columns
     )
-
-
-def _in_file(history: History, trial: Trial, column: TrialColumn) -> Any:
-    """Return the value of a trial for a file: a state with its reason."""
-    return describe_state(history, trial) if column is STATE else column.value(history, trial)
 
 
 def _order(value: Any, descending: bool) -> tuple[int, float, str]:

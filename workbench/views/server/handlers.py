@@ -97,10 +97,12 @@ class WorkbenchHandler(APIHandler):
 
     def refuse(self, error: WorkbenchError) -> None:
         """Respond with an error: the problem and the next step."""
-        missing = isinstance(error, RunNotFoundError | UnknownNameError)
-        self.set_status(
-            404 if missing else 400 if isinstance(error, ArgumentError | ExperimentError) else 409
-        )
+        if isinstance(error, RunNotFoundError | UnknownNameError):
+            self.set_status(404)
+        elif isinstance(error, ArgumentError | ExperimentError):
+            self.set_status(400)
+        else:
+            self.set_status(409)
         self.answer(error.to_problem(write_for_panel))
 
     def write_error(self, status_code: int, **_: Any) -> None:

@@ -1,8 +1,8 @@
 """An experiment as a form in a notebook, whole or in parts.
 
 The kernel holds it, the view shows the state the kernel sends. Each part accepts what `app` does,
-such as a form to share. The content of the form is made in `workbench.views.forms`, which also defines the protocol; this
-module transports it.
+such as a form to share. The content of the form is made in `workbench.views.forms`, which also
+defines the protocol; this module transports it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class ExperimentForm(anywidget.AnyWidget):
         Raises:
             WorkbenchError: If the front end is not built.
         """
-        run_id = run.run_id if run is not None else keeper.run_id if keeper is not None else ""
+        run_id = "" if keeper is None else keeper.run_id
+        if run is not None:
+            run_id = run.run_id
         super().__init__(_esm=read_view(_VIEW), parts=list(parts), run_id=run_id)
         self.draft = draft
         self._context = QueryContext(draft, store, run_id=self.run_id)
@@ -179,22 +181,9 @@ class ExperimentForm(anywidget.AnyWidget):
                 self._send_state()
                 for answer in self._queries.latest():
                     self.send(to_message(answer))
-            case Edit():
-                draft.edit(request.changes, removals=request.removals, label=request.label)
-            case Remove():
-                draft.edit([], removals=[request.path], label=f"remove {request.path}")
-            case Rename():
-                draft.rename(request.path, request.name)
-            case WriteText(type="yaml"):
-                draft.write_yaml(request.text)
-            case WriteText():
-                draft.write_python(request.text)
-            case History(type="undo"):
-                draft.undo()
-            case History():
-                draft.redo()
-            case SetAddress():
-                draft.address = request.address
+            case Query():
+                self._has_sent_state = True  # a query changes nothing
+                self._queries.submit(request.topic, request.query, request.arguments)
             case Preset():
                 draft.preset(request.name)
                 self._confirm_file(f"Started from {request.name}.")
@@ -204,9 +193,8 @@ class ExperimentForm(anywidget.AnyWidget):
             case SaveFile():
                 draft.save(request.path, overwrite=request.overwrite)
                 self._confirm_file(f"Saved as {request.path}.")
-            case Query():
-                self._has_sent_state = True  # a query changes nothing
-                self._queries.submit(request.topic, request.query, request.arguments)
+            case _:
+                _edit(draft, request)
 
     def _send_state(self) -> None:
         self._has_sent_state = True
@@ -233,6 +221,27 @@ class ExperimentForm(anywidget.AnyWidget):
             if self._keeper is not None:
                 bundle[0][FORM_MIME_TYPE] = {"draft": self._keeper.key}
         return bundle
+
+
+def _edit(draft: Draft, request: Edit | Remove | Rename | WriteText | History | SetAddress) -> None:
+    """Change a draft as the user requested; errors as of the methods of the draft."""
+    match request:
+        case Edit():
+            draft.edit(request.changes, removals=request.removals, label=request.label)
+        case Remove():
+            draft.edit([], removals=[request.path], label=f"remove {request.path}")
+        case Rename():
+            draft.rename(request.path, request.name)
+        case WriteText(type="yaml"):
+            draft.write_yaml(request.text)
+        case WriteText():
+            draft.write_python(request.text)
+        case History(type="undo"):
+            draft.undo()
+        case History():
+            draft.redo()
+        case SetAddress():
+            draft.address = request.address
 
 
 def follow_cells(draft: Draft) -> Callable[[], None]:
@@ -323,16 +332,10 @@ def form(
     store: Store | str | None = None,
 ) -> ExperimentForm:
     """Show some parts of a form; arguments as in `app`."""
-    run = (
-        given
-        if isinstance(given, Run)
-        else given.run
-        if isinstance(given, ExperimentForm)
-        else None
-    )
     if isinstance(given, ExperimentForm):
-        draft, store = given.draft, store or given._context.store
+        run, draft, store = given.run, given.draft, store or given._context.store
     else:
+        run = given if isinstance(given, Run) else None
         shell = get_ipython()
         begin = None if given is None else _experiment_of(given)
         draft = Draft(begin, namespace=None if shell is None else shell.user_ns)
