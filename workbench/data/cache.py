@@ -94,9 +94,9 @@ def cached(
     """
     folder = folder or cache_folder()
     entry = folder / f"{name}-{_key(made_from, code)}"
-    found = _read(entry)
-    if found is not None:
-        return found
+    content = _read(entry)
+    if content is not None:
+        return content
     try:
         make_private(folder)
         with FileLock(f"{entry}.lock"):
@@ -116,10 +116,10 @@ def _make(entry: Path, build: Callable[[], Cached]) -> Cached:
     for leftover in entry.parent.glob(f"{entry.name}.*.partial"):
         shutil.rmtree(leftover, ignore_errors=True)
     _write(entry, build())
-    found = _read(entry)
-    if found is None:
+    content = _read(entry)
+    if content is None:
         raise DataError(f"{entry} is damaged right after it was written", field=CACHE_VARIABLE)
-    return found
+    return content
 
 
 def _key(made_from: Mapping[str, Any], code: Iterable[str]) -> str:

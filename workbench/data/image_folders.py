@@ -180,22 +180,22 @@ def list_remote(files: RemoteFiles) -> dict[str, Listed]:
     return {part: _remote_part(files, names, (top,)) for part, top in parts.items()}
 
 
-def _named_parts(found: dict[str, str | None], shown: str) -> dict[str, str]:
+def _named_parts(folder_of_part: dict[str, str | None], shown: str) -> dict[str, str]:
     """Return the parts of a split made by hand that are there; none without a train folder.
 
     Raises:
         DataError: If there is one for validation only.
     """
-    if found["train"] is None and found["validation"] is not None:
+    if folder_of_part["train"] is None and folder_of_part["validation"] is not None:
         raise DataError(
-            f"{shown} holds {found['validation']} but no train folder",
+            f"{shown} holds {folder_of_part['validation']} but no train folder",
             field="data.path",
             allowed="train beside validation, or one folder for each class",
         )
     return {
         part: name
-        for part, name in found.items()
-        if name is not None and found["train"] is not None
+        for part, name in folder_of_part.items()
+        if name is not None and folder_of_part["train"] is not None
     }
 
 

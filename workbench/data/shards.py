@@ -48,29 +48,29 @@ class RemoteFiles:
         self.url, self.endings = url, tuple(sorted(endings))
         try:
             self._place = open_artifacts(url)
-            found = sorted(self._place.stamps().items())
+            files = sorted(self._place.stamps().items())
         except ArtifactsError as error:
             raise DataError(error.problem, field="data.path", next_step=error.next_step) from error
-        found = [(name, stamp) for name, stamp in found if Path(name).suffix.lower() in endings]
+        files = [(name, stamp) for name, stamp in files if Path(name).suffix.lower() in endings]
         # Numbered in the order in which they are packed, so that who reads them one after another
         # reads shard after shard.
-        found = [found[place] for place in np.random.default_rng(0).permutation(len(found))]
+        files = [files[place] for place in np.random.default_rng(0).permutation(len(files))]
         self.shown = str(self._place)
         """The URL without keys."""
-        self.names = [name for name, _ in found]
-        listed = [f"{name} {size_bytes} {changed_ns}" for name, (size_bytes, changed_ns) in found]
-        self.versions = [zlib.crc32(each.encode()) for each in listed]
+        self.names = [name for name, _ in files]
+        listed = [f"{name} {size_bytes} {changed_ns}" for name, (size_bytes, changed_ns) in files]
+        self.versions = [zlib.crc32(version.encode()) for version in listed]
         """A number for each file, which changes with it."""
         self.digest = hashlib.sha256(
             "\n".join([self.shown, str(SHARD_BYTES), *listed]).encode()
         ).hexdigest()[:32]
-        self._sizes = np.array([size_bytes for _, (size_bytes, _) in found], np.int64)
+        self._sizes = np.array([size_bytes for _, (size_bytes, _) in files], np.int64)
         begins = np.cumsum(self._sizes) - self._sizes
         # A file may be larger than a shard, so that numbers of shards would be left out.
         self.shard_of = np.unique(begins // SHARD_BYTES, return_inverse=True)[1].reshape(-1)
         """The shard of each file, by number."""
         self._firsts = np.flatnonzero(np.diff(self.shard_of, prepend=-1))
-        num_members = np.diff(self._firsts, append=len(found))
+        num_members = np.diff(self._firsts, append=len(files))
         self._begins = begins - begins[self._firsts][self.shard_of]
         self._begins += _CHECKSUM_BYTES * num_members[self.shard_of]
 
@@ -279,15 +279,15 @@ class ShardReader:
         return {**self.__dict__, "_open": OrderedDict()}
 
     def _descriptor(self, shard: int) -> int:
-        found = self._open.get(shard)
-        if found is None:
+        descriptor = self._open.get(shard)
+        if descriptor is None:
             path = self._cache.path(shard)
-            found = self._open[shard] = os.open(path, os.O_RDONLY)
+            descriptor = self._open[shard] = os.open(path, os.O_RDONLY)
             os.utime(path)  # the most recently used
             if len(self._open) > _MAX_OPEN:
                 os.close(self._open.popitem(last=False)[1])
         self._open.move_to_end(shard)
-        return found
+        return descriptor
 
     def __del__(self) -> None:
         if os is not None:  # None while the interpreter ends

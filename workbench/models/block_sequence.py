@@ -53,26 +53,28 @@ class BlockSequence:
                 another.
         """
         containers = {
-            name: [f"{name}.{each}" if name else each for each, _ in module.named_children()]
+            name: [f"{name}.{member}" if name else member for member, _ in module.named_children()]
             for name, module in model.named_modules()
             if isinstance(module, _CONTAINERS) and len(module) > 1
         }
         example = cls((), input_shape, vocabulary_size)
         names = [name for blocks in containers.values() for name in blocks]
         called = [name for name, _ in _calls(model, names, example.zeros(2))] if names else []
-        found = [
+        called_in_order = [
             blocks
             for blocks in containers.values()
-            if [one for one in called if one in blocks] == blocks
+            if [member for member in called if member in blocks] == blocks
         ]
-        if not found:
+        if not called_in_order:
             raise _refusal(
                 model, "it computes the members of no list or sequence of modules in their order"
             )
-        size = lambda blocks: sum(  # noqa: E731
-            each.numel() for name in blocks for each in model.get_submodule(name).parameters()
-        )
-        return cls(tuple(max(found, key=size)), input_shape, vocabulary_size)
+
+        def size(blocks: list[str]) -> int:
+            modules = [model.get_submodule(name) for name in blocks]
+            return sum(item.numel() for module in modules for item in module.parameters())
+
+        return cls(tuple(max(called_in_order, key=size)), input_shape, vocabulary_size)
 
     def zeros(self, number: Any) -> Tensor:
         """Return that many samples of zeros."""
@@ -103,7 +105,7 @@ class BlockSequence:
         weighted = [
             number
             for number, name in enumerate(self.names)
-            if any(each.ndim > 1 for each in model.get_submodule(name).parameters())
+            if any(parameter.ndim > 1 for parameter in model.get_submodule(name).parameters())
         ]
         possible = [
             number for number in weighted[1:] if isinstance(seen[self.names[number]], Tensor)
@@ -112,18 +114,18 @@ class BlockSequence:
             possible.pop()  # before it an exit would be what the model answers
         if isinstance(answered, FakeTensor):  # it has no values: the model is only measured
             return possible
-        found = [
+        places = [
             number
             for number in possible
             if self._follows(model, number, seen[self.names[number]], answered)
         ]
-        if not found:
+        if not places:
             raise _refusal(
                 model,
                 "what follows its blocks depends on more than the first argument of each, as on "
                 "a mask or on what was computed before them",
             )
-        return found
+        return places
 
     def compute(self, model: nn.Module, first: int, end: int, values: Tensor) -> Tensor:
         """Compute the blocks of one stage.
@@ -169,11 +171,11 @@ class BlockSequence:
             return False
         try:
             with torch.no_grad():
-                found = self.compute(model, number, len(self.names), values)
+                answer = self.compute(model, number, len(self.names), values)
         except RuntimeError:  # what it takes is a view that cannot be written
             return False
-        return found.shape == answered.shape and torch.allclose(
-            found, answered, _TOLERANCE, _TOLERANCE
+        return answer.shape == answered.shape and torch.allclose(
+            answer, answered, _TOLERANCE, _TOLERANCE
         )
 
     def _is_output(self, model: nn.Module, drawn: Tensor, answered: Tensor, number: int) -> bool:
@@ -190,12 +192,12 @@ class BlockSequence:
 
 def _calls(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[tuple[str, Any]]:
     """Return the calls of modules in one forward pass, each with its first argument."""
-    found: list[tuple[str, Any]] = []
+    calls: list[tuple[str, Any]] = []
 
     def record(name: str) -> Any:
         def enter(_module: nn.Module, given: tuple[Any, ...]) -> None:
             first = given[0] if given else None
-            found.append((name, first.clone() if isinstance(first, Tensor) else first))
+            calls.append((name, first.clone() if isinstance(first, Tensor) else first))
 
         return enter
 
@@ -206,7 +208,7 @@ def _calls(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[tuple
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return calls
 
 
 @contextlib.contextmanager

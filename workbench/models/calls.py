@@ -60,8 +60,8 @@ def loss_in(outputs: Any) -> Tensor | None:
     if isinstance(outputs, tuple | list) and not hasattr(outputs, "_fields"):
         scalars = [item for item in outputs if isinstance(item, Tensor) and item.ndim == 0]
         return scalars[0] if len(scalars) == 1 else None
-    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
-    return found if isinstance(found, Tensor) else None
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    return loss if isinstance(loss, Tensor) else None
 
 
 def output_in(outputs: Any) -> Any:
@@ -74,9 +74,9 @@ def output_in(outputs: Any) -> Any:
     if isinstance(outputs, Tensor):
         return outputs
     for name in _OUTPUTS:
-        found = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
-        if isinstance(found, Tensor) and (found.ndim > 0 or name == "logits"):
-            return found
+        output = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+        if isinstance(output, Tensor) and (output.ndim > 0 or name == "logits"):
+            return output
     return next((item for item in _tensors(outputs) if item.ndim > 0), outputs)
 
 

@@ -32,12 +32,12 @@ def is_from_library(model: Component) -> bool:
     return model.is_reference and model.name.partition(":")[0].partition(".")[0] in _LIBRARIES
 
 
-def is_estimator(found: Any) -> bool:
+def is_estimator(kind: Any) -> bool:
     """Return whether an object is a class with `fit` and `predict` that is not a torch module."""
     return (
-        isinstance(found, type)
-        and all(callable(getattr(found, name, None)) for name in ("fit", "predict"))
-        and not any(base.__module__.startswith("torch.") for base in found.__mro__)
+        isinstance(kind, type)
+        and all(callable(getattr(kind, name, None)) for name in ("fit", "predict"))
+        and not any(base.__module__.startswith("torch.") for base in kind.__mro__)
     )
 
 
@@ -106,7 +106,9 @@ def _arguments_of(
 ) -> dict[str, Any]:
     """Return the arguments that a class is made with; unknown ones are refused."""
     parameters = inspect.signature(kind).parameters
-    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    takes_any = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
     arguments = {}
     for name, value in values.items():
         own_name = name if name in parameters else _RENAMED.get(name, name)

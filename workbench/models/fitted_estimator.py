@@ -64,9 +64,11 @@ def _scores(estimator: Any, rows: np.ndarray, num_classes: int) -> np.ndarray:
     """
     shares = np.zeros((len(rows), num_classes))
     if hasattr(estimator, "predict_proba"):
-        found = np.asarray(estimator.predict_proba(rows))
-        known = np.asarray(getattr(estimator, "classes_", np.arange(found.shape[1]))).astype(int)
-        shares[:, known] = found
+        probabilities = np.asarray(estimator.predict_proba(rows))
+        known = np.asarray(
+            getattr(estimator, "classes_", np.arange(probabilities.shape[1]))
+        ).astype(int)
+        shares[:, known] = probabilities
     else:
         shares[np.arange(len(rows)), np.ravel(estimator.predict(rows)).astype(int)] = 1.0
     return np.log(np.clip(shares, _MIN_PROBABILITY, 1.0))

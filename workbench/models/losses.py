@@ -75,8 +75,8 @@ def of_model(outputs: Any, targets: Any) -> Tensor:
     Raises:
         ExperimentError: If it returned none.
     """
-    found = loss_in(outputs)
-    if found is None:
+    loss = loss_in(outputs)
+    if loss is None:
         raise ExperimentError(
             "the model returns no loss",
             field="loss",
@@ -85,4 +85,4 @@ def of_model(outputs: Any, targets: Any) -> Tensor:
             ),
             next_step="Return it, or name a loss.",
         )
-    return found
+    return loss

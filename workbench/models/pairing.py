@@ -585,14 +585,14 @@ def has_values(values: Tensor) -> bool:
     )
 
 
-def declared_class_dim(found: Any) -> int | None:
+def declared_class_dim(function: Any) -> int | None:
     """Return the dimension of the classes that a model, or what makes it, declares as its
     `class_dim`.
 
     Raises:
         ExperimentError: If it is not a whole number.
     """
-    declared = getattr(found, _DECLARATION, None)
+    declared = getattr(function, _DECLARATION, None)
     if declared is not None and (not isinstance(declared, int) or isinstance(declared, bool)):
         raise ExperimentError(
             f"its {_DECLARATION} is {declared!r}",
@@ -670,7 +670,7 @@ def _as_array(values: Any) -> np.ndarray:
 
 
 def _first_place(is_wrong: np.ndarray) -> tuple[int, ...]:
-    return tuple(int(each) for each in np.unravel_index(int(np.argmax(is_wrong)), is_wrong.shape))
+    return tuple(int(place) for place in np.unravel_index(int(np.argmax(is_wrong)), is_wrong.shape))
 
 
 def _named(place: tuple[int, ...], where: str | None) -> str:

@@ -105,16 +105,16 @@ def _with_one(targets: Tensor, num: Tensor) -> Tensor:
     if targets.numel() == 0:
         return targets
     changed = targets.clone(memory_format=torch.contiguous_format)
-    one = changed.view(-1)[-1:]  # the first one of a sequence may be no target
-    one.copy_(torch.where(num == 0, torch.zeros_like(one), one))
+    counted = changed.view(-1)[-1:]  # the first one of a sequence may be no target
+    counted.copy_(torch.where(num == 0, torch.zeros_like(counted), counted))
     return changed
 
 
 def _nothing_of(outputs: Any) -> Tensor:
-    found = output_in(outputs)
-    found = found if isinstance(found, Tensor) else loss_in(outputs)
-    assert found is not None
-    return torch.nan_to_num(found.float()).sum() * 0.0
+    output = output_in(outputs)
+    output = output if isinstance(output, Tensor) else loss_in(outputs)
+    assert output is not None
+    return torch.nan_to_num(output.float()).sum() * 0.0
 
 
 def sizes_of_parts(num: int) -> Iterator[tuple[int, ...]]:
@@ -139,24 +139,18 @@ def cut(batch: Any, sizes: Sequence[int]) -> list[Any]:
         if isinstance(values, Tensor):
             return values[first : first + size] if values.ndim and len(values) == num else values
         if isinstance(values, dict):
-            return {name: part(each, first, size) for name, each in values.items()}
+            return {name: part(value, first, size) for name, value in values.items()}
         if isinstance(values, tuple) and hasattr(values, "_fields"):
-            return type(values)(*(part(each, first, size) for each in values))
+            return type(values)(*(part(value, first, size) for value in values))
         if isinstance(values, tuple):
-            return tuple(part(each, first, size) for each in values)
+            return tuple(part(value, first, size) for value in values)
         if isinstance(values, list):
-            is_of_samples = len(values) == num and not any(
-                isinstance(each, Tensor) for each in values
-            )
-            return (
-                values[first : first + size]
-                if is_of_samples
-                else [part(v, first, size) for v in values]
-            )
-        if hasattr(values, "items") and hasattr(
-            values, "keys"
-        ):  # of its type: a loss may read attributes
-            return type(values)({name: part(each, first, size) for name, each in values.items()})
+            if len(values) == num and not any(isinstance(value, Tensor) for value in values):
+                return values[first : first + size]
+            return [part(value, first, size) for value in values]
+        if hasattr(values, "items") and hasattr(values, "keys"):
+            # Of the same type, as a loss may read attributes.
+            return type(values)({name: part(value, first, size) for name, value in values.items()})
         return values
 
     return [part(batch, first, size) for first, size in zip(firsts, sizes, strict=True)]
@@ -171,16 +165,18 @@ def joined(batches: Sequence[Any]) -> Any:
     if len(batches) == 1:
         return first
     if isinstance(first, Tensor):
-        is_joinable = first.ndim and all(each.shape[1:] == first.shape[1:] for each in batches)
+        is_joinable = first.ndim and all(
+            members.shape[1:] == first.shape[1:] for members in batches
+        )
         return torch.cat(list(batches)) if is_joinable else first
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(joined(each) for each in zip(*batches, strict=True)))
+        return type(first)(*(joined(members) for members in zip(*batches, strict=True)))
     if isinstance(first, tuple):
-        return tuple(joined(each) for each in zip(*batches, strict=True))
+        return tuple(joined(members) for members in zip(*batches, strict=True))
     if isinstance(first, list):
-        if any(isinstance(each, Tensor) for each in first):
-            return [joined(each) for each in zip(*batches, strict=True)]
-        return [each for batch in batches for each in batch]
+        if any(isinstance(members, Tensor) for members in first):
+            return [joined(members) for members in zip(*batches, strict=True)]
+        return [members for batch in batches for members in batch]
     if hasattr(first, "items") and hasattr(first, "keys"):
         found = {name: joined([batch[name] for batch in batches]) for name in first}
         return found if type(first) is dict else type(first)(found)
@@ -192,19 +188,19 @@ def is_joinable(batches: Sequence[Any]) -> bool:
 
     Every tensor has the samples first and fits to the others.
     """
-    num = [num_samples(each) for each in batches]
+    num = [num_samples(member) for member in batches]
 
     def fits(parts: Sequence[Any]) -> bool:
         first = parts[0]
         if isinstance(first, Tensor):
             return all(
-                each.ndim and len(each) == size and each.shape[1:] == first.shape[1:]
-                for each, size in zip(parts, num, strict=True)
+                member.ndim and len(member) == size and member.shape[1:] == first.shape[1:]
+                for member, size in zip(parts, num, strict=True)
             )
         if hasattr(first, "items") and hasattr(first, "keys"):
-            return all(fits([each[name] for each in parts]) for name in first)
-        if isinstance(first, tuple | list) and any(isinstance(each, Tensor) for each in first):
-            return all(fits(each) for each in zip(*parts, strict=True))
+            return all(fits([member[name] for member in parts]) for name in first)
+        if isinstance(first, tuple | list) and any(isinstance(member, Tensor) for member in first):
+            return all(fits(member) for member in zip(*parts, strict=True))
         return isinstance(first, tuple | list)
 
     return fits(batches)
@@ -358,12 +354,12 @@ def division_shown_by(pieces: Sequence[Evidence]) -> Division:
     return "none"
 
 
-def value_of(found: Any) -> tuple[float, float | None]:
+def value_of(returned: Any) -> tuple[float, float | None]:
     """Return the value of what a function returned, and its count where it states one."""
-    if isinstance(found, tuple):
-        total, count = (float(each) for each in found)
+    if isinstance(returned, tuple):
+        total, count = (float(number) for number in returned)
         return (total / count if count else math.nan), count
-    return float(found), None
+    return float(returned), None
 
 
 def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[Any, Any]]:
@@ -386,12 +382,14 @@ def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[
         yield outputs, drawn
     if not isinstance(output_in(outputs), Tensor):
         return
-    found = output_in(outputs).float()
-    size = float(found.std(unbiased=False)) or 1.0
+    output = output_in(outputs).float()
+    size = float(output.std(unbiased=False)) or 1.0
     # A loss of probabilities refuses other numbers, which a GPU does not survive.
-    are_shares = bool(((found >= 0) & (found <= 1)).all())
+    are_shares = bool(((output >= 0) & (output <= 1)).all())
     for make in (_between_0_and_1,) if are_shares else (_noisy, _between_0_and_1):
-        changed = map_outputs(lambda each, make=make: _drawn(make, each, size, generator), outputs)
+        changed = map_outputs(
+            lambda tensor, make=make: _drawn(make, tensor, size, generator), outputs
+        )
         yield changed, drawn
         if drawn is not targets:
             yield changed, targets

@@ -73,13 +73,13 @@ class TreeEnsemble(nn.Module):
         for name in ("left", "right"):
             joined[name] = np.where(is_leaf, own, joined[name].astype(np.int64) + first)
         joined["feature"] = np.where(is_leaf, 0, joined["feature"]).astype(np.int64)
-        made = cls()
-        found = joined | {"roots": roots, "votes": np.array(votes)}
-        found["start"] = np.asarray(start, dtype=np.float32)
-        found["depth"] = np.array(_depth(joined["left"], joined["right"], roots))
-        for name, values in found.items():
-            setattr(made, name, torch.from_numpy(np.ascontiguousarray(values)))
-        return made
+        ensemble = cls()
+        buffers = joined | {"roots": roots, "votes": np.array(votes)}
+        buffers["start"] = np.asarray(start, dtype=np.float32)
+        buffers["depth"] = np.array(_depth(joined["left"], joined["right"], roots))
+        for name, values in buffers.items():
+            setattr(ensemble, name, torch.from_numpy(np.ascontiguousarray(values)))
+        return ensemble
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, ...) numbers to (batch, num_outputs)."""
@@ -162,13 +162,13 @@ def grow_forest(
 
 
 def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
-    found = np.ravel(estimator._baseline_prediction)
+    baseline = np.ravel(estimator._baseline_prediction)
     places = _places_of(estimator, num_classes)
     # With two classes scikit-learn keeps one score, that of the second.
     scored = places[1:] if num_classes is not None and len(places) == 2 else places
-    start = np.full(num_classes or 1, found.min() - _UNSEEN)
+    start = np.full(num_classes or 1, baseline.min() - _UNSEEN)
     start[places] = 0.0
-    start[scored] = found
+    start[scored] = baseline
     trees = []
     for of_iteration in estimator._predictors:
         for output, predictor in enumerate(of_iteration):
@@ -291,11 +291,11 @@ class TreeExits:
 
     def exit_outputs(self, inputs: Tensor) -> list[Tensor]:
         """Return what each exit answers, that of the last one included."""
-        found, values = [], inputs
+        outputs, values = [], inputs
         for number in range(self.num_stages - 1):
             values = self.stage(number, values)
-            found.append(self._answer(number, values[:, -self.num_outputs :]))
-        return [*found, self.stage(self.num_stages - 1, values)]
+            outputs.append(self._answer(number, values[:, -self.num_outputs :]))
+        return [*outputs, self.stage(self.num_stages - 1, values)]
 
     def _answer(self, number: int, total: Tensor) -> Tensor:
         if bool(self.trees.votes):
@@ -326,11 +326,11 @@ def _part(trees: TreeEnsemble, first: int, end: int) -> TreeEnsemble:
     """Return some of the trees, by number."""
     begins = [*trees.roots.tolist(), len(trees.feature)]
     low, high = begins[first], begins[end]
-    found = TreeEnsemble()
+    part = TreeEnsemble()
     for name in _NODE_VALUES:
-        setattr(found, name, getattr(trees, name)[low:high])
+        setattr(part, name, getattr(trees, name)[low:high])
     for name in ("left", "right"):
-        setattr(found, name, getattr(trees, name)[low:high] - low)
-    found.roots, found.depth = trees.roots[first:end] - low, trees.depth
-    found.start, found.votes = torch.zeros_like(trees.start), torch.tensor(False)
-    return found
+        setattr(part, name, getattr(trees, name)[low:high] - low)
+    part.roots, part.depth = trees.roots[first:end] - low, trees.depth
+    part.start, part.votes = torch.zeros_like(trees.start), torch.tensor(False)
+    return part

@@ -208,9 +208,9 @@ def _stored_advice(context: QueryContext) -> Run | None:
     """
     store, experiment = context.open_store(), context.draft.experiment
     wanted = experiment.hash()
-    found = [row.run_id for row in store.runs() if row.experiment_hash == wanted]
+    same = [row.run_id for row in store.runs() if row.experiment_hash == wanted]
     for run in [
-        attach(run_id, store=store) for run_id in [*found, *filter(None, [context.advice_id])]
+        attach(run_id, store=store) for run_id in [*same, *filter(None, [context.advice_id])]
     ]:
         is_alike = (run.experiment.trained, run.experiment.data) == (
             experiment.trained,
@@ -301,10 +301,10 @@ def _what_if(context: QueryContext, arguments: Arguments, _report: Report) -> Wh
 def _preflight(context: QueryContext, _arguments: Arguments, _report: Report) -> PreflightReport:
     from workbench.runs.dry_run import forecast_run
 
-    found = forecast_run(
+    forecast = forecast_run(
         context.draft.experiment, store=context.open_store(), address=context.draft.address
     )
-    return PreflightReport.model_validate(found)
+    return PreflightReport.model_validate(forecast)
 
 
 def _start(context: QueryContext, _arguments: Arguments, report: Report) -> StartedRun:

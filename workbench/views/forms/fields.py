@@ -120,13 +120,13 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
 
 
 def _named(registry: Any) -> list[NamedChoice]:
-    found = []
+    choices = []
     for name in registry.names():
         try:
-            found.append(NamedChoice(name=name, help=_sentence(registry.load(name))))
+            choices.append(NamedChoice(name=name, help=_sentence(registry.load(name))))
         except WorkbenchError as error:  # registered by another package that lacks a dependency
-            found.append(NamedChoice(name=name, help=str(error)))
-    return found
+            choices.append(NamedChoice(name=name, help=str(error)))
+    return choices
 
 
 def _section(name: str, text: str | None, fields: Fields, items: ItemList | None = None) -> Section:

@@ -97,10 +97,10 @@ class KeptDraft:
         if (before := _keepers.get(key)) is not None:
             before.save()
         _keepers[key] = self
-        found = read_draft(self._artifacts, key)
-        if found is not None and found.began_with == self._began_with:
-            self.run_id = found.run_id
-            self._restore(found)
+        record = read_draft(self._artifacts, key)
+        if record is not None and record.began_with == self._began_with:
+            self.run_id = record.run_id
+            self._restore(record)
         self._end = draft.listen(self._changed.set)
         self._thread = threading.Thread(
             target=self._save_changes, name="workbench-draft", daemon=True
@@ -122,11 +122,11 @@ class KeptDraft:
         self._closing.set()
         self._changed.set()
 
-    def _restore(self, found: DraftRecord) -> None:
-        removed = [name for name in self._draft.document if name not in found.document]
+    def _restore(self, record: DraftRecord) -> None:
+        removed = [name for name in self._draft.document if name not in record.document]
         with contextlib.suppress(WorkbenchError):  # a newer version may know other settings
             self._draft.edit(
-                list(found.document.items()), removals=removed, label="earlier changes"
+                list(record.document.items()), removals=removed, label="earlier changes"
             )
             if self._draft.undo_label is not None:
                 self._draft.notes = [_RESTORED]

@@ -47,12 +47,12 @@ class Session:
             ArgumentError: If it is not a message of the protocol.
         """
         try:
-            found = _MESSAGE.validate_json(message)
+            received = _MESSAGE.validate_json(message)
         except ValidationError as error:
             raise ArgumentError("is not a message of the live feed", field="message") from error
-        if isinstance(found, SubscribeMessage):
-            self._subscriptions.append(found)
-        elif found.frame >= self._builder.frame:
+        if isinstance(received, SubscribeMessage):
+            self._subscriptions.append(received)
+        elif received.frame >= self._builder.frame:
             self._sent_s = None
 
     @property

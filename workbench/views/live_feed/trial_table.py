@@ -49,7 +49,7 @@ def table_of(history: History, query: TableQuery) -> TrialTable:
     Arguments and errors as in `trial_table`.
     """
     columns = _columns(history)
-    found = _selected(history, columns, query)
+    trials = _selected(history, columns, query)
     leading, best = _best_numbers(history), history.best() if len(history.objectives) == 1 else None
 
     def row(trial: Trial, num_repeats: int = 1) -> TrialRow:
@@ -69,9 +69,9 @@ def table_of(history: History, query: TableQuery) -> TrialTable:
 
     return TrialTable(
         columns=_described(history, columns),
-        rows=tuple(row(trial) for trial in found[query.offset : query.offset + query.limit]),
+        rows=tuple(row(trial) for trial in trials[query.offset : query.offset + query.limit]),
         offset=query.offset,
-        total=len(found),
+        total=len(trials),
         reading=history.reading and history.reading.describe(),
         best=None if best is None else row(best, len(history.repeats_of(best))),
     )
@@ -133,7 +133,7 @@ def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -
             f"there is no column {query.sort!r}", field="table.sort", allowed=[RANK, *by_key]
         )
     words, comparisons = read_filter(query.text, _names(columns))
-    found = [
+    trials = [
         trial
         for trial in history.trials.values()
         if (not query.states or trial.state in query.states)
@@ -143,10 +143,10 @@ def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -
     if query.sort == RANK:
         places = {trial.number: place for place, trial in enumerate(history.ranked())}
         return sorted(
-            found, key=lambda trial: (places.get(trial.number, len(places)), trial.number)
+            trials, key=lambda trial: (places.get(trial.number, len(places)), trial.number)
         )
     sorted_by = by_key[query.sort]
-    found.sort(
+    trials.sort(
         key=lambda trial: _order(
             (
                 sorted_by.text(history, trial)
@@ -157,7 +157,7 @@ def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -
         ),
         reverse=query.descending,
     )
-    return found
+    return trials
 
 
 def _names(columns: Sequence[TrialColumn]) -> dict[str, str]:

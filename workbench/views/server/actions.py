@@ -109,32 +109,27 @@ class ActionRunner:
         return ActionSnippet(**snippet_of(action.kind, run_id, arguments)._asdict())
 
     def experiments(self) -> list[ExperimentFile]:
-        """Return what to begin with: files below the server's folder, sorted; examples.
-
-        Files of bundles.
-        """
-        found, bundled, examples = (
-            [],
-            [],
-            {path.resolve(): name for name, path in shipped().items()},
-        )
+        """Return what to begin with: files below the server's folder, examples, files of bundles."""
+        files: list[ExperimentFile] = []
+        bundled: list[ExperimentFile] = []
+        examples = {path.resolve(): name for name, path in shipped().items()}
         for path in sorted(self._files(self._root, _MAX_DEPTH)):
-            if len(found) + len(bundled) >= _MAX_FILES:
+            if len(files) + len(bundled) >= _MAX_FILES:
                 break
             name = path.relative_to(self._root).as_posix()
             if path.suffix == _NOTEBOOK:
                 if _uses_workbench(path):
-                    found.append(ExperimentFile(path=name, name=path.stem, kind="notebook"))
+                    files.append(ExperimentFile(path=name, name=path.stem, kind="notebook"))
             elif (words := first_comment(path)) is not None:
                 kind = "experiment" if examples.pop(path, None) is None else "example"
                 file = ExperimentFile(path=name, name=path.stem, help=words, kind=kind)
-                (bundled if is_of_bundle(path) else found).append(file)
+                (bundled if is_of_bundle(path) else files).append(file)
             elif (words := first_comment_of_tiers(path)) is not None:
-                found.append(ExperimentFile(path=name, name=path.stem, help=words, kind="tiers"))
+                files.append(ExperimentFile(path=name, name=path.stem, help=words, kind="tiers"))
         for path, name in examples.items():
             words = first_comment(path) or ""
-            found.append(ExperimentFile(path=str(path), name=name, help=words, kind="example"))
-        return [*found, *bundled]
+            files.append(ExperimentFile(path=str(path), name=name, help=words, kind="example"))
+        return [*files, *bundled]
 
     def file(self, given: str) -> Path:
         """Return a file below the server's folder.
@@ -162,19 +157,19 @@ class ActionRunner:
         }
 
     def _files(self, folder: Path, depth: int) -> list[Path]:
-        found: list[Path] = []
+        files: list[Path] = []
         try:
             entries = sorted(folder.iterdir())
         except OSError:
-            return found
+            return files
         for entry in entries:
             if entry.name.startswith(".") or entry.name in _SKIPPED or entry.is_symlink():
                 continue
             if entry.is_dir() and depth > 1:
-                found += self._files(entry, depth - 1)
+                files += self._files(entry, depth - 1)
             elif entry.suffix in (*_SUFFIXES, _NOTEBOOK):
-                found.append(entry)
-        return found
+                files.append(entry)
+        return files
 
     def _run(self, request: action_messages.Action) -> Run:
         if request.run is None:
@@ -203,12 +198,12 @@ class ActionRunner:
 
     def _start(self, action: Action, arguments: dict[str, Any]) -> Done:
         path, address = arguments["path"], arguments.get("address")
-        if path not in {str(one.resolve()) for one in shipped().values()}:
+        if path not in {str(example.resolve()) for example in shipped().values()}:
             self.file(path)
         if address:
             check_address(address)
-        found = self._command(*command_words(action, "", arguments), "--detach", "--json")
-        run_id, answer = found.get("run_id"), action.answer
+        announced = self._command(*command_words(action, "", arguments), "--detach", "--json")
+        run_id, answer = announced.get("run_id"), action.answer
         if is_jobs_address(address) and not is_shared(self._feed.store.url):
             show = snippet_of("show", str(run_id), {}).command
             answer = f"{run_id} runs on that cluster. To see it: {show} --address {address}"
@@ -217,10 +212,10 @@ class ActionRunner:
 
     def _do_in_process(self, action: Action, run: Run, arguments: Mapping[str, Any]) -> Done:
         words = command_words(action, run.run_id, arguments)
-        found = self._command(*words, *(["--detach"] if action.detaches else []), "--json")
-        answer = found.get("answer") or action.answer.format(**arguments) or None
+        document = self._command(*words, *(["--detach"] if action.detaches else []), "--json")
+        answer = document.get("answer") or action.answer.format(**arguments) or None
         done = _done(run.run_id, action, arguments, answer)
-        return done.model_copy(update={"run_id": found.get("run_id", run.run_id)})
+        return done.model_copy(update={"run_id": document.get("run_id", run.run_id)})
 
     def _below_root(self, given: str) -> Path:
         """Return a path below the server's folder, or refuse it."""
@@ -265,7 +260,7 @@ class ActionRunner:
 
 
 def _with_defaults(action: Action, run_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    may_be_empty = {one.name for one in action.arguments if one.may_be_empty}
+    may_be_empty = {argument.name for argument in action.arguments if argument.may_be_empty}
     values = {name: value for name, value in given.items() if value != "" or name in may_be_empty}
     for argument in action.arguments:
         if argument.default is not None and values.get(argument.name) is None:
@@ -278,16 +273,18 @@ def _problem_of(verb: str, code: int, errors: str) -> ArgumentError | RunError:
     output.
     """
     for line in reversed(errors.splitlines()):
-        found = _document_in(line)
-        if found is not None and "problem" in found:
-            return (ArgumentError if code == _BAD_INPUT else RunError)(**found)
+        document = _document_in(line)
+        if document is not None and "problem" in document:
+            return (ArgumentError if code == _BAD_INPUT else RunError)(**document)
     return RunError(errors.strip()[-500:] or f"workbench {verb} ended with exit code {code}")
 
 
 def _announced(errors: str) -> dict[str, Any] | None:
     """Return the new run that a command has reported as a line of JSON; None before."""
     documents = (_document_in(line) for line in errors.splitlines() if line.startswith("{"))
-    return next((found for found in documents if found is not None and "run_id" in found), None)
+    return next(
+        (document for document in documents if document is not None and "run_id" in document), None
+    )
 
 
 def _document_in(text: str) -> dict[str, Any] | None:

@@ -82,8 +82,8 @@ class MatchingRunsHandler(WorkbenchHandler):
     async def get(self) -> None:
         """Respond with their ids, the newest first."""
         pattern = self.get_query_argument("pattern", "")[:200]
-        found = await self.in_thread(lambda: find_named(self.feed.store.runs(), pattern))
-        self.answer([row.run_id for row in found])
+        named = await self.in_thread(lambda: find_named(self.feed.store.runs(), pattern))
+        self.answer([row.run_id for row in named])
 
 
 class RunHandler(WorkbenchHandler):
@@ -132,13 +132,14 @@ class EventsHandler(WorkbenchHandler):
         )
 
         def read() -> str:
-            found = self.feed.store.events(
+            stored_events = self.feed.store.events(
                 find_run(self.feed, run_id).run_id, after=after, limit=limit
             )
             events = ",".join(
-                f'{{"seq":{stored.seq},"event":{to_json(stored.event)}}}' for stored in found
+                f'{{"seq":{stored.seq},"event":{to_json(stored.event)}}}'
+                for stored in stored_events
             )
-            return f'{{"events":[{events}],"last_seq":{found[-1].seq if found else after}}}'
+            return f'{{"events":[{events}],"last_seq":{stored_events[-1].seq if stored_events else after}}}'
 
         self.finish(await self.in_thread(read))
 
@@ -156,10 +157,10 @@ class TrialHandler(WorkbenchHandler):
             tail = self.feed.tail(run_id)
             tail.catch_up()
             with tail.lock:
-                found = trial_detail(tail, int(trial))
-            if found is None:
+                detail = trial_detail(tail, int(trial))
+            if detail is None:
                 raise UnknownNameError(f"run {tail.run_id} has no trial {trial}", field="trial")
-            return found
+            return detail
 
         self.answer(await self.in_thread(read))
 
@@ -195,11 +196,11 @@ class FigureHandler(WorkbenchHandler):
         `filter` limits its trials, `colour` names a parameter.
         """
         text, colour = (self.get_query_argument(name, "") for name in ("filter", "colour"))
-        found = await self.in_thread(find_run, self.feed, run_id)
+        row = await self.in_thread(find_run, self.feed, run_id)
 
         def draw() -> str:
-            trials = matching_trials(self.feed.tail(found.run_id), text) if text.strip() else None
-            return self.renderer.figure(found.run_id, figure, trials=trials, colour=colour)
+            trials = matching_trials(self.feed.tail(row.run_id), text) if text.strip() else None
+            return self.renderer.figure(row.run_id, figure, trials=trials, colour=colour)
 
         self.finish(await self.in_slow_thread(draw))
 
@@ -212,8 +213,8 @@ class ReportHandler(WorkbenchHandler):
     @translated
     async def get(self, run_id: str) -> None:
         """Respond with the report."""
-        found = await self.in_thread(find_run, self.feed, run_id)
-        page = await self.in_slow_thread(self.renderer.report, found.run_id)
+        row = await self.in_thread(find_run, self.feed, run_id)
+        page = await self.in_slow_thread(self.renderer.report, row.run_id)
         # In a sandbox without an origin, scripts in user-written text cannot reach the server.
         self.set_header("Content-Security-Policy", "sandbox allow-scripts")
         await self.finish(page, set_content_type="text/html; charset=utf-8")
@@ -227,8 +228,8 @@ class ExperimentsHandler(WorkbenchHandler):
     @translated
     async def get(self) -> None:
         """Respond with their paths."""
-        found = await self.in_thread(self.actions.experiments)
-        self.answer([file.model_dump() for file in found])
+        files = await self.in_thread(self.actions.experiments)
+        self.answer([file.model_dump() for file in files])
 
 
 class DraftHandler(WorkbenchHandler):

@@ -100,8 +100,8 @@ class TiersProcesses:
         path = self._actions.file(given)
         key = path, path.stat().st_mtime_ns  # what was changed since is planned again
         async with self._starting:
-            found = self._processes.get(key)
-            if found is None or found.pumping.done():
+            process_of_file = self._processes.get(key)
+            if process_of_file is None or process_of_file.pumping.done():
                 loop = asyncio.get_running_loop()
                 environment = await loop.run_in_executor(
                     None, self._actions.environment
@@ -116,32 +116,32 @@ class TiersProcesses:
                     env=environment,
                     start_new_session=True,
                 )
-                found = self._processes[key] = _TiersProcess(process)
-            found.views.add(view)
+                process_of_file = self._processes[key] = _TiersProcess(process)
+            process_of_file.views.add(view)
         return key
 
     def send(self, key: tuple[Path, int], message: str) -> None:
         """Pass a message of a view on."""
-        if (found := self._processes.get(key)) is not None:
-            found.send(message)
+        if (process_of_file := self._processes.get(key)) is not None:
+            process_of_file.send(message)
 
     def leave(self, key: tuple[Path, int], view: Callable[[str], None]) -> None:
         """Forget a view; without any its process ends after a while."""
-        if (found := self._processes.get(key)) is None:
+        if (process_of_file := self._processes.get(key)) is None:
             return
-        found.views.discard(view)
+        process_of_file.views.discard(view)
         IOLoop.current().call_later(_IDLE_S, self._end_if_idle, key)
 
     def _end_if_idle(self, key: tuple[Path, int]) -> None:
-        found = self._processes.get(key)
-        if found is not None and not found.views:
+        process_of_file = self._processes.get(key)
+        if process_of_file is not None and not process_of_file.views:
             del self._processes[key]
-            IOLoop.current().add_callback(found.end)
+            IOLoop.current().add_callback(process_of_file.end)
 
     async def close(self) -> None:
         """End all processes."""
         ending, self._processes = list(self._processes.values()), {}
-        await asyncio.gather(*(each.end() for each in ending))
+        await asyncio.gather(*(process.end() for process in ending))
 
 
 class TiersSocket(AuthorizedSocket):
@@ -164,8 +164,8 @@ class TiersSocket(AuthorizedSocket):
                 TiersRun(state="idle", problem=error.to_problem(write_for_panel)).model_dump_json()
             )
         except OSError as error:  # a name that no file can have
-            found = ArgumentError(str(error), field="path").to_problem()
-            self._show(TiersRun(state="idle", problem=found).model_dump_json())
+            problem = ArgumentError(str(error), field="path").to_problem()
+            self._show(TiersRun(state="idle", problem=problem).model_dump_json())
         else:
             self._processes.send(self._key, '{"type": "hello"}')
 
