@@ -109,7 +109,7 @@ class ActionRunner:
         return ActionSnippet(**snippet_of(action.kind, run_id, arguments)._asdict())
 
     def experiments(self) -> list[ExperimentFile]:
-        """Return what to begin with: files below the server's folder, examples, files of bundles."""
+        """Return what to begin with: files of the server's folder, examples, files of bundles."""
         files: list[ExperimentFile] = []
         bundled: list[ExperimentFile] = []
         examples = {path.resolve(): name for name, path in shipped().items()}

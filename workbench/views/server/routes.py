@@ -132,14 +132,12 @@ class EventsHandler(WorkbenchHandler):
         )
 
         def read() -> str:
-            stored_events = self.feed.store.events(
+            rows = self.feed.store.events(
                 find_run(self.feed, run_id).run_id, after=after, limit=limit
             )
-            events = ",".join(
-                f'{{"seq":{stored.seq},"event":{to_json(stored.event)}}}'
-                for stored in stored_events
-            )
-            return f'{{"events":[{events}],"last_seq":{stored_events[-1].seq if stored_events else after}}}'
+            events = ",".join(f'{{"seq":{row.seq},"event":{to_json(row.event)}}}' for row in rows)
+            last_seq = rows[-1].seq if rows else after
+            return f'{{"events":[{events}],"last_seq":{last_seq}}}'
 
         self.finish(await self.in_thread(read))
 
