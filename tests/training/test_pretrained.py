@@ -13,6 +13,7 @@ from torch import nn
 from workbench.experiment import Experiment
 from workbench.experiment.pretrained import PretrainedWeights
 from workbench.foundation.errors import DataError, ExperimentError
+from workbench.foundation.events import Event, Noted
 from workbench.models.adapters import build_model
 from workbench.models.pretrained import load_pretrained
 from workbench.sweeps.preflight import check
@@ -162,17 +163,19 @@ def experiment(model: Any, **training: Any) -> Experiment:
     )
 
 
-def train(folder: Path, written: Experiment, **task: Any) -> dict[str, Any]:
+def train(
+    folder: Path, written: Experiment, events: list[Event] | None = None, **task: Any
+) -> dict[str, Any]:
     ended = run_trial(
         TrialTask("run", 0, 0, written.model_dump_json(), folder=str(folder), **task),
-        lambda _: False,
+        lambda event: events is not None and bool(events.append(event)),
     )
     assert ended.state == "complete", ended.traceback
     return checkpoint.read(folder / "checkpoints" / "last.pt")["strategy"]["model"]
 
 
 def test_models_of_both_kinds_begin_with_them_and_are_exported_without_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     torch.manual_seed(98)
     mlp = build_model("mlp", {}, input_shape=(30,), num_outputs=2).state_dict()
@@ -182,8 +185,10 @@ def test_models_of_both_kinds_begin_with_them_and_are_exported_without_the_file(
         written = experiment(model, weights=str(path))
         check(written)
         folder = tmp_path / model.partition(":")[2]
-        trained = train(folder, written)
-        assert f"{len(weights)} of {len(weights)} tensors" in capsys.readouterr().out
+        events: list[Event] = []
+        trained = train(folder, written, events)
+        notes = [event.message for event in events if isinstance(event, Noted)]
+        assert [f"{len(weights)} of {len(weights)} tensors" in note for note in notes] == [True]
         for name, value in weights.items():
             if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
                 torch.testing.assert_close(trained[name], value, rtol=0, atol=1e-5)

@@ -31,6 +31,7 @@ from workbench.experiment.plan.dimension import size_bytes
 from workbench.experiment.private import is_private
 from workbench.experiment.schedules import averaged_from
 from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import Noted
 from workbench.hardware.performance.profiler import StepProfiler
 from workbench.hardware.resources.compiler import check_compiler
 from workbench.models.adapters import build_model, declared_goals
@@ -98,6 +99,8 @@ class Parts:
     loaders: Loaders | None = None
     privacy: PrivacyBudget | None = None
     """What the training may reveal about a sample; None where it is not private."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of how it was assembled."""
 
     def close(self) -> None:
         """Give back everything, so that the worker can serve another trial."""
@@ -152,7 +155,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     known = (
         None if experiment.makes_own_steps else metrics_of(experiment, datasets, pairing=pairing)
     )
-    model = build_trial_model(experiment, task.params, settings, datasets)
+    notes: list[str] = []
+    model = build_trial_model(experiment, task.params, settings, datasets, note=notes.append)
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
     metrics = metrics_of(experiment, datasets, model) if known is None else known
     loss = steps.loss
@@ -169,6 +173,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     if settings.training.augment is not None:
         datasets = augmented(datasets, settings.training.augment)
     train, validation, loaders = sources_of(datasets, device, settings.plan.loaders)
+    if loaders is not None and not loaders.has_work:
+        notes.append("no loaders are started: the data is in the memory of the GPU already")
     return Parts(
         datasets=loaded,
         loss=loss,
@@ -189,7 +195,23 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         has_blocks=has_blocks(model),
         loaders=loaders,
         privacy=privacy,
+        notes=tuple(notes),
     )
+
+
+def notes_on_assembly(task: TrialTask, parts: Parts) -> list[Noted]:
+    """Return what is to be known of how a training was assembled.
+
+    Once in a run, as its trials begin alike, and for each trial whose initial weights are searched.
+
+    Args:
+        task: The order.
+        parts: What was assembled for it.
+    """
+    is_like_others = task.trial > 0 and "weights" not in task.params
+    if parts.worker.rank or task.attempt or is_like_others:
+        return []
+    return [Noted(level="info", message=each, trial=task.trial) for each in parts.notes]
 
 
 def step_settings(
@@ -330,6 +352,7 @@ def build_trial_model(
     datasets: Datasets,
     *,
     pretrained: bool = True,
+    note: Callable[[str], object] = lambda message: None,
 ) -> torch.nn.Module:
     """Build the model of a trial, on the CPU.
 
@@ -341,61 +364,78 @@ def build_trial_model(
         settings: What follows from both.
         datasets: What the model must fit to.
         pretrained: Whether to load the weights that the training begins with.
+        note: Takes a line that says which weights were loaded.
 
     Raises:
         WorkbenchError: If a name or a value is wrong.
     """
-    component = experiment.trained
-    assert component is not None
-    field = "train" if experiment.makes_own_steps else "model"
-    own: Any = component.load(field=field) if component.is_reference else None
-    values = {**component.options, **params}
-
-    def build() -> nn.Module:
-        if experiment.makes_own_steps:
-            return _build_own_steps(experiment, construct(own, values, field=field), settings)
-        return build_model(
-            *((component.name, settings.model) if own is None else (own, values)),
-            input_shape=datasets.input_shape,
-            num_outputs=datasets.num_outputs,
-            vocabulary_size=datasets.vocabulary_size,
-            target_shape=datasets.target_shape,
+    model = _with_shapes(experiment, params, settings, datasets)
+    training = settings.training
+    check_task(model, datasets.task, datasets.target_shape)
+    initialise(model, training.initialisation)
+    if pretrained and training.weights is not None:
+        loaded = load_pretrained(
+            model, training.weights, field=field_of("training", "weights", params)
         )
+        note(loaded.describe(training.weights.path))
+    if training.adapter is not None:
+        add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
+    freeze(model, training.parameter_groups)
+    return model
 
-    def prepared(model: nn.Module) -> nn.Module:
-        training = settings.training
-        check_task(model, datasets.task, datasets.target_shape)
-        initialise(model, training.initialisation)
-        if pretrained and training.weights is not None:
-            path = field_of("training", "weights", params)
-            print(
-                load_pretrained(model, training.weights, field=path).describe(training.weights.path)
-            )
-        if training.adapter is not None:
-            add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
-        freeze(model, training.parameter_groups)
-        return model
 
+def _with_shapes(
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    settings: TrialSettings,
+    datasets: Datasets,
+) -> nn.Module:
+    """Build a model, and let its lazy modules see samples; arguments of `build_trial_model`."""
     model: nn.Module | None = None
     try:
-        model = build()
+        model = _build(experiment, params, settings, datasets)
     except RuntimeError as error:
         if "Uninitialized" not in str(error):
             raise
     if model is not None and not has_lazy(model):
-        return prepared(model)
+        return model
     with unset_fake_temporarily() as fake:  # of fake tensors torch makes no lazy modules
-        model = build() if model is None else model
-        set_up_lazy(
-            model,
-            few_inputs(datasets.train),
-            total_loss if experiment.makes_own_steps else call_model,
-        )
+        if model is None:
+            model = _build(experiment, params, settings, datasets)
+        call = total_loss if experiment.makes_own_steps else call_model
+        set_up_lazy(model, few_inputs(datasets.train), call)
     if isinstance(fake, FakeTensorMode):
         replaced = make_fake(model, fake)
         if isinstance(model, OwnSteps):
             model.replace(replaced)
-    return prepared(model)
+    return model
+
+
+def _build(
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    settings: TrialSettings,
+    datasets: Datasets,
+) -> nn.Module:
+    """Build a model as it is written; arguments of `build_trial_model`."""
+    component = experiment.trained
+    assert component is not None
+    field = "train" if experiment.makes_own_steps else "model"
+    name: Any = component.name
+    values: Any = settings.model
+    if component.is_reference:
+        name = component.load(field=field)
+        values = {**component.options, **params}
+    if experiment.makes_own_steps:
+        return _build_own_steps(experiment, construct(name, values, field=field), settings)
+    return build_model(
+        name,
+        values,
+        input_shape=datasets.input_shape,
+        num_outputs=datasets.num_outputs,
+        vocabulary_size=datasets.vocabulary_size,
+        target_shape=datasets.target_shape,
+    )
 
 
 def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings) -> nn.Module:

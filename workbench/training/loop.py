@@ -22,7 +22,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported
 from workbench.models.adapters import declared_goals
 from workbench.training import checkpoint
-from workbench.training.assembly import Parts, assemble
+from workbench.training.assembly import Parts, assemble, notes_on_assembly
 from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import ModelCosts, measure_kept, measure_split, renew_statistics
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
@@ -130,7 +130,7 @@ class _Loop:
         """
         if self._task.resume:
             self._resume()
-        self._note_on_samples()
+        self._note_on_beginning()
         ended = self._send(
             TrialPlanned(
                 trial=self._task.trial,
@@ -154,12 +154,16 @@ class _Loop:
         )
         return Outcome("complete", self._step, self._value.result())
 
-    def _note_on_samples(self) -> None:
-        """Note once in a run what of the user's loaders is followed otherwise, and whether samples
+    def _note_on_beginning(self) -> None:
+        """Note how the training was assembled.
+
+        Also, once in a run, what of the user's loaders is followed otherwise, and whether samples
         mix.
         """
         task, parts = self._task, self._parts
-        if parts.worker.rank or task.trial or task.attempt:
+        for note in notes_on_assembly(task, parts):
+            self._report(note)
+        if not self._is_first_of_run:
             return
         notes = notes_on(
             parts.datasets.loading,
@@ -167,10 +171,9 @@ class _Loop:
             num_loaders=parts.settings.plan.loaders,
             draws_samples=parts.privacy is not None,
         )
-        for note in [*notes, note_on_mixed_samples(parts)]:
-            if note is None:
-                continue
-            self._report(Noted(level="warning", message=note))
+        for message in (*notes, note_on_mixed_samples(parts)):
+            if message is not None:
+                self._report(Noted(level="warning", message=message))
 
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
@@ -238,7 +241,14 @@ class _Loop:
         self._num_compiled, self._compile_s = num_compiled(), (self._compile_s or 0.0) + elapsed_s
         self._window.leave_out(elapsed_s, num_samples)
         self._parts.profiler.close_window()
-        print(f"compiled in {elapsed_s:.1f} s, which the speed leaves out", flush=True)
+        if self._is_first_of_run:
+            message = f"compiled in {elapsed_s:.1f} s, which the speed leaves out"
+            self._report(Noted(level="info", message=message, trial=self._task.trial))
+
+    @property
+    def _is_first_of_run(self) -> bool:
+        """Whether this is the worker that notes what is the same for all trials of the run."""
+        return not (self._parts.worker.rank or self._task.trial or self._task.attempt)
 
     def _lr(self) -> float:
         return self._peak_lr * self._parts.schedule.factor(self._step)

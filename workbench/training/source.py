@@ -217,8 +217,6 @@ def sources_of(
     loaders = Loaders(num_loaders, device, datasets.loading) if num_loaders else None
     train = Source(datasets.train, device, loaders=loaders, order=datasets.order)
     validation = Source(datasets.validation, device, loaders=loaders, part="validation")
-    if loaders is not None and not loaders.has_work:
-        print("no loaders are started: the data is in the memory of the GPU already", flush=True)
     return train, validation, loaders
 
 

@@ -31,7 +31,7 @@ from workbench.foundation.formatting import format_count
 from workbench.models.adapters import declared_goals
 from workbench.models.metrics import AnyMetric, BatchMetric
 from workbench.training import checkpoint
-from workbench.training.assembly import Parts, assemble
+from workbench.training.assembly import Parts, assemble, notes_on_assembly
 from workbench.training.device import join_trial
 from workbench.training.evaluation import (
     Predictor,
@@ -108,6 +108,8 @@ class _Federation:
         """
         if self._task.resume:
             self._resume()
+        for note in notes_on_assembly(self._task, self._parts):
+            self._report(note)
         ended = self._send(
             TrialPlanned(
                 trial=self._task.trial,
