@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def say(text: str) -> None:
@@ -27,83 +29,130 @@ def fork_away(folder: Path, *, number: int) -> None:
         os._exit(0)
 
 
-def main(kind: str, *arguments: str) -> None:
-    folder = Path(os.environ["WORKBENCH_FOLDER"])
-    match kind:
-        case "good":
-            for step in range(1, 4):
-                say(f"epoch={step} loss={float(arguments[0]) / step} - acc: {90 + step}%")
-        case "attaches":
-            import workbench as wb
+def good(_folder: Path, scale: str) -> None:
+    for step in range(1, 4):
+        say(f"epoch={step} loss={float(scale) / step} - acc: {90 + step}%")
 
-            (folder / "dot.gif").write_bytes(b"GIF89a rest")
-            for epoch in (1, 2):
-                wb.report(
-                    epoch=epoch,
-                    loss=0.5 / epoch,
-                    image=folder / "dot.gif",
-                    sample=f"epoch {epoch} <b>",
-                    other=object(),
-                )
-        case "silent":
-            (folder / "started").touch()
-            time.sleep(600)
-        case "stubborn":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            say("loss=1")
-            time.sleep(600)
-        case "forks":
-            say("loss=1")
-            for number in range(2):
-                fork_away(folder, number=number)
-            while len(list(folder.glob("left-*"))) < 2:
-                time.sleep(0.01)
-            if arguments[0] == "stay":
-                say("loss=0.5")
-                time.sleep(600)
-        case "nan":
-            say("loss=0.5")
-            say("loss=nan")
-            time.sleep(600)
-        case "fails":
-            say("loss=0.5")
-            raise ValueError("boom")
-        case "half":
-            say('{"loss": 0.5, "epoch": 1}')
-            sys.stdout.write('{"loss": 0.2')
-        case "other":
-            say("Epoch: 1 Loss: 0.5")
-            say("that was it")
-        case "long":
-            sys.stdout.buffer.write(b"x" * 100_000 + b"\n" + os.urandom(1000) + b"\nloss=0.5\n")
-        case "many":
-            for step in range(1, 3001):
-                sys.stdout.write(f"\rloss={1 / step}")
-        case "environment":
-            found = {
-                name: text for name, text in os.environ.items() if name.startswith("WORKBENCH_")
-            }
-            found["config"] = json.loads(Path(os.environ["WORKBENCH_CONFIG"]).read_text())
-            say(json.dumps({"loss": 1, "found": found, "arguments": arguments}))
-        case "configured":
-            import yaml
 
-            found = yaml.safe_load(Path(os.environ["WANDB_SWEEP_PARAM_PATH"]).read_text())
-            (folder / "found").write_text(json.dumps(found))
-        case "reports":
-            import workbench
+def attaches(folder: Path) -> None:
+    import workbench as wb
 
-            workbench.report(epoch=2, loss=0.5)
-            print("loss=0.25", file=sys.stderr)
-        case "resumes":
-            done = folder / "done"
-            first = int(done.read_text()) + 1 if "--resume" in arguments else 1
-            for step in range(first, 5):
-                done.write_text(str(step))
-                say(f"step={step} loss={1 / step}")
-                if step == 2 and first == 1:
-                    os.kill(os.getpid(), signal.SIGKILL)
+    (folder / "dot.gif").write_bytes(b"GIF89a rest")
+    for epoch in (1, 2):
+        wb.report(
+            epoch=epoch,
+            loss=0.5 / epoch,
+            image=folder / "dot.gif",
+            sample=f"epoch {epoch} <b>",
+            other=object(),
+        )
+
+
+def silent(folder: Path) -> None:
+    (folder / "started").touch()
+    time.sleep(600)
+
+
+def stubborn(_folder: Path) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say("loss=1")
+    time.sleep(600)
+
+
+def forks(folder: Path, ending: str) -> None:
+    say("loss=1")
+    for number in range(2):
+        fork_away(folder, number=number)
+    while len(list(folder.glob("left-*"))) < 2:
+        time.sleep(0.01)
+    if ending == "stay":
+        say("loss=0.5")
+        time.sleep(600)
+
+
+def nan(_folder: Path) -> None:
+    say("loss=0.5")
+    say("loss=nan")
+    time.sleep(600)
+
+
+def fails(_folder: Path) -> None:
+    say("loss=0.5")
+    raise ValueError("boom")
+
+
+def half(_folder: Path) -> None:
+    say('{"loss": 0.5, "epoch": 1}')
+    sys.stdout.write('{"loss": 0.2')
+
+
+def other(_folder: Path) -> None:
+    say("Epoch: 1 Loss: 0.5")
+    say("that was it")
+
+
+def long(_folder: Path) -> None:
+    sys.stdout.buffer.write(b"x" * 100_000 + b"\n" + os.urandom(1000) + b"\nloss=0.5\n")
+
+
+def many(_folder: Path) -> None:
+    for step in range(1, 3001):
+        sys.stdout.write(f"\rloss={1 / step}")
+
+
+def environment(_folder: Path, *arguments: str) -> None:
+    seen: dict[str, Any] = {
+        name: text for name, text in os.environ.items() if name.startswith("WORKBENCH_")
+    }
+    seen["config"] = json.loads(Path(os.environ["WORKBENCH_CONFIG"]).read_text())
+    say(json.dumps({"loss": 1, "found": seen, "arguments": arguments}))
+
+
+def configured(folder: Path) -> None:
+    import yaml
+
+    settings = yaml.safe_load(Path(os.environ["WANDB_SWEEP_PARAM_PATH"]).read_text())
+    (folder / "found").write_text(json.dumps(settings))
+
+
+def reports(_folder: Path) -> None:
+    import workbench
+
+    workbench.report(epoch=2, loss=0.5)
+    print("loss=0.25", file=sys.stderr)
+
+
+def resumes(folder: Path, *arguments: str) -> None:
+    done = folder / "done"
+    first = int(done.read_text()) + 1 if "--resume" in arguments else 1
+    for step in range(first, 5):
+        done.write_text(str(step))
+        say(f"step={step} loss={1 / step}")
+        if step == 2 and first == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+KINDS: dict[str, Callable[..., None]] = {
+    function.__name__: function
+    for function in (
+        good,
+        attaches,
+        silent,
+        stubborn,
+        forks,
+        nan,
+        fails,
+        half,
+        other,
+        long,
+        many,
+        environment,
+        configured,
+        reports,
+        resumes,
+    )
+}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    KINDS[sys.argv[1]](Path(os.environ["WORKBENCH_FOLDER"]), *sys.argv[2:])

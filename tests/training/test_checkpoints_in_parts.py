@@ -46,7 +46,7 @@ def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> li
             stop = f"checkpoint_saved {6 * (number + 1)}"
             at = f"{meeting}-{way}-{name}"
             ended, _ = train(
-                rank, num_workers, at, text_of(name, num_workers), f"{folder}/{way}", stop
+                rank, num_workers, at, text_of(name, num_workers), f"{folder}/{way}", stop_at=stop
             )
             found.append((ended.state, ended.step, ended.traceback))
     checkpoint.IN_PARTS_FROM_BYTES = usual
@@ -70,7 +70,7 @@ def test_strategies_hand_a_training_over_in_parts(tmp_path: Path) -> None:
     exported = load_file(tmp_path / "weights.safetensors")
     assert exported.keys() == expected.keys()
     for way in ("whole", "parts"):
-        ended, _ = train(0, 1, None, text_of("single", 1, epochs=4), str(tmp_path / way), None)
+        ended, _ = train(0, 1, None, text_of("single", 1, epochs=4), str(tmp_path / way))
         assert ended.state == "complete", ended.traceback
     for name, values in weights(tmp_path / "parts").items():
         torch.testing.assert_close(values, weights(tmp_path / "whole")[name], rtol=1e-5, atol=1e-6)

@@ -5,6 +5,7 @@ With its weights, and with parameters of its own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,13 @@ def test_without_a_checkpoint_to_continue_from_the_trial_fails_in_words(tmp_path
 
 
 def on_rank(
-    rank: int, num_workers: int, meeting: str, folder: str, experiment: Experiment, parts: list[Any]
+    rank: int,
+    num_workers: int,
+    meeting: str,
+    folder: str,
+    experiment: Experiment,
+    *,
+    parts: list[Any],
 ) -> list[TrialEnded]:
     """Train parts one after another on several workers."""
     found = []
@@ -189,7 +196,9 @@ def test_two_workers_continue_what_one_has_begun(tmp_path: Path, strategy: str) 
     two = MODEL.replace(plan={"workers": 2, "strategy": strategy})
     changed = {**PARAMS, "weight_decay": 0.02}
     run(order(tmp_path, 1, 1, 2, continues=0, params=changed))
-    ended = run_together(on_rank, 2, str(tmp_path), two, [(2, 1, 2, 0, changed)])
+    ended = run_together(
+        functools.partial(on_rank, parts=[(2, 1, 2, 0, changed)]), 2, str(tmp_path), two
+    )
     assert [[end.state for end in ends] for ends in ended] == [["complete"]] * 2, ended
     found, wanted = last_state(tmp_path, 2)["strategy"], last_state(tmp_path, 1)["strategy"]
     assert found["optimizer"]["param_groups"][0]["weight_decay"] == 0.02
@@ -281,7 +290,7 @@ def test_a_function_that_begins_anew_is_told(tmp_path: Path) -> None:
 def test_all_workers_of_a_function_find_what_was_taken_over(tmp_path: Path) -> None:
     two = of_function("counting_together").replace(plan={"workers": 2})
     parts = [(0, 0, 2, None, {}), (1, 2, 4, 0, {}), (2, 4, 6, 1, {})]
-    ended = run_together(on_rank, 2, str(tmp_path), two, parts)
+    ended = run_together(functools.partial(on_rank, parts=parts), 2, str(tmp_path), two)
     for ends in ended:
         assert [(end.state, end.step) for end in ends] == [
             ("complete", 2),

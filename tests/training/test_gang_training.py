@@ -42,7 +42,8 @@ def train(
     meeting: str | None,
     text: str,
     folder: str,
-    stop_at: str | None,
+    *,
+    stop_at: str | None = None,
     **task: Any,
 ) -> tuple[TrialEnded, list[Event]]:
     """Train, and stop at the first event that `stop_at` names as `type step`."""
@@ -71,11 +72,11 @@ def train(
 def train_whole_and_broken(
     rank: int, num_workers: int, meeting: str, text: str, folder: str
 ) -> Any:
-    whole, _ = train(rank, num_workers, meeting + "-whole", text, f"{folder}/whole", None)
+    whole, _ = train(rank, num_workers, meeting + "-whole", text, f"{folder}/whole")
     stopped, before = train(
-        rank, num_workers, meeting + "-1", text, f"{folder}/broken", "checkpoint_saved 1"
+        rank, num_workers, meeting + "-1", text, f"{folder}/broken", stop_at="checkpoint_saved 1"
     )
-    resumed, after = train(rank, num_workers, meeting + "-2", text, f"{folder}/broken", None)
+    resumed, after = train(rank, num_workers, meeting + "-2", text, f"{folder}/broken")
     return whole, stopped, resumed, before, after
 
 
@@ -117,7 +118,7 @@ def train_with_late_rank(rank: int, num_workers: int, meeting: str, text: str, f
 
     hook = torch.nn.modules.module.register_module_forward_pre_hook(wait) if rank == 2 else None
     try:
-        return train(rank, num_workers, meeting, text, folder, None)
+        return train(rank, num_workers, meeting, text, folder)
     finally:
         if hook is not None:
             hook.remove()
@@ -141,15 +142,14 @@ def train_on(rank: int, num_workers: int, meeting: str, text: str, folder: str) 
         meeting,
         text,
         folder,
-        None,
         plan=PartialPlan.of(workers=2, micro_batch=16),
     )
 
 
 def test_a_training_of_one_worker_goes_on_with_two(tmp_path: Path) -> None:
     text = experiment(model={"name": "mlp", "dropout": 0.0})
-    whole, _ = train(0, 1, None, text, str(tmp_path / "whole"), None)
-    train(0, 1, None, text, str(tmp_path / "grown"), "checkpoint_saved 45")
+    whole, _ = train(0, 1, None, text, str(tmp_path / "whole"))
+    train(0, 1, None, text, str(tmp_path / "grown"), stop_at="checkpoint_saved 45")
     (grown, events), _ = run_together(train_on, 2, text, str(tmp_path / "grown"))
     assert grown.state == "complete", grown.traceback
     assert events[0].plan["workers"] == 2
@@ -175,7 +175,7 @@ def run_own_function(
     text = Experiment(
         train=f"test_gang_training:{function}", objectives=[{"metric": "loss", "goal": "minimize"}]
     ).model_dump_json()
-    return train(rank, num_workers, meeting, text, "unused", stop_at)
+    return train(rank, num_workers, meeting, text, "unused", stop_at=stop_at)
 
 
 def run_own_function_to_the_end(rank: int, num_workers: int, meeting: str, function: str) -> Any:
@@ -379,4 +379,4 @@ def test_every_optimizer_trains_shards(optimizer: str, tmp_path: Path) -> None:
 
 
 def train_whole(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> Any:
-    return train(rank, num_workers, meeting, text, folder, None)
+    return train(rank, num_workers, meeting, text, folder)

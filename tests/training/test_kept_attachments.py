@@ -21,7 +21,7 @@ from workbench.training.trial import run_trial
 OBJECTIVES = [{"metric": "score", "goal": "maximize"}]
 
 
-def order(folder: Path, train: Any = "tests.training.program:main", **task: Any) -> TrialTask:
+def order(folder: Path, train: Any = "tests.training.program:good", **task: Any) -> TrialTask:
     experiment = Experiment(train=train, objectives=OBJECTIVES)
     objects = folder / "objects"
     objects.mkdir(exist_ok=True)

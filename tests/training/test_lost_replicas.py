@@ -5,6 +5,7 @@ Training continues from its checkpoint, grown.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -61,14 +62,14 @@ def train_and_die(rank: int, num_workers: int, meeting: str, text: str, folder: 
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=die, daemon=True).start()
-    return train(rank, num_workers, meeting, text, folder, None)[0].state
+    return train(rank, num_workers, meeting, text, folder)[0].state
 
 
 def continue_with(
-    rank: int, num_workers: int, meeting: str, text: str, folder: str, plan: PartialPlan
+    rank: int, num_workers: int, meeting: str, text: str, folder: str, *, plan: PartialPlan
 ) -> tuple[Any, bool]:
     events: list[Any]
-    ended, events = train(rank, num_workers, meeting, text, folder, None, plan=plan)
+    ended, events = train(rank, num_workers, meeting, text, folder, plan=plan)
     return ended, bool(events) and events[0].plan["workers"] == num_workers
 
 
@@ -84,13 +85,15 @@ def test_a_killed_worker_costs_no_step_and_whole_copies_are_added(
     before |= PartialPlan.of(accumulation=128 // (64 * (before.replicas or 1)))
     grown = with_workers(before, 4)
     assert grown is not None
-    [(ended, is_grown), *_] = run_together(continue_with, 4, text, folder, before | grown)
+    [(ended, is_grown), *_] = run_together(
+        functools.partial(continue_with, plan=before | grown), 4, text, folder
+    )
     assert ended.state == "complete", ended.traceback
     assert is_grown
     if not exchange_capabilities(plan.get("exchange", USUAL)).is_exact:
         assert ended.values["val_accuracy"] > 0.8
         return
-    whole, _ = train(0, 1, None, text_of(workers=1), str(tmp_path / "whole"), None)
+    whole, _ = train(0, 1, None, text_of(workers=1), str(tmp_path / "whole"))
     assert (ended.step, ended.values) == (whole.step, pytest.approx(whole.values, rel=1e-3))
     expected = weights(tmp_path / "whole")
     for name, values in weights(tmp_path / "killed").items():

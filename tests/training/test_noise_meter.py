@@ -96,6 +96,7 @@ def train(
     meeting: str | None,
     text: str,
     folder: str,
+    *,
     stop_at: str = "",
     **task: Any,
 ) -> tuple[TrialEnded, list[Event]]:
@@ -123,7 +124,7 @@ def train(
 
 
 def alone(text: str, folder: Path, stop_at: str = "") -> list[TrialReported]:
-    ended, events = train(0, 1, None, text, str(folder), stop_at)
+    ended, events = train(0, 1, None, text, str(folder), stop_at=stop_at)
     assert ended.state == ("stopped" if stop_at else "complete"), ended.traceback
     return [event for event in events if isinstance(event, TrialReported)]
 

@@ -66,14 +66,14 @@ def make(
         training,
         LR,
         Length(EPOCHS * STEPS, warmup, EPOCHS, EPOCHS),
-        (goal,),
-        {
+        objectives=(goal,),
+        measured={
             "train_loss": "minimize",
             "val_loss": "minimize",
             "val_accuracy": "maximize",
             "val_own": None,
         },
-        Group(),
+        group=Group(),
     )
 
 

@@ -22,7 +22,8 @@ experiment = Experiment(train="draws:train", objectives=[{"metric": "drawn", "go
 assert "torch" not in sys.modules
 for loaded in sys.argv[1:]:
     __import__(loaded)
-ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), folder=".", seed=7), lambda event: False)
+task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=".", seed=7)
+ended = run_trial(task, lambda event: False)
 assert ended.state == "complete", ended.traceback
 assert "torch" in sys.modules
 print(ended.values)
@@ -35,7 +36,8 @@ def train(config, report):
     import importlib.resources
     assert torch.__spec__.loader is torch.__loader__
     assert importlib.resources.files("torch").joinpath("version.py").is_file()
-    return {"drawn": float(torch.rand(1)), "numpy": float(numpy.random.rand()), "python": random.random()}
+    drawn, of_numpy = float(torch.rand(1)), float(numpy.random.rand())
+    return {"drawn": drawn, "numpy": of_numpy, "python": random.random()}
 """
 
 

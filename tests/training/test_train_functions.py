@@ -374,8 +374,10 @@ import sys
 from workbench.experiment import Experiment
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
-experiment = Experiment(train="own_loop:train", objectives=[{"metric": "score", "goal": "maximize"}])
-ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), params={"x": 4}), lambda event: False)
+objective = {"metric": "score", "goal": "maximize"}
+experiment = Experiment(train="own_loop:train", objectives=[objective])
+task = TrialTask("r", 0, 0, experiment.model_dump_json(), params={"x": 4})
+ended = run_trial(task, lambda event: False)
 assert ended.state == "complete" and ended.values == {"score": 4.0}, ended
 heavy = {"torch", "ray", "optuna", "sklearn", "pandas"} & set(sys.modules)
 assert not heavy, heavy

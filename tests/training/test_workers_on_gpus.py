@@ -5,6 +5,7 @@ Each on one of its own, or all on the same one where there is one.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def train(
     meeting: str | None,
     text: str,
     folder: str,
+    *,
     stops_after: int | None = None,
 ) -> TrialEnded:
     """Train as one of the workers, to the end or until the checkpoint after so many steps is
@@ -122,7 +124,12 @@ def values_together(
     folder: Path, plan: dict[str, Any], num_workers: int, *, stops_after: int | None = None
 ) -> dict[str, float]:
     text = described({"workers": num_workers} | plan)
-    ended = run_together(train, num_workers, text, str(folder / "together"), stops_after)[0]
+    ended = run_together(
+        functools.partial(train, stops_after=stops_after),
+        num_workers,
+        text,
+        str(folder / "together"),
+    )[0]
     assert ended.state == ("complete" if stops_after is None else "stopped"), ended.message
     return ended.values
 

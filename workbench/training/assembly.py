@@ -313,7 +313,12 @@ def _schedule(
     names = ("train_loss", *(f"val_{name}" for name in metrics))
     measured: dict[str, Goal | None] = {name: goal_in(experiment, name, declared) for name in names}
     schedule = schedule_of(
-        training, settings.lr, length, experiment.objectives, measured, worker.group
+        training,
+        settings.lr,
+        length,
+        objectives=experiment.objectives,
+        measured=measured,
+        group=worker.group,
     )
     if training.average_lr is None:
         return schedule

@@ -90,7 +90,9 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
             stack.enter_context(torchrun_variables(worker.group, _host(task)))
         reporter = _Reporter(task, experiment, report, worker)
         stack.callback(reporter.close_folder)
-        given, named = _arguments(function, component.short_name, task, config, reporter, worker)
+        given, named = _arguments(
+            function, component.short_name, config, task=task, reporter=reporter, worker=worker
+        )
         try:
             with seeded(task.seed), reports_go_to(reporter):
                 returned = function(*given, **named)
@@ -412,8 +414,9 @@ def _is_exit_status(returned: Any) -> bool:
 def _arguments(
     function: Callable[..., Any],
     title: str,
-    task: TrialTask,
     config: dict[str, Any],
+    *,
+    task: TrialTask,
     reporter: _Reporter,
     worker: Worker | None,
 ) -> tuple[list[Any], dict[str, Any]]:

@@ -82,13 +82,11 @@ def run_program(
     Returns:
         How it ended.
     """
-    experiment = task.experiment
     scratch = Path(tempfile.mkdtemp(prefix="workbench-"))
     folder = Mirror(task.checkpoints)
     try:
-        with join_ranks(task) as ranks:
-            attempt = _Attempt(task, experiment, report, ranks, scratch, folder)
-            return attempt.run(should_stop)
+        attempt = _Attempt(task, report, join_ranks(task), scratch=scratch, folder=folder)
+        return attempt.run(should_stop)
     finally:
         folder.close()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -100,12 +98,13 @@ class _Attempt:
     def __init__(
         self,
         task: TrialTask,
-        experiment: Experiment,
         report: Callable[[Event], bool],
         ranks: ProgramRanks,
+        *,
         scratch: Path,
         folder: Mirror,
     ) -> None:
+        experiment = task.experiment
         self._task, self._experiment, self._report, self._ranks = task, experiment, report, ranks
         self._folder, self._path = folder, folder.open()
         self._kept_s = time.monotonic()

@@ -322,7 +322,6 @@ class _SeveralRanks(ProgramRanks):
                 self._store.set(_PROGRAM_FAILED, str(self.rank))
 
 
-@contextlib.contextmanager
-def join_ranks(task: TrialTask) -> Iterator[ProgramRanks]:
+def join_ranks(task: TrialTask) -> ProgramRanks:
     """Meet the other workers of a trial; alone, meet nobody."""
-    yield ProgramRanks() if task.num_workers == 1 else _SeveralRanks(task)
+    return ProgramRanks() if task.num_workers == 1 else _SeveralRanks(task)

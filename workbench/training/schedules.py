@@ -92,6 +92,7 @@ def schedule_of(
     training: Training,
     lr: float,
     length: Length,
+    *,
     objectives: tuple[Objective, ...],
     measured: Mapping[str, Goal | None],
     group: Group,
@@ -136,7 +137,7 @@ def schedule_of(
             field=f"{_OPTIONS}.metric",
             allowed=sorted(measured),
         )
-    return _Driven(scheduler, holder, length, followed, by_step, group)
+    return _Driven(scheduler, holder, length, metric=followed, by_step=by_step, group=group)
 
 
 class _Computed:
@@ -208,6 +209,7 @@ class _Driven:
         scheduler: Any,
         holder: _RateHolder,
         length: Length,
+        *,
         metric: str | None,
         by_step: bool,
         group: Group,

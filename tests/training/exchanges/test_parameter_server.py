@@ -4,10 +4,12 @@ allows.
 
 from __future__ import annotations
 
+import functools
 import random
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -47,6 +49,7 @@ def count_steps(
     rank: int,
     num_workers: int,
     meeting: str,
+    *,
     servers: int,
     staleness: int | None,
     delays_s: list[list[float]],
@@ -75,6 +78,12 @@ def count_steps(
     return {"read": read, "agreed": agreed}
 
 
+def counting(
+    servers: int, staleness: int | None, delays_s: list[list[float]]
+) -> Callable[..., dict[str, Any]]:
+    return functools.partial(count_steps, servers=servers, staleness=staleness, delays_s=delays_s)
+
+
 def drawn_delays_s(seed: int) -> list[list[float]]:
     drawn = random.Random(seed)
     return [[drawn.choice([0.0, 0.0, 0.05]) for _ in range(NUM_STEPS)] for _ in range(3)]
@@ -85,7 +94,7 @@ def drawn_delays_s(seed: int) -> list[list[float]]:
 def test_every_read_holds_the_bound_and_in_the_end_no_update_is_missing(
     servers: int, staleness: int | None
 ) -> None:
-    found = run_together(count_steps, 3, servers, staleness, drawn_delays_s(servers))
+    found = run_together(counting(servers, staleness, drawn_delays_s(servers)), 3)
     worst = 0.0
     for rank, replica in enumerate(found):
         for step, read in enumerate(replica["read"], start=1):
@@ -140,7 +149,7 @@ def test_a_replica_waits_for_the_slowest_only_as_far_as_the_bound() -> None:
     ahead = {}
     for staleness, slowest_s in ((0, 0.05), (4, 0.05), (None, 0.25)):
         delays_s = [[0.0] * NUM_STEPS, [0.0] * NUM_STEPS, [slowest_s] * NUM_STEPS]
-        found = run_together(count_steps, 3, 1, staleness, delays_s)
+        found = run_together(counting(1, staleness, delays_s), 3)
         ahead[staleness] = max(
             step - read[2] for step, read in enumerate(found[0]["read"], start=1)
         )

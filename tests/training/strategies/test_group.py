@@ -6,6 +6,7 @@ A worker that fails leaves its group, and the others fail as well instead of wai
 from __future__ import annotations
 
 import datetime
+import functools
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ def fail_on_one_rank(
     num_workers: int,
     meeting: str,
     name: str,
+    *,
     exchange: Plan | None = None,
     failing_rank: int = 1,
 ) -> str:
@@ -108,8 +110,9 @@ def test_a_failure_reaches_replicas_that_wait_for_a_parameter_server(
     )
     expected = ["ServerLeft", "ServerLeft"]
     expected[failing_rank] = "ValueError"
+    failing = functools.partial(fail_on_one_rank, exchange=plan, failing_rank=failing_rank)
     for _ in range(3):
-        assert run_together(fail_on_one_rank, 2, "ddp", plan, failing_rank) == expected
+        assert run_together(failing, 2, "ddp") == expected
 
 
 def send_late(rank: int, num_workers: int, meeting: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Tensors that are cut into shards: what this worker holds, the whole, and what it writes of a state.
+"""Tensors that are cut into shards: what a worker holds, the whole, what it writes of a state.
 
 Torch's module of such tensors takes a second to import. Where nothing has imported it, nothing is
 cut. Of a state that no worker holds as a whole each writes parts of tensors, each of them once. A
